@@ -88,7 +88,7 @@ ADMIN_CLIENT_ID: Final = "__admin_client"
 
 
 Joining: TypeAlias = "dict[TransactionalProducer, list[TopicPartition]]"
-"""By producer, the partitions that may have to be added to the producer's transaction."""
+"""For each producer, the partitions that may have to be added to the producer's transaction."""
 
 
 class _Appended(NamedTuple):
@@ -293,7 +293,7 @@ async def _join_transaction(
 
 
 def _joining(topics: Topics, request: ProduceRequest, version: int, permits: _Permits) -> Joining:
-    """Return the partitions in which a batch may begin a transaction, by producer.
+    """Return, for each producer, the partitions in which a batch may begin a transaction.
 
     The partitions are added to the transaction together, before the first batch is appended.
     """

@@ -189,7 +189,7 @@ async def _old_style(
 
     For `LATEST` the offsets are the end and the start of the log, for `EARLIEST` the start. For a
     timestamp, the only offset is the result of `_find`, or the start if `_find` finds no record.
-    Kafka returns the starts of all segments instead.
+    Kafka, in contrast, returns base offsets of segments.
     """
     start = partition.log.log_start_offset
     if asked.timestamp == LATEST:
