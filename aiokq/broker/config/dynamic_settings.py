@@ -136,7 +136,7 @@ class Effective(NamedTuple):
         settings: the settings in effect.
         cluster: the valid dynamic values for all brokers, by Kafka's names.
         own: the valid dynamic values for this broker, by Kafka's names.
-        refused_cluster, refused_own: the reason why a stored value is refused, by name.
+        refused_cluster, refused_own: for each setting whose stored value is refused, the reason.
     """
 
     settings: BrokerSettings
@@ -230,7 +230,7 @@ class DynamicSettings:
         """Return the settings whose value in effect differs from the value given at the start.
 
         Returns:
-            The value given at the start and the value in effect, by name.
+            For each of these settings, the value given at the start and the value in effect.
         """
         return {
             name: (given, value)
@@ -264,7 +264,7 @@ def _warn(
         brokers: the brokers for which the values are stored, "all" or "this".
         known: the values that were stored before.
         stored: the values that are stored now.
-        refused: the reason why a stored value is refused, by name.
+        refused: for each setting whose stored value is refused, the reason.
     """
     for name, reason in refused.items():
         if known.get(name) != stored[name]:

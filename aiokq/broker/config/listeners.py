@@ -42,7 +42,7 @@ LOCALHOST: Final = "localhost"
 
 _BROADCAST: Final = b"\xff\xff\xff\xff"
 _MULTICAST: Final = {4: range(224, 240), 16: range(255, 256)}
-"""The first byte of multicast addresses, by the length of an address."""
+"""For each length of an address in bytes, the first bytes of multicast addresses."""
 
 _LOOPBACK_6: Final = b"\0" * 15 + b"\1"
 _MAPPED: Final = b"\0" * 10 + b"\xff\xff"
@@ -103,8 +103,8 @@ class Listeners(NamedTuple):
 
     Attributes:
         opened: the addresses that the node listens on, in the order of the setting `listeners`.
-        advertised: the address given to the clients of a listener, by the listener's name. Port 0
-            stands for the listener's own port. A listener without an entry is not advertised.
+        advertised: for each listener's name, the address that its clients get. Port 0 stands for
+            the listener's own port. A listener without an entry is not advertised.
         inter_broker: the name of the listener for other brokers.
         controllers: listeners of `controller.listener.names`. They are not opened, because a node
             that is the only voter has no other controllers.
@@ -133,8 +133,8 @@ def configured_listeners(
     """Return the listeners that the settings describe.
 
     The first listener is the first entry of `listeners` that is not in `controller.listener.names`.
-    If `host` or `port` is given and `advertise` is not, the address of the first listener in
-    `advertised.listeners` may change, too; see `_moved`.
+    If `host` or `port` is given and `advertise` is not, the advertised address of the first
+    listener may change, too; see `_moved`.
 
     Args:
         settings: `listeners`, `advertised.listeners` and the other settings of listeners.
