@@ -19,7 +19,8 @@ T = TypeVar("T")
 STOP_SECONDS: Final = 30.0
 """Maximum number of seconds that the exit from `with` waits for the end of the thread.
 
-It is also the default timeout of `EmbeddedCluster.run`. Both raise TimeoutError after this time.
+It is also the default timeout of `EmbeddedCluster.run`. After this time, the exit and `run` raise
+TimeoutError.
 """
 
 _STILL_RUNNING_SECONDS: Final = 0.1

@@ -83,8 +83,7 @@ class BrokerNode:
         data_dir: the node's log directory or directories, created if they are missing.
         listeners: addresses to listen on and to advertise; None for a free port of 127.0.0.1.
         node_id: id of the node; None for the id stored in the directories, or 0 if these are new.
-        features: the levels of the features, by name, if the metadata log is new; None for the
-            defaults.
+        features: the level of each feature in a new metadata log; None for the defaults.
 
     Attributes:
         dynamic_settings: the settings in effect, and the static and dynamic values from which they
