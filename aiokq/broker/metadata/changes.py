@@ -48,8 +48,8 @@ class MetadataChanges:
 
     Args:
         recorded: called after each append to the metadata log.
-        records_on_loop: a change of fewer records than this is appended on the loop. If appends
-            wait for a sync, it must be 0: each change is then appended in an executor.
+        records_on_loop: changes with fewer records are appended on the loop, all other changes in
+            an executor. Must be 0 if appends wait for a sync.
     """
 
     def __init__(
@@ -72,8 +72,6 @@ class MetadataChanges:
         self._published: asyncio.Future[None] | None = None
         """Done when all recorded changes are published; None before the first change."""
         self._closed = False
-
-    # --- topics
 
     async def create_topic(self, spec: TopicSpec, *, validate_only: bool = False) -> CreatedTopic:
         """Create a topic.
@@ -121,11 +119,11 @@ class MetadataChanges:
     async def delete_all_topics(self) -> None:
         """Delete all topics, including internal topics.
 
-        This is one change, unless several topics have the same id.
+        All topics are deleted in one change, unless several topics have the same id.
 
         Raises:
-            KafkaStorage: the deletion could not be recorded and the topics still exist, or the
-                topics are deleted, but a file operation of the deletion failed and is retried.
+            KafkaStorage: a deletion could not be recorded, or a file operation of a deletion failed
+                and is retried.
         """
         while count := await self._change(self._controller.delete_all_topics, "delete all topics"):
             logger.info("all topics deleted: topics=%d", count)
@@ -153,8 +151,6 @@ class MetadataChanges:
         )
         if not validate_only:
             logger.info("partitions added: topic=%s partitions=%d", topic.name, count)
-
-    # --- settings
 
     async def alter_topic_configs(
         self, topic: Topic, change: ConfigChange, *, validate_only: bool = False
@@ -225,8 +221,6 @@ class MetadataChanges:
             f"alter the settings of broker {name or '*'}",
         )
 
-    # --- the cluster
-
     async def update_features(
         self,
         updates: Sequence[FeatureUpdate],
@@ -287,8 +281,6 @@ class MetadataChanges:
         )
         logger.info("broker unregistered: node=%d", broker_id)
 
-    # --- producer ids and directories
-
     async def allocate_producer_ids(self) -> range:
         """Reserve a block of producer ids, which are never reserved again.
 
@@ -309,8 +301,6 @@ class MetadataChanges:
         await self._change(
             lambda image: self._controller.assign_directories(image, places), "assign directories"
         )
-
-    # --- ordering
 
     @contextlib.asynccontextmanager
     async def unchanged(self) -> AsyncIterator[None]:

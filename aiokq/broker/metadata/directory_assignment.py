@@ -30,7 +30,7 @@ class DirectoryAssignment:
 
     Args:
         changes: records the directories.
-        supervisor: runs the task that records them; must be closed before ``changes``.
+        supervisor: runs the task that calls ``changes``; must be closed before ``changes``.
         background: counts failures, and returns the delays between retries.
     """
 

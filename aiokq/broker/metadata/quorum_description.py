@@ -43,8 +43,8 @@ class FinalizedFeatures(NamedTuple):
 
     Attributes:
         levels: levels above 0 of the features that this broker implements, by name.
-        epoch: offset of the last record of the metadata that is in effect, so it grows with each
-            change of a level.
+        epoch: offset of the last metadata record that is in effect; it grows with each change of a
+            level.
     """
 
     levels: Mapping[str, int]

@@ -49,10 +49,12 @@ def changed_configs(
 def changed_broker_configs(
     configs: Mapping[str, str], changes: Sequence[tuple[str, int, str | None]]
 ) -> dict[str, str]:
-    """Return the dynamic settings of one broker, or of all, after changes; see `changed_configs`.
+    """Return the dynamic settings of one broker or of all brokers after changes.
 
-    As in Kafka, APPEND and SUBTRACT change the default, not the static value, if a list has no
-    dynamic value.
+    See `changed_configs`.
+
+    If a list has no dynamic value, APPEND and SUBTRACT change its default, not its static value, as
+    in Kafka.
     """
 
     def list_of(name: str) -> str | None:

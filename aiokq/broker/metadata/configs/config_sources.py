@@ -70,7 +70,7 @@ _TYPES: Final = {
 }
 
 _OF_ONE_VALUE: Final = tuple(row.server for row in TOPIC_CONFIGS.values() if len(row.server) > 1)
-"""Tuples of broker settings that give one value in different units, in order of priority."""
+"""Tuples of broker settings that give one value in different units, by priority in each tuple."""
 
 
 class ConfigEntry(NamedTuple):
@@ -165,7 +165,7 @@ def group_config_entries(group_id: str, configs: GroupConfigs) -> Iterator[Confi
 
 
 def broker_config_entries(node: ConfiguredNode) -> Iterator[ConfigEntry]:
-    """Yield the settings of a node that have an effect, and all its stored dynamic settings."""
+    """Yield the settings that have an effect on a node, and all stored dynamic settings."""
     settings = node.dynamic_settings
     facts = {fact.name: (fact, value) for fact, value in _facts(node)}
     for fact, value in facts.values():

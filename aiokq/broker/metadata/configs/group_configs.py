@@ -1,7 +1,7 @@
 """The settings of individual groups (resources of type GROUP, KIP-848): table and values.
 
 Settings may exist for a group that does not exist. If a group does not have a setting, the broker's
-setting applies. Other broker settings limit the group's value.
+setting applies. Other broker settings limit the values that a request can set.
 
 Source: Kafka ``GroupConfig.java``, ``GroupConfigManager.java``.
 Tests: ``tests/unit/broker/metadata/configs/test_group_configs.py``.
@@ -24,7 +24,7 @@ __all__ = ["GROUP_CONFIGS", "GroupConfig", "GroupConfigs", "check_group_configs"
 
 
 class GroupConfig(NamedTuple):
-    """One row of the table.
+    """One row of ``GROUP_CONFIGS``.
 
     Attributes:
         server: name of the broker setting with the default value.
@@ -122,7 +122,7 @@ class GroupConfigs:
 
 
 def check_group_configs(configs: Mapping[str, str], settings: BrokerSettings) -> dict[str, str]:
-    """Check settings against the table and the broker's limits; return them as they are stored.
+    """Check settings against ``GROUP_CONFIGS`` and the broker's limits; return the values to store.
 
     Raises:
         InvalidConfiguration: an unknown name, a value that is not allowed, or a session timeout

@@ -39,7 +39,9 @@ def logger_levels() -> dict[str, str]:
 def alter_loggers(
     changes: Sequence[tuple[str, int, str | None]], *, validate_only: bool = False
 ) -> None:
-    """Set levels, or reset loggers to the level of their parent: all changes, or none on an error.
+    """Set the levels of loggers (SET), or reset loggers to the level of their parent (DELETE).
+
+    No level changes if one of the changes is invalid.
 
     Args:
         changes: name, operation and value of each change.

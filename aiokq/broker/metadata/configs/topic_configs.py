@@ -32,7 +32,9 @@ __all__ = [
 logger = logging.getLogger("aiokq.broker")
 
 MOST_CHARACTERS: Final = 1000
-"""Maximum number of characters of the reason in an error message, which must be below 32 KiB."""
+"""Maximum number of characters of the reason in an error message. The message must be shorter than
+32 KiB.
+"""
 
 _HOUR_MS: Final = 3_600_000
 _MINUTE_MS: Final = 60_000
@@ -40,7 +42,7 @@ _DEFAULTS: Final = LogConfig()
 
 
 class TopicConfig(Setting):
-    """One row of the table.
+    """One row of ``TOPIC_CONFIGS``.
 
     Attributes:
         server: names of the broker settings with the default value; the first one that is set
@@ -327,7 +329,7 @@ TOPIC_CONFIGS: Final[Mapping[str, TopicConfig]] = {row.name: row for row in _ROW
 def check_topic_configs(
     configs: Mapping[str, str | None], settings: BrokerSettings | None = None
 ) -> dict[str, str]:
-    """Check settings against the table; return them as they are stored.
+    """Check settings against ``TOPIC_CONFIGS``; return the values to store.
 
     Args:
         settings: the settings in effect on the broker, which determine the compaction lags that
@@ -360,7 +362,7 @@ def check_topic_configs(
 
 
 def served_configs(topic: str, configs: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings of a topic that this broker can apply, and log the others.
+    """Return the settings of a topic that this broker can apply, and log the other settings.
 
     Apache Kafka may have stored settings that this broker does not know, or values that this broker
     does not allow. They stay in the metadata.
@@ -416,7 +418,7 @@ def _server_default(row: TopicConfig, settings: BrokerSettings) -> SettingValue:
 
 
 def server_text(name: str, text: str) -> str:
-    """Return the value of a broker setting in the unit of the topic setting whose default it is."""
+    """Return the text of a broker setting's value, in ms if the setting is in hours or minutes."""
     if name.endswith((".hours", ".minutes")) and text.strip().isdigit():
         return str(_in_ms(name, int(text)))
     return text

@@ -56,8 +56,8 @@ def alter_broker_configs(
     Raises:
         InvalidRequest: a setting is unknown or cannot change while a broker runs, or its value is
             invalid.
-        InvalidConfiguration: a value is too long, or ``min.insync.replicas`` cannot change because
-            eligible leader replicas are on.
+        InvalidConfiguration: a value is too long, or eligible leader replicas are on and do not
+            allow the change of ``min.insync.replicas``.
         BrokerError: raised by ``change``.
     """
     present = image.configs.get((BROKER_CONFIG, name), {})
@@ -124,7 +124,7 @@ def _set_text(names: Iterable[str]) -> str:
 def _check_min_insync_replicas(
     name: str, present: Mapping[str, str], wanted: Mapping[str, str], named: Collection[str]
 ) -> None:
-    """Check that a single ``min.insync.replicas`` still applies to all brokers after a change."""
+    """Check that one value of ``min.insync.replicas`` applies to all brokers after a change."""
     gone = MIN_INSYNC_REPLICAS not in wanted
     if name:
         if MIN_INSYNC_REPLICAS in named or (gone and MIN_INSYNC_REPLICAS in present):

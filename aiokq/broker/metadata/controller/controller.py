@@ -84,8 +84,6 @@ class Controller:
         self._new_id = new_id
         self._layouts = TopicLayouts(settings, node_id)
 
-    # --- topics
-
     def create_topic(
         self, image: MetadataImage, spec: TopicSpec, *, validate_only: bool = False
     ) -> Decision[CreatedTopic]:
@@ -218,8 +216,6 @@ class Controller:
                 )
         return Decision(None, records)
 
-    # --- settings
-
     def alter_topic_configs(
         self,
         image: MetadataImage,
@@ -317,8 +313,6 @@ class Controller:
             validate_only=validate_only,
         )
 
-    # --- the cluster
-
     def update_features(
         self,
         image: MetadataImage,
@@ -394,8 +388,6 @@ class Controller:
             node_id=self._node_id,
             config_of=lambda name: log_config(image.topic_configs(name), settings),
         )
-
-    # --- producer ids
 
     def allocate_producer_ids(self, image: MetadataImage) -> Decision[range]:
         """Return a block of producer ids and the record that reserves it."""

@@ -79,8 +79,8 @@ def update_features(
     If one of the levels cannot be set, no level changes. The control records of a new
     ``kraft.version`` come first. If the request names a feature twice, the last level counts.
 
-    A feature that this broker does not implement keeps its level. A request may name this level,
-    for example 0: Kafka's tool does so when it downgrades all features to those of a release.
+    A feature that this broker does not implement keeps its level. A request may name this level, as
+    Kafka's tool does when it downgrades all features to the levels of a release.
 
     Args:
         kraft_version: the level of ``kraft.version``, which is not in the image.
@@ -147,8 +147,8 @@ def _not_supported(
 ) -> str | None:
     """Return why a node does not support a level; None if every node supports it.
 
-    Unlike in Kafka, a feature that this broker does not implement cannot be turned off either: the
-    level that Kafka has set is kept.
+    Unlike in Kafka, a feature that this broker does not implement cannot be turned off. The feature
+    keeps the level that Kafka has set.
     """
     own = supported_ranges().get(update.name)
     if own is None:
@@ -219,7 +219,8 @@ def _kraft_upgrade(update: FeatureUpdate, voters: VotersRecord) -> list[Message]
     """Return the records that put the voters of the quorum into the log."""
     if update.upgrade_type != UPGRADE:
         raise _invalid(update, "Can't downgrade the version of this feature.")
-    # The NoOpRecord is appended as in Kafka, whose controller waits until its offset is committed.
+    # Kafka also appends a NoOpRecord: its controller waits until the offset of this record is
+    # committed.
     return [KRaftVersionRecord(k_raft_version=update.level), voters, NoOpRecord()]
 
 
@@ -237,8 +238,8 @@ def _check_dependencies(update: FeatureUpdate, proposed: dict[str, int]) -> None
 def _min_insync_replicas_records(image: MetadataImage, static: int) -> Iterator[Message]:
     """Yield the records that make one ``min.insync.replicas`` apply to all brokers.
 
-    Eligible leader replicas need this, because the controller decides by this value which replicas
-    are eligible.
+    While eligible leader replicas are on, the controller decides by this value which replicas are
+    eligible.
     """
     if MIN_INSYNC_REPLICAS not in image.cluster_configs():
         yield _min_insync_replicas_record("", str(static))

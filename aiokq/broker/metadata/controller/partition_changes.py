@@ -34,8 +34,7 @@ class ElectionRules(NamedTuple):
     """The rules that decide which replica leads a partition.
 
     Attributes:
-        may_lead: takes a node id; returns whether the replica on that node may lead, which requires
-            that it is alive.
+        may_lead: takes a node id; returns whether the replica on that node is alive and may lead.
         min_isr: ``min.insync.replicas``. If ``elr`` is true and fewer replicas remain in sync, a
             replica that leaves the in-sync replicas becomes eligible, and eligible replicas stay
             eligible.
@@ -71,7 +70,8 @@ def without_replica(
     """Return the record that removes a node from a partition's in-sync replicas.
 
     The result is None if nothing changes. If eligible leader replicas are off, the last in-sync
-    replica is not removed. The record never completes a reassignment of replicas.
+    replica is removed only by an unclean election. The record never completes a reassignment of
+    replicas.
     """
     isr = tuple(replica for replica in partition.isr if replica != node_id)
     elr = partition.elr

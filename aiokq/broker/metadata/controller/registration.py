@@ -264,7 +264,7 @@ def leadership_records(
     A partition that the node already leads gets a new leader epoch after an unclean shutdown of its
     log directory: a power cut may have removed records that readers saw in the old epoch.
 
-    Partitions in offline directories, and all other partitions, do not change.
+    All other partitions, and partitions in offline directories, do not change.
 
     Args:
         was_clean: returns whether the last shutdown of a partition's log directory was clean; None
@@ -293,9 +293,9 @@ def leadership_records(
                 if is_unclean and partition.leader_recovery_state != RECOVERING:
                     record.leader_recovery_state = RECOVERING
                 if partition.elr and has_elr:
-                    # The other eligible replicas are dropped, although Kafka keeps them while fewer
-                    # than min.insync.replicas are in sync: they get no records from this node, and
-                    # could later lead without records that this node has acknowledged.
+                    # Drop the other eligible replicas: they get no records from this node, and
+                    # could later lead without records that this node has acknowledged. Kafka keeps
+                    # them while fewer than min.insync.replicas are in sync.
                     record.eligible_leader_replicas = []
                 if partition.last_known_elr and has_elr:
                     record.last_known_elr = []

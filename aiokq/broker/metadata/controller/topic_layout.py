@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 __all__ = ["CreatedTopic", "TopicLayouts", "TopicSpec", "check_replicas"]
 
 MAX_PARTITIONS: Final = 10_000
-"""Maximum number of partitions that a request creates in one topic; more get POLICY_VIOLATION.
+"""Maximum number of partitions that one request can create in a topic.
 
-Kafka applies the same limit to all topics of a request together.
+Kafka applies this limit to the sum over all topics of a request.
 """
 
 

@@ -36,8 +36,9 @@ def unregister_broker(
     """Return the records that remove a broker from the cluster.
 
     The broker's replicas stay assigned to it, but are removed from the in-sync replicas. The last
-    in-sync replica of a partition is not removed if eligible leader replicas are off. A broker that
-    is eligible to lead a partition, but not in sync, stays eligible, as in Kafka.
+    in-sync replica of a partition is removed only if eligible leader replicas are on, or if another
+    replica is elected uncleanly. A broker that is eligible to lead a partition, but not in sync,
+    stays eligible, as in Kafka.
 
     Args:
         node_id: id of this node, which cannot be removed.

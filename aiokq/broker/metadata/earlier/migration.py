@@ -2,8 +2,9 @@
 
 The metadata of these directories is in ``aiokq-metadata.log`` (`private_file`). Each log directory
 has a copy of this file; the copy with the most appends is used. If the metadata directory has no
-``__cluster_metadata-0``, a new one is written from the file. If Apache Kafka left a metadata log
-whose only voter is this node, the changes that only the file has are appended to that log.
+``__cluster_metadata-0``, the migration writes this log from the file. If Apache Kafka left a
+metadata log whose only voter is this node, the changes that only the file has are appended to that
+log.
 
 As the last step, each copy is renamed, and a file with one line takes its place; an earlier version
 of aiokq refuses this line. The next start repeats a migration that was interrupted before this
@@ -180,12 +181,10 @@ class Migration:
         self._has_directories = True
         self._places: dict[TopicPartition, LogDirectory] = {}
         self._set_aside: dict[TopicPartition, str] = {}
-        """Where the logs are that `restore_logs` takes back."""
+        """The path of each log that `restore_logs` restores."""
         for directory in directories.online:
             for partition in directory.on_disk.partitions():
                 self._places.setdefault(partition, directory)
-
-    # --- migration into a new log
 
     def image(self, *, min_insync_replicas: int) -> MetadataImage:
         """Return the metadata of the file, with the features of a new directory.
@@ -213,9 +212,10 @@ class Migration:
         random: Random,
         crc32c: Checksum,
     ) -> None:
-        """Write a metadata log with what ``image`` has returned.
+        """Write a new metadata log that begins with an image.
 
         Args:
+            image: the result of the method ``image``.
             voter: the endpoint of the only voter; None if the log does not name its voters.
 
         Raises:
@@ -304,8 +304,6 @@ class Migration:
         )
         return read_latest_epoch(self._files, directory)
 
-    # --- migration into the log that Apache Kafka left
-
     def differences(self, state: MetadataState) -> list[Message]:
         """Return the records that bring Apache Kafka's metadata log up to date with the file.
 
@@ -390,7 +388,7 @@ class Migration:
                     self._places[partition] = directory
 
     def restore_logs(self) -> None:
-        """Restore the logs that Kafka set aside and ``differences`` has found, durably.
+        """Durably restore the logs that ``differences`` has found and Kafka had set aside.
 
         Called before the differences are recorded: otherwise, after a kill, the next start would
         create the partitions empty.
@@ -401,8 +399,6 @@ class Migration:
         for partition, path in self._set_aside.items():
             self._directories.take_back(partition, self._places[partition], path)
             logger.warning("log that was set aside is served again partition=%s", partition)
-
-    # --- end of the migration
 
     def finish(self) -> None:
         """Rename the copies of the file, and leave ``MIGRATED_LINE`` in their places.

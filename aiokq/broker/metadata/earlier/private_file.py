@@ -66,7 +66,7 @@ class PrivateMetadata:
             content was copied into this file; None if there was no such log.
         kafka_topic_ids: text forms of the ids of the topics in that log.
         directories: the path of each log directory of the node, by directory.id; empty if the node
-            never had more than one.
+            never had more than one log directory.
         appends: number of appends to the file.
     """
 
@@ -87,8 +87,6 @@ class PrivateMetadata:
         self.groups = {}
         self.settings = {}
         self.kafka = None
-
-    # --- replay of one record
 
     def _topic(self, values: dict[str, Any]) -> None:
         topic_id = uuid.UUID(values["topic_id"])

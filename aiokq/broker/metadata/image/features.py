@@ -158,10 +158,10 @@ def supported_ranges() -> dict[str, tuple[int, int]]:
 def new_levels(metadata_version: int = DEFAULT_METADATA_VERSION) -> dict[str, int]:
     """Return the levels, by name, of the features that are on by default in a new directory.
 
-    Of the features that this broker implements, the result has those that are on at
-    ``metadata_version`` in a new directory of Kafka. Eligible leader replicas are on as soon as the
-    metadata.version allows them, in Kafka only from 26 (4.1) on. ``kraft.version`` is left out,
-    because its level depends on the kind of quorum.
+    The result has the features that this broker implements and that Kafka turns on in a new
+    directory at ``metadata_version``. Eligible leader replicas are on at each metadata.version that
+    allows them; Kafka turns them on from 26 (4.1) on. ``kraft.version`` is left out, because its
+    level depends on the kind of quorum.
     """
     levels = {METADATA_VERSION: metadata_version}
     if metadata_version >= FEATURES[ELIGIBLE_LEADER_REPLICAS_VERSION].needs:

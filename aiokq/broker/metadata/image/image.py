@@ -146,8 +146,6 @@ class MetadataImage:
         image.next_producer_id = self.next_producer_id
         return image
 
-    # --- replay
-
     def replay(self, record: Message) -> None:
         """Replay one record.
 
@@ -276,8 +274,6 @@ class MetadataImage:
         if len(shared) >= MAX_SHARED_PARTITIONS:
             shared.clear()
         return shared.setdefault(partition, partition)
-
-    # --- the records of a snapshot
 
     def records(self) -> Iterator[Message]:
         """Yield the smallest sequence of Kafka's records whose replay gives this image.

@@ -1,4 +1,4 @@
-"""The changes of one append to the metadata, in the form that the publisher applies."""
+"""The changes that one append makes to the metadata, in the form that the publisher applies."""
 
 from __future__ import annotations
 

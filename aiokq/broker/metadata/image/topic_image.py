@@ -168,7 +168,7 @@ class TopicImage:
         is added to ``partitions`` once all partitions with lower numbers are there.
 
         Raises:
-            CorruptRecord: a partition with a lower number is missing.
+            CorruptRecord: a partition with a lower number, up to 65,535, is missing.
         """
         partitions = self.partitions
         if index == len(partitions):

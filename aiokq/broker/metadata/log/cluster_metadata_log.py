@@ -159,8 +159,9 @@ class ClusterMetadataLog:
             directory: path of ``__cluster_metadata-0``.
             state: what was read from the directory; the node must be the only voter.
             disk, open_files: the log directory's failure handling and its open files.
-            clean: whether the last shutdown was clean, so that the indexes need no check. It has no
-                effect if ``quorum-state`` has a later epoch than the log: a start was interrupted.
+            clean: whether the last shutdown was clean, so that the indexes need no check. Ignored
+                if ``quorum-state`` is missing, or has a later epoch than the log because a start
+                was interrupted.
 
         Raises:
             KafkaStorage: ``quorum-state`` cannot be read, the newest epoch is the largest that
@@ -230,13 +231,12 @@ class ClusterMetadataLog:
         """Whether ``lead`` has begun the epoch."""
         return self._has_led
 
-    # --- append
-
     def lead(self, records: Sequence[Message]) -> None:
         """Begin the epoch: append the control records of a new leader, then ``records``.
 
-        Both are written with one sync if ``records`` form one batch that fits in a segment with the
-        control records. Otherwise each batch is synced before the next is written.
+        The control records and ``records`` are written with one sync if ``records`` form one batch
+        that fits in a segment with the control records. Otherwise each batch is synced before the
+        next batch is written.
 
         Raises:
             KafkaStorage: the disk failed, or the log is closed.
@@ -282,9 +282,9 @@ class ClusterMetadataLog:
     def append(self, *records: Message) -> int:
         """Append records; on return they are durable and in ``image``. Return the end offset.
 
-        The records form one batch, or several if one would be larger than 8 MiB. Control records,
-        which name the voters (``kraft.version`` 1), form a batch of their own before the others.
-        Each batch is durable before the next is written; a kill may leave only the first batches.
+        The records form one batch, or several batches if one batch would be larger than 8 MiB.
+        Control records (``kraft.version`` and the voters) form a separate first batch. Each batch
+        is durable before the next batch is written; a kill may leave only the first batches.
 
         Raises:
             KafkaStorage: the disk failed now or at an earlier append, or the log is closed; no
@@ -402,8 +402,6 @@ class ClusterMetadataLog:
         voter.voter_directory_id = directory_id
         return VotersRecord(voters=[voter])
 
-    # --- snapshots
-
     @property
     def is_snapshot_due(self) -> bool:
         """Whether the log is usable and has grown by ``snapshot_bytes`` since the last snapshot."""
@@ -420,7 +418,8 @@ class ClusterMetadataLog:
             Closed: the snapshot was abandoned, or the log is being closed; no snapshot was written.
             KafkaStorage: the log is closed or could not be synced, or its segments cannot be rolled
                 or removed.
-            OSError: the snapshot cannot be written, or an old snapshot or segment not removed.
+            OSError: the snapshot cannot be written, or an old snapshot or segment cannot be
+                removed.
         """
         with self._snapshot_lock:
             with self._lock:
@@ -483,8 +482,6 @@ class ClusterMetadataLog:
         for snapshot in dropped:
             self._files.remove(snapshot_path(self.directory, snapshot))
         self._log.purge()
-
-    # --- closing
 
     def close(self, clean: bool = True) -> None:
         """Close the files. Idempotent.

@@ -59,7 +59,7 @@ class WrongEpoch:
 
 @frozen
 class _First:
-    """The first batch of an epoch, while no second batch of this epoch was checked.
+    """The first batch of an epoch whose second batch was not checked yet.
 
     Attributes:
         before: epoch of the record before the batch; -1 if unknown.
@@ -84,7 +84,7 @@ class EpochRules:
         snapshot: the newest snapshot; None if there is none.
 
     Attributes:
-        entries: the epochs of the batches so far, as ``leader-epoch-checkpoint`` has them.
+        entries: the epochs of the checked batches, in the form of ``leader-epoch-checkpoint``.
     """
 
     def __init__(self, files: Files, directory: str, snapshot: SnapshotId | None) -> None:
@@ -99,12 +99,15 @@ class EpochRules:
     def check(
         self, base: int, position: int, header: BatchHeader, data: bytes
     ) -> WrongEpoch | None:
-        """Check the next batch; return the batch with a wrong epoch: this one or the one before.
+        """Check the next batch.
 
         Args:
             base: base offset of the segment.
             position: byte position of the batch in the segment.
             data: the bytes of the batch.
+
+        Returns:
+            The checked batch, or the batch before it, if the epoch of that batch is wrong.
         """
         epoch, before = header.leader_epoch, self._before(header)
         first, self._first, is_next = self._first, None, self._epoch is not None

@@ -136,7 +136,7 @@ def write_snapshot(
 
     Raises:
         RecordTooLarge: a value does not fit in a batch.
-        OSError: the disk failed. If only the sync of the directory failed, the last step, the
+        OSError: the disk failed. The last step syncs the directory; if only this step failed, the
             complete file is left. After any other error, the unfinished file is removed, if
             possible.
     """

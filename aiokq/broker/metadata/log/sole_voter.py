@@ -64,9 +64,10 @@ def check_sole_voter(
 ) -> None:
     """Check that this node is the only voter of the quorum that wrote a metadata log.
 
-    A directory without a log may begin one, unless its ``quorum-state`` names no voter: the node
-    then waits to be added to a quorum. Kafka's first start leaves such a file in a directory that
-    was formatted with ``--no-initial-controllers``, and so does the format of aiokq.
+    The check succeeds for a directory without a log and without ``quorum-state``. It fails for a
+    directory without a log whose ``quorum-state`` names no voter: the node waits to be added to a
+    quorum. Kafka's first start leaves such a file in a directory that was formatted with
+    ``--no-initial-controllers``, and so does the format of aiokq.
 
     With ``kraft.version`` 1 the directory id of the voter must be ``directory_id``. A log that has
     records is refused if its voters are unknown.

@@ -28,7 +28,9 @@ SECTOR: Final = 512
 """Bytes that a disk writes completely or not at all."""
 
 MAGIC_END: Final = LOG_OVERHEAD + 5
-"""End of base offset, length, epoch and magic: if one of them is wrong, the header is misread."""
+"""End of the fields base offset, length, epoch and magic. If one of these fields is wrong, the
+header is misread.
+"""
 
 LARGEST_FIRST_CONTROLS: Final = 3
 """Number of records in the control batch that begins a new log with ``kraft.version`` 1."""

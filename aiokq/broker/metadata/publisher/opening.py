@@ -5,8 +5,8 @@ recovered, one or several at a time. A log that cannot be opened is tried again 
 but not while its directory is offline. A log is read and repaired in an executor; the partition
 gets the log on the loop, in one step.
 
-Source: Kafka ``LogManager.loadLogs``. Unlike Kafka, the node serves logs that are open while others
-are recovered.
+Source: Kafka ``LogManager.loadLogs``. Unlike Kafka, the node serves logs that are open while other
+logs are recovered.
 Tests: ``tests/unit/broker/metadata/publisher/test_opening.py``, ``test_publisher.py``.
 """
 
@@ -92,12 +92,12 @@ class LogOpening:
 
     Args:
         threads: number of executor threads that recover logs; at most ``MOST_THREADS`` are used.
-        epoch_of: returns the epoch in which this node leads a partition, or -1; called in any
-            thread.
+        epoch_of: returns the epoch in which this node leads a partition; -1 if this node is not the
+            leader. Called in any thread.
         by_kafka: whether Apache Kafka may have written to the logs.
         supervisor: runs the retries.
         background: counts failures, and returns the delays between retries.
-        opened: called on the loop with each partition whose log was opened, and the log.
+        opened: called on the loop with each partition whose log was opened, and with the log.
     """
 
     def __init__(
@@ -201,12 +201,12 @@ class LogOpening:
             epoch = self._epoch_of(partition)
             if epoch > max(log.epochs.latest_epoch, 0):
                 # Records that were lost in an unclean shutdown may be replaced by other records at
-                # the same offsets. The new epoch lets readers detect that (KIP-320).
+                # the same offsets. The new epoch lets readers detect the loss (KIP-320).
                 log.assign_epoch(epoch)
             return log
         except KafkaStorage as error:
-            # The partition keeps the returned error. It must be a new one, because the traceback of
-            # `error` keeps files open.
+            # The partition keeps the returned error. It must be a new exception, because the
+            # traceback of `error` keeps files open.
             return KafkaStorage(error.message, topic_partition=partition.name)
         except _Stopped:
             raise
@@ -239,8 +239,6 @@ class LogOpening:
             log.update_config(partition.topic.config)  # changed while the log was opened
         self._directories.add(log)  # after the update, so that retention never uses old settings
         self._opened(partition, log)
-
-    # --- retries
 
     def open_later(self, partition: Partition, error: KafkaStorage, *, is_new: bool) -> None:
         """Take a partition offline, and retry opening its log until that succeeds.
@@ -301,8 +299,6 @@ class LogOpening:
             self._recover(attempt, is_new=self._refused.get(attempt.partition, False))
             for attempt in attempts
         ]
-
-    # --- after an unclean shutdown
 
     async def recover(self) -> None:
         """Recover the logs that ``open_clean`` did not open.
@@ -462,8 +458,6 @@ class LogOpening:
             self._all_bytes,
             now - self._began,
         )
-
-    # --- end
 
     async def abandon(self, partitions: Iterable[Partition]) -> None:
         """Stop opening the logs of partitions; return when no thread uses them."""

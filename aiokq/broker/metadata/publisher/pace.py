@@ -29,7 +29,7 @@ this long in each of them.
 
 
 class Pace:
-    """Counts the partitions and the time of one job since other tasks have run."""
+    """Counts the partitions and the time of one job since other tasks last ran."""
 
     __slots__ = ("_began", "_clock", "_partitions")
 

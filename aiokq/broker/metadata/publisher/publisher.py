@@ -4,7 +4,7 @@ The publisher opens, deletes and reconfigures logs, makes the node leader or fol
 partitions that it has replicas of, and notifies the coordinators. It owns the objects that requests
 use: topics with their partitions, and settings of groups. A change that fails is not undone. A
 partition whose log cannot be opened is offline with the error. `LogOpening` and `LogDeletion` retry
-what failed while the log directory is online.
+failed openings and deletions while the log directory is online.
 
 Source: Kafka ``BrokerMetadataPublisher.scala``, ``ReplicaManager.applyDelta``.
 Tests: ``tests/unit/broker/metadata/publisher/test_publisher.py``, ``test_roles.py``,
@@ -57,7 +57,7 @@ class MetadataPublisher:
     """Applies metadata changes to a node. Used from the node's loop only.
 
     Args:
-        settings: the settings of the broker; the publisher applies the dynamic ones to this object.
+        settings: the settings of the broker; the publisher changes the dynamic settings in it.
         supervisor: runs the retries; it is closed before the logs are closed.
         background: counts failures, and returns the delays between retries.
         elected: called with each partition that this node begins to lead, or leads in a new leader
@@ -134,8 +134,6 @@ class MetadataPublisher:
         self._log_configs: dict[tuple[tuple[str, str], ...], LogConfig] = {}
         """`LogConfig` by topic settings, computed with the broker settings in `_configured_by`."""
         self._configured_by = settings.current
-
-    # --- start
 
     def load(self, image: MetadataImage) -> None:
         """Apply the settings and register the topics of an image; `open_logs` opens the logs."""
@@ -262,8 +260,6 @@ class MetadataPublisher:
                     partition.take_offline(error)
                     self._resigned(partition)
 
-    # --- changes
-
     async def publish(self, delta: MetadataDelta) -> KafkaStorage | None:
         """Apply the changes of an append.
 
@@ -277,7 +273,7 @@ class MetadataPublisher:
             [
                 topic
                 for topic in map(self.topics.by_id, delta.deleted)
-                if topic is not None  # created and deleted by the same append
+                if topic is not None  # an append may create and delete a topic
             ]
         )
         for state in delta.topics:
@@ -396,8 +392,8 @@ class MetadataPublisher:
                 is_new=True,
             )
         except KafkaStorage as error:
-            # The partition keeps the returned error. It must be a new one, because the traceback of
-            # `error` keeps files open.
+            # The partition keeps the returned error. It must be a new exception, because the
+            # traceback of `error` keeps files open.
             kept = KafkaStorage(error.message, topic_partition=partition.name)
             self._opening.open_later(partition, kept, is_new=True)
             return kept

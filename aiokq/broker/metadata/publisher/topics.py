@@ -93,8 +93,6 @@ class TopicRegistry:
         found = self._topics.get(topic)
         return None if found is None else found.partition(index)
 
-    # --- for the publisher
-
     def add(self, topic: Topic) -> None:
         """Add a topic, so that requests find it."""
         self._topics[topic.name] = topic

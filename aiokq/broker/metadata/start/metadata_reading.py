@@ -1,4 +1,4 @@
-"""The first step of a start's metadata: a thread reads its log, and another opens the directories.
+"""Reads the metadata log at a start, before `metadata_start` opens it.
 
 Tests: ``tests/unit/broker/test_storage.py``.
 """

@@ -1,7 +1,7 @@
 """The start of a node's metadata: its log is checked and opened, and a new epoch begins.
 
-`metadata_reading` reads the log before. `open_metadata` opens the log, or migrates or creates it,
-and refuses a log that this node cannot continue or is not allowed to continue.
+`metadata_reading` has read the log. `open_metadata` opens the log, or migrates or creates it, and
+refuses a log that this node cannot continue or is not allowed to continue.
 `MetadataStart.lead` begins the node's epoch: it appends the first records of a new log, the
 registration of the node, and the changes of partitions that the node leads.
 
@@ -137,8 +137,8 @@ class MetadataStart:
     def lead(self, registration: NodeRegistration) -> None:
         """Begin the epoch: register the node, and make it leader of the partitions it may lead.
 
-        Then the clean shutdown markers are removed. Until then no log of a partition was changed,
-        so that a start that fails leaves the directories clean.
+        Then the clean shutdown markers are removed. A start that fails before this step keeps the
+        markers, because it has changed no log of a partition.
 
         Raises:
             KafkaStorage: the disk failed; the message says what to do.
@@ -325,8 +325,7 @@ def _open(
     image = _after(state.image, first, last)
     if not is_moved:
         directories.find(_owned(image, node_id), listed)
-    # Up to here, nothing was changed if the start is refused. From here on, only a failure of the
-    # disk ends it.
+    # The checks that can refuse the start come first, because the next steps change files.
     directories.write_ids()
     if migration is not None:
         migration.restore_logs()
@@ -399,10 +398,10 @@ def _was_log_closed(home: LogDirectory, state: MetadataState) -> bool:
 
 
 def _check_not_formatted(files: Files, directories: LogDirectories) -> None:
-    """Check that a directory without a log is new, so that this node may become its voter.
+    """Check that a directory without a log was not formatted for a node that is added to a quorum.
 
-    A format for a quorum whose voters are in the log writes the voters, except for a node that is
-    added later. A directory with partitions had a log, which was lost or moved away.
+    Every other format for a quorum whose voters are in the log also writes the voters. A directory
+    with partitions is accepted: it had a log, which was lost or moved away.
 
     Raises:
         KafkaStorage: the metadata directory was formatted without voters.

@@ -39,7 +39,8 @@ class AdoptedPartitions:
 def take_partitions(image: MetadataImage, node_id: int, unclean: bool) -> AdoptedPartitions:
     """Make the node the only replica of partitions it may lead; other partitions get no leader.
 
-    A replica counts as in sync if it is in the in-sync replicas or eligible to lead (KIP-966).
+    A replica counts as in sync if it is in the in-sync replicas or is eligible to lead (KIP-966).
+    If the partition has no such replica, the last leader counts as in sync.
 
     Args:
         unclean: whether the node may also lead partitions whose replica on it was not in sync.
@@ -69,7 +70,6 @@ def take_partitions(image: MetadataImage, node_id: int, unclean: bool) -> Adopte
 
 
 def _in_sync(partition: PartitionImage, node_id: int) -> bool:
-    """Whether a replica is in sync, eligible or, if no replica is either, on the last leader."""
     if partition.isr or partition.elr:
         return node_id in partition.isr or node_id in partition.elr
     return partition.last_known_elr == (node_id,)
@@ -97,7 +97,7 @@ def _alone(partition: PartitionImage, node_id: int, *, clean: bool) -> Partition
 
 
 def drop_other_nodes(image: MetadataImage, node_id: int) -> tuple[int, ...]:
-    """Drop the registrations of other nodes, and fence this node; return the others' ids.
+    """Drop the registrations of other nodes and fence this node; return the ids of the others.
 
     Kafka has no record that removes the registration of a controller, so a controller that stays
     registered could never be removed. Kafka would also place new replicas on other brokers that

@@ -70,7 +70,7 @@ __all__ = ["Adoption", "adopt"]
 
 @frozen
 class Adoption:
-    """The result of an adoption, or of a dry run of one.
+    """The result of an adoption or of a dry run.
 
     Attributes:
         node_id: this node, the only voter of the new log.

@@ -76,7 +76,7 @@ def cut_records(file: File, position: int, expected: int, crc32c: Checksum) -> I
 def _damaged(
     file: File, position: int, end: int, expected: int, last: int | None
 ) -> Iterator[LostRecord]:
-    """Yield the records that can be decoded between two positions, then one range for the others.
+    """Yield the decodable records between two positions, then one range for the other records.
 
     Args:
         expected: the offset of the first record.

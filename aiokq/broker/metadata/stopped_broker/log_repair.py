@@ -60,7 +60,7 @@ EPOCH_BYTES: Final = 4
 
 @frozen
 class Repair:
-    """The result of a repair, or of a dry run of one.
+    """The result of a repair or of a dry run.
 
     Attributes:
         path: path of the file with the damage that was found first; "" if nothing is damaged. Bad
@@ -201,9 +201,6 @@ def _check_voters(
             "fetch the log from the other voters; if they are lost for good, repeat the command "
             "with --others-lost, and run aiokq storage adopt"
         ) from error
-
-
-# --- execution
 
 
 def _execute(

@@ -32,7 +32,7 @@ class Correction:
         path: the segment.
         position: byte position of the batch in the segment.
         offset: base offset of the batch.
-        old, new: the epoch that the batch has, and the one that it must have.
+        old, new: the epoch that the batch has, and the epoch that it must have.
     """
 
     path: str
@@ -147,7 +147,7 @@ class RepairPlan(MetadataReader):
         return found
 
     def _segment(self, base: int) -> int:
-        """Return the base offset of the present file with the content of a segment after repair."""
+        """Return the base offset of the file that has the content of a segment of the plan."""
         return self.rest.base if self.rest is not None and base == self.rest.offset else base
 
     def _epoch(self, base: int, position: int, header: BatchHeader) -> int:
