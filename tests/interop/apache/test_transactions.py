@@ -260,14 +260,19 @@ async def test_a_broker_that_is_killed_in_a_transaction(cluster, topic, cluster_
     assert await asyncio.to_thread(committed_values, cluster, topic) == [b"a", b"b"]
 
 
-async def test_a_level_that_changes_while_the_producer_runs(cluster, topic):
+@pytest.mark.parametrize("idle_ms", [400, 540_000], ids=["reconnects", "connected"])
+async def test_a_level_that_changes_while_the_producer_runs(cluster, topic, idle_ms):
     """Up and down again: every transaction commits, by the version it began with.
+
+    A producer learns of the level when it connects. While it stays connected, it goes on with the
+    version that it knows, as Java's does.
 
     Not down to 0: Kafka 4.2 cannot write the transaction's version into a record of that level.
     """
     await set_level(cluster, 1)
     await create_topic(cluster, topic)
-    async with producer(cluster, transactional_id=f"id-{topic}", connections_max_idle_ms=400) as p:
+    settings = {"transactional_id": f"id-{topic}", "connections_max_idle_ms": idle_ms}
+    async with producer(cluster, **settings) as p:
         for n, level in enumerate((1, 2, 1, 2)):
             async with p.transaction():
                 await p.send(topic, b"%d" % n)
