@@ -71,7 +71,8 @@ async def per_group(
         deadline = engine.now() + remaining
         outcomes: dict[str, R | KafkaError] = {}
         nodes: dict[str, int] = {}
-        # A group without a coordinator delays other groups by a quarter of the request timeout.
+        # A group without a coordinator delays other groups by at most a quarter of the timeout of
+        # one request.
         limit = min(remaining, engine.settings.request_timeout) / 4
         found_nodes = await find_coordinators(engine, left, timeout=limit, kind=kind)
         for group_id, found in found_nodes.items():
