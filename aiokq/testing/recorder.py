@@ -95,7 +95,7 @@ class Recorder:
         isolation: Isolation,
         group: str | None = None,
     ) -> RecordedConsumer:
-        """Return a consumer whose polls are recorded.
+        """Return a consumer whose polls, commits and seeks are recorded.
 
         Args:
             consumer: the consumer. In a group, its `on_assigned` must be `assigned(process)`.
