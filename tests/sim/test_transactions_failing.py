@@ -16,6 +16,7 @@ from aiokq.core.errors import (
     KafkaError,
     ProducerFenced,
     TransactionAborted,
+    error_for,
 )
 from aiokq.producer.transactions.phases import MOVES, Phase
 from aiokq.producer.transactions.transaction import TransactionOutcome, forbid_commit
@@ -268,19 +269,30 @@ def test_an_abortable_answer_to_the_commit_aborts_and_goes_on() -> None:
     simulate(body)
 
 
-def test_an_abortable_answer_to_the_abort_ends_the_producer() -> None:
-    """As in Java: it would be aborted again and again."""
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("code", [59, 120])
+def test_an_abortable_answer_to_the_abort_ends_the_producer(code: int, level: int) -> None:
+    """It would be aborted again and again.
+
+    After TRANSACTION_ABORTABLE, Java's producer is in its state FATAL_ERROR. After
+    UNKNOWN_PRODUCER_ID it stays in ABORTING_TRANSACTION, where it refuses every call but close().
+    """
 
     async def body(world: Any, kafka: TransactionalKafka) -> None:
         async with producer(world, kafka) as p:
-            kafka.script(wire.EndTxnRequest, wire.EndTxnResponse(error_code=120))
+            kafka.script(wire.EndTxnRequest, wire.EndTxnResponse(error_code=code))
             await p.begin_transaction()
             await p.send("orders", b"a")
-            with pytest.raises(BrokerError, match="TRANSACTION_ABORTABLE") as raised:
+            with pytest.raises(BrokerError, match=error_for(code).name) as raised:
                 await p.abort_transaction()
             assert "create a new producer" in raised.value.__notes__[0]
-            with pytest.raises(BrokerError):
-                await p.begin_transaction()
+            for call in (p.begin_transaction, p.abort_transaction, p.commit_transaction):
+                with pytest.raises(BrokerError) as refused:
+                    await call()
+                assert "create a new producer" in refused.value.__notes__[0]
+        async with producer(world, kafka) as p, p.transaction():
+            await p.send("orders", b"b")
+        assert kafka.committed("orders") == [b"b"]
 
     simulate(body)
 

@@ -78,8 +78,9 @@ def test_the_level_changes_amid_transactions(levels: tuple[int, ...], reconnects
                 Producer(servers, transactional_id=f"tx{n}", _environment=world.environment())
                 for n in range(PRODUCERS)
             ]
-            for client in (admin, *producers):
-                await client.start()
+            await admin.start()
+            for each in producers:
+                await each.start()
             writers = [Writer(each, f"w{n}") for n, each in enumerate(producers)]
             now = first
             for level in changes:
@@ -128,7 +129,8 @@ def test_the_level_changes_amid_transactions(levels: tuple[int, ...], reconnects
                 ) as outside:
                     last = int(writer.values[-1].split(b"-")[1])
                     assert await outside.committed(("in", 0)) == last
-            for client in (admin, *producers):
-                await client.close()
+            for each in producers:
+                await each.close()
+            await admin.close()
 
     run(1, main, limit=3600.0)

@@ -119,7 +119,11 @@ class Epochs:
         deadline = loop.time() + timeout
         if self.addition_lost:
             # The lost request may have begun a transaction. InitProducerId would abort it with a
-            # bumped epoch, which is not returned, and thus fence this producer.
+            # bumped epoch, which is not returned, and thus fence this producer. If the lost request
+            # arrives between the two requests, this still happens: nothing tells that epoch from
+            # the one of a successor. Java's producer does not request a new epoch here. A late
+            # request then begins a transaction that fences the producer at its timeout, unless the
+            # next transaction ends it; late offsets overwrite those of the next transaction.
             try:
                 await self._requests.end(
                     self.producer, committed=False, bumps=False, timeout=timeout

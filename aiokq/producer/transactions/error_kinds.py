@@ -129,7 +129,8 @@ ERROR_KINDS: Final[Mapping[str, Mapping[int, ErrorKind]]] = MappingProxyType(
 
 ABORT stands for the abortable errors of Java, FINISHED and INVALID for its fatal errors. Java has
 one more rule, which is not in this table: an abortable error of an abort is fatal, because the next
-abort would fail with it again.
+abort would fail with it again. (After UNKNOWN_PRODUCER_ID, Java's producer is not in its state
+FATAL_ERROR, but in ABORTING_TRANSACTION, from where no call but ``close()`` leads.)
 """
 
 _OTHERWISE: Final = {"AddPartitionsToTxn": _K.ABORT, "Produce": _K.ABORT}
