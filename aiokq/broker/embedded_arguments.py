@@ -118,7 +118,7 @@ def node_arguments(
 
 
 def new_features(features: Mapping[str, int] | None) -> Mapping[str, int] | None:
-    """Return the levels above 0 of a new cluster's features; None for the defaults.
+    """Return the levels above 0 of a new cluster's features; None if `features` is None.
 
     Raises:
         ConfigError: a feature is unknown, or a level is not supported.

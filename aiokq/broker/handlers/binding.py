@@ -35,7 +35,7 @@ __all__ = ["Areas", "bind"]
 
 
 class Areas(NamedTuple):
-    """The areas of one open node, by the names of the parameters of handlers."""
+    """The areas of one open node; the fields have the names of handlers' parameters."""
 
     topics: Topics
     changes: Changes

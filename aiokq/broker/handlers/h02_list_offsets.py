@@ -10,7 +10,8 @@ offset.
 Errors of a partition: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER,
 TOPIC_AUTHORIZATION_FAILED, UNSUPPORTED_VERSION (a special timestamp that the version does not
 have), INVALID_REQUEST (a partition that is named twice), KAFKA_STORAGE_ERROR, FENCED_LEADER_EPOCH,
-UNKNOWN_LEADER_EPOCH.
+UNKNOWN_LEADER_EPOCH; for a timestamp also CORRUPT_MESSAGE, MESSAGE_TOO_LARGE and
+UNSUPPORTED_COMPRESSION_TYPE, if a batch cannot be read.
 
 v1  one offset with its timestamp   v7   timestamp -3
 v2  isolation level                 v8   timestamp -4

@@ -9,7 +9,8 @@ lists the brokers that advertise the listener of the connection, with their addr
 listener.
 
 Errors of a topic: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED,
-INVALID_REQUEST, KAFKA_STORAGE_ERROR, UNKNOWN_TOPIC_ID.
+INVALID_REQUEST, KAFKA_STORAGE_ERROR, UNKNOWN_TOPIC_ID; if the topic cannot be created, also
+INVALID_REPLICATION_FACTOR and POLICY_VIOLATION.
 
 Errors of a partition: LEADER_NOT_AVAILABLE, LISTENER_NOT_FOUND.
 

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from aiokq.wire.write_txn_markers import WritableTxnMarker, WriteTxnMarkersRequest
 
 _Codes = dict[int, dict[TopicPartition, int]]
-"""The error codes by producer id and partition."""
+"""For each producer id, the error code of each partition."""
 
 
 async def handle(

@@ -1,4 +1,4 @@
-"""Damage at the end of a log: search for valid batches in it, and backup of its bytes."""
+"""Damaged bytes at the end of a log: search for valid batches in them, and their backup."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ class LogDirectories:
             directory.disk.fail(None, what, error)
 
     def close_unused(self) -> None:
-        """Unlock all directories after a refused start; see ``LogDirectory.close_unused``."""
+        """Unlock all directories after a start that failed; see ``LogDirectory.close_unused``."""
         for directory in self.with_metadata:
             directory.close_unused()
 
@@ -477,7 +477,7 @@ class DirectoriesOpening:
         return LogDirectories(found, unopened, self.metadata)
 
     def give_up(self) -> None:
-        """Unlock the directories after a refused start; see ``LogDirectory.close_unused``."""
+        """Unlock the directories after a start that failed; see ``LogDirectory.close_unused``."""
         for directory in self._opened:
             directory.close_unused()
 

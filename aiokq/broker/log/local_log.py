@@ -33,7 +33,10 @@ class LogListener(Protocol):
     """The listener of a log."""
 
     def log_changed(self) -> None:
-        """Handle a flush, a truncation, a close or a failed directory. Called on the loop."""
+        """Handle a flush, a truncation, a close, a deletion or a failed directory.
+
+        Called on the loop.
+        """
 
 
 class LocalLog(ABC):
@@ -94,12 +97,12 @@ class LocalLog(ABC):
 
     @property
     def failed(self) -> bool:
-        """Whether the directory is offline; nothing is written until the node restarts."""
+        """Whether the directory is offline; if so, nothing is written until the node restarts."""
         return self._disk.failure is not None
 
     @property
     def is_closed(self) -> bool:
-        """Whether the log was closed or deleted; its paths may belong to another log by now."""
+        """Whether the log was closed or deleted; if so, its paths may belong to another log."""
         return self._closed
 
     @property

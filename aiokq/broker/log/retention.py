@@ -104,7 +104,7 @@ class BeforeLogStart:
 
 
 class TooLarge:
-    """``retention.bytes``: counts oldest segments while the rest has at least that many bytes."""
+    """``retention.bytes``: counts the oldest segments; the rest still has at least this size."""
 
     reason: Final = "retention.bytes"
 

@@ -61,7 +61,7 @@ class Segments:
     def __init__(self, segments: Sequence[Segment], open_files: OpenFiles) -> None:
         self._open_files = open_files
         self._removed: list[Segment] = []
-        # where recent reads ended: segment and position, by the offset of the next batch
+        # for each offset at which a recent read ended: the segment, and the position in its file
         self._ends: dict[int, tuple[Segment, int]] = {}
         self._set(segments)
 

@@ -331,7 +331,7 @@ class Partition:
             )
 
     def log_changed(self) -> None:
-        """Handle a flush that succeeded or failed, or a log that was truncated or closed."""
+        """Handle the end of a flush, or a log that was truncated, closed or deleted."""
         if self.is_online:
             self.commits.truncated(self.log.log_end_offset)
             self.advance_high_watermark()
