@@ -27,7 +27,7 @@ class QuorumDescription(NamedTuple):
             voters (``kraft.version`` 0).
         end_offset: offset of the next record of the metadata log.
         high_watermark: end offset of the durable records of the metadata log.
-        listeners: the addresses of the node for controllers.
+        listeners: the addresses of the node's listeners for controllers.
     """
 
     node_id: int

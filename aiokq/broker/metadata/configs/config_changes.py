@@ -26,7 +26,7 @@ def changed_configs(
 ) -> dict[str, str]:
     """Return the settings of a topic or group after changes.
 
-    APPEND and SUBTRACT change a list; if the list is not set, they change its default.
+    APPEND and SUBTRACT begin with the present list or, if the list is not set, with its default.
 
     Args:
         configs: the settings before the changes.
@@ -53,8 +53,8 @@ def changed_broker_configs(
 
     See `changed_configs`.
 
-    If a list has no dynamic value, APPEND and SUBTRACT change its default, not its static value, as
-    in Kafka.
+    If a list has no dynamic value, APPEND and SUBTRACT begin with its default, not with its static
+    value, as in Kafka.
     """
 
     def list_of(name: str) -> str | None:

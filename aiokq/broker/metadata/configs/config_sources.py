@@ -70,7 +70,7 @@ _TYPES: Final = {
 }
 
 _OF_ONE_VALUE: Final = tuple(row.server for row in TOPIC_CONFIGS.values() if len(row.server) > 1)
-"""Tuples of broker settings that give one value in different units, by priority in each tuple."""
+"""Tuples of settings for one value in different units; each tuple is in order of priority."""
 
 
 class ConfigEntry(NamedTuple):
@@ -191,7 +191,7 @@ def broker_config_entries(node: ConfiguredNode) -> Iterator[ConfigEntry]:
 
 
 def cluster_config_entries(settings: DynamicSettings) -> Iterator[ConfigEntry]:
-    """Yield the dynamic settings of all brokers."""
+    """Yield the dynamic settings that apply to all brokers."""
     for name, text in settings.stored_cluster.items():
         yield _stored_entry(name, text, DYNAMIC_DEFAULT_BROKER_CONFIG)
 

@@ -401,7 +401,6 @@ class Controller:
         return Decision(range(first, end), [record])
 
     def _effective(self, image: MetadataImage) -> BrokerSettings:
-        """Return the settings in effect with the dynamic settings of an image."""
         return node_settings(image, self._settings, self._node_id)
 
     @staticmethod

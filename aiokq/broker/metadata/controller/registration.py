@@ -203,7 +203,7 @@ def registration_records(
     Args:
         metadata_version: the level of metadata.version when the records are appended.
         broker_incarnation, controller_incarnation: incarnation ids for the two registrations.
-        broker_epoch: the offset of the first record that the node appended at this start.
+        broker_epoch: the offset of the first metadata record that the node appends at its start.
         endpoints: the addresses that clients of each listener connect to.
         controller_endpoints: the addresses of the controller's listeners.
         log_directories: ids of the log directories that are online, and of missing directories that

@@ -182,7 +182,7 @@ def metadata_version_text(level: int) -> str:
 def metadata_changed(first: int, second: int) -> bool:
     """Whether records or fields differ between two known levels of metadata.version.
 
-    Kafka refuses a downgrade for which this is true, because it would lose metadata.
+    Kafka refuses a downgrade between such levels, because metadata would be lost.
     """
     low, high = sorted((first, second))
     return any(low < level <= high for level in _CHANGED)

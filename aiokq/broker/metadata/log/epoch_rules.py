@@ -107,7 +107,7 @@ class EpochRules:
             data: the bytes of the batch.
 
         Returns:
-            The checked batch, or the batch before it, if the epoch of that batch is wrong.
+            The checked batch or the batch before it, if its epoch is wrong; else None.
         """
         epoch, before = header.leader_epoch, self._before(header)
         first, self._first, is_next = self._first, None, self._epoch is not None

@@ -182,9 +182,9 @@ def overwrite_quorum_state(
     state.
 
     Args:
-        in_place: whether a file of ``PADDED_BYTES`` may be overwritten. Otherwise, or if the
-            overwriting fails, the file is replaced; the new state and the names of all files in
-            the directory are then durable on return.
+        in_place: whether a file of ``PADDED_BYTES`` may be overwritten. If the file is replaced
+            instead, the new state and the names of all files in the directory are durable on
+            return.
 
     Raises:
         OSError: the disk failed.

@@ -103,8 +103,8 @@ def _is_second_batch(
 def _lacks_offset(file: File, position: int, expected: int) -> bool:
     """Whether the sector in which a batch with a valid checksum begins was not written.
 
-    The sector has only bytes of the base offset, and perhaps the first bytes of the length, whose
-    correct value is 0. The checksum covers neither field.
+    The checksum covers neither base offset nor length. It is valid without the sector if the sector
+    ends inside these fields and its bytes of the length are 0 anyway.
     """
     left = -position % SECTOR
     known = expected.to_bytes(LENGTH_OFFSET, "big")

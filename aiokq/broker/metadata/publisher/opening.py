@@ -39,7 +39,7 @@ logger = logging.getLogger("aiokq.broker")
 R = TypeVar("R")
 
 CLEAN_PER_TURN: Final = 64
-"""Number of logs opened before control returns to the loop; each takes about 0.2 ms."""
+"""Maximum number of logs that one executor call opens; each log takes about 0.2 ms."""
 
 RECOVERED_AT_ONCE: Final = 32
 SMALL_LOGS: Final = 1024 * 1024
@@ -127,8 +127,8 @@ class LogOpening:
         self._calls = 0
         """Number of executor calls that have recovered logs."""
         self._elapsed = self._waited = 0.0
-        """Seconds for which threads recovered logs, and the part in which they waited, both counted
-        since the last decision whether to add a worker.
+        """Seconds that threads spent on recoveries since the last decision whether to add a worker,
+        and the part of these seconds in which the threads waited.
         """
         self._running: list[_Attempt] = []
         self._settled = asyncio.Event()
@@ -354,8 +354,8 @@ class LogOpening:
             )
             self._calls += 1
             if self._elapsed >= JUDGED_SECONDS:
-                # Threads that compete for the lock with each other and with the loop wait for less
-                # than this part of the time.
+                # The maximum share of their time that threads wait if they only compete for the
+                # lock, with each other and with the loop.
                 competing = (len(self._workers) + 1) / (len(self._workers) + 2)
                 if self._waited > competing * self._elapsed:
                     self._add_worker(supervisor)

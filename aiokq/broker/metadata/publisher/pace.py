@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["PARTITIONS_PER_TURN", "SECONDS_PER_TURN", "Pace"]
 
 PARTITIONS_PER_TURN: Final = 32
-"""Partitions that are handled before other tasks run."""
+"""Number of handled partitions after which other tasks run."""
 
 SECONDS_PER_TURN: Final = 0.005
 """Seconds after which other tasks run, even if fewer partitions were handled.

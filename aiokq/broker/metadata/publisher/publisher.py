@@ -57,7 +57,7 @@ class MetadataPublisher:
     """Applies metadata changes to a node. Used from the node's loop only.
 
     Args:
-        settings: the settings of the broker; the publisher changes the dynamic settings in it.
+        settings: the settings of the broker; the publisher applies dynamic settings to this object.
         supervisor: runs the retries; it is closed before the logs are closed.
         background: counts failures, and returns the delays between retries.
         elected: called with each partition that this node begins to lead, or leads in a new leader
@@ -288,7 +288,7 @@ class MetadataPublisher:
         return failure
 
     def _tell_places(self) -> None:
-        """Report the directories of all logs, because metadata.version can record them now."""
+        """Report the directories of all open logs, after metadata.version got a level with them."""
         for topic, images in self._applied.items():
             for partition, image in zip(topic.partitions, images, strict=False):
                 if partition.local_log is not None:  # otherwise reported when its log is opened
@@ -340,7 +340,7 @@ class MetadataPublisher:
     async def _change_partition(
         self, partition: Partition, was: PartitionImage, image: PartitionImage
     ) -> KafkaStorage | None:
-        """Make the node the leader, a follower or not a replica of a partition.
+        """Make the node the leader or a follower of a partition, or remove its replica.
 
         Source: Kafka's `ReplicaManager.applyLocalLeadersDelta`, `applyLocalFollowersDelta`.
         """

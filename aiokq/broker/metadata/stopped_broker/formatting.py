@@ -1,9 +1,9 @@
 """Formats log directories, as ``kafka-storage format`` does.
 
-Each directory gets a ``meta.properties`` and a ``bootstrap.checkpoint``. With ``--standalone``, the
-metadata directory also gets a first snapshot that makes this node the only voter of its quorum.
-With ``--no-initial-controllers`` it gets a ``quorum-state`` without voters, as Kafka's first start
-leaves it, so that aiokq does not take the directory for a new one.
+Each directory gets a ``meta.properties`` and a ``bootstrap.checkpoint``. For a dynamic quorum whose
+only voter is this node, the metadata directory also gets a first snapshot, which names the voter.
+With ``--no-initial-controllers`` the metadata directory gets a ``quorum-state`` without voters, as
+at Kafka's first start, so that aiokq does not take the directory for a new one.
 
 Each ``meta.properties`` is written last: a directory without it is not formatted, and the next call
 formats it again.
@@ -80,9 +80,9 @@ class FormatOptions:
         directories: paths of the log directories.
         metadata_directory: path of the directory of the metadata log; None for the first log
             directory.
-        standalone: the endpoint of the controller's listener, for ``--standalone``: a dynamic
-            quorum whose only voter is this node. None if the voters are in
-            ``controller.quorum.voters`` or are other nodes.
+        standalone: the endpoint of the controller's listener, if this node is the only voter of a
+            dynamic quorum. None if the voters are in ``controller.quorum.voters`` or are other
+            nodes.
         metadata_directory_id: id of the metadata directory, if ``--initial-controllers`` gives one;
             None for a random id.
         without_voters: ``--no-initial-controllers``: the voters of a dynamic quorum are other
