@@ -325,7 +325,7 @@ def _address_line(
 
 
 def _is_elsewhere(opened: Endpoint, advertised: Sequence[Endpoint]) -> bool:
-    """Return whether a listener is not advertised, or is opened on another address.
+    """Return whether a listener is opened on an address that is not advertised for it.
 
     All loopback addresses count as one address. A wildcard address counts as the advertised host.
     """

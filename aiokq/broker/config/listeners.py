@@ -74,7 +74,7 @@ class Endpoint(NamedTuple):
 
 
 class ListenerFailed(OSError):
-    """A listener could not be opened; `endpoint` is the listener, `errno` the reason."""
+    """A listener could not be opened; `endpoint` is the listener, and `errno` is the reason."""
 
     endpoint: Endpoint
 

@@ -1,4 +1,4 @@
-"""Damaged bytes at the end of a log: search for valid batches in them, and their backup."""
+"""Damaged bytes at the end of a log: their backup, and the search for valid batches in them."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def is_torn(file: File, position: int, end: int, expected: int) -> bool:
     """Whether the bytes between two positions look like the incomplete beginning of one batch.
 
     Args:
-        expected: the offset of the next batch, if the log is intact up to ``position``.
+        expected: the offset that follows the valid batches before ``position``.
     """
     head = file.pread(min(_MAGIC_AT + 1, end - position), position)
     if len(head) < LOG_OVERHEAD:

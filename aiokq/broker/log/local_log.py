@@ -167,7 +167,8 @@ class LocalLog(ABC):
     def begin_flush(self, before: int | None) -> PendingFlush | None:
         """Return the files to sync so that records are durable.
 
-        Returns None if no file has to be synced, or if the log is closed or being truncated.
+        Returns None if all these records and their files are durable already, or if the log is
+        closed or being truncated.
 
         Args:
             before: only records before this offset have to be durable; None means all.

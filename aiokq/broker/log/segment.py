@@ -193,7 +193,7 @@ class Segment(ReadableSegment):
         self.flush_indexes()
 
     def sync(self, *, finished: bool) -> None:
-        """Sync the ``.log`` and ``.txnindex``; if ``finished``, also the other indexes."""
+        """Sync the ``.log`` and ``.txnindex``; if ``finished``, also sync the other indexes."""
         if self._dirty:
             self.file.sync()
             self._dirty = False

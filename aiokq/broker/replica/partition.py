@@ -488,7 +488,9 @@ class Partition:
 
 
 def check_leader_epoch(partition: Partition, epoch: int) -> None:
-    """Check that a client's leader epoch equals the partition's; -1 is not checked.
+    """Check that a client's leader epoch equals the partition's.
+
+    Epoch -1 is not checked, and no epoch is checked if this node does not serve the partition.
 
     Raises:
         FencedLeaderEpoch: the client's epoch is older; the client must refresh its metadata.
