@@ -1,4 +1,4 @@
-"""Decisions about changes of feature levels, which UpdateFeatures requests.
+"""Decisions about UpdateFeatures requests, which change the levels of features.
 
 `update_features` checks the levels and returns the metadata records to write. The functions depend
 only on their arguments and have no side effects.

@@ -83,7 +83,7 @@ LOST: Final = uuid.UUID(int=2)
 """The directory.id of a replica whose log directory does not exist any more."""
 
 _OURS: Final = b"aiokq"
-"""First bytes of the incarnation ids of aiokq's brokers; those of Apache Kafka are random."""
+"""First bytes of the incarnation ids of aiokq's brokers; Apache Kafka's ids are random."""
 
 _SIGNED_HALVES: Final = struct.Struct(">qq")
 
@@ -244,7 +244,7 @@ def registration_records(
 
 
 def _kafka_order(value: uuid.UUID) -> tuple[int, ...]:
-    """Return the sort key of an id in Kafka, which compares its halves as signed numbers."""
+    """Return the sort key of an id: Kafka compares the two halves of an id as signed numbers."""
     return _SIGNED_HALVES.unpack(value.bytes)
 
 

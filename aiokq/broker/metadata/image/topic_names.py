@@ -24,7 +24,7 @@ INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 """Topics that only the broker writes; clients can read them."""
 
 CLUSTER_METADATA: Final = "__cluster_metadata"
-"""The topic of the metadata log, which no client can create."""
+"""The name of the metadata log's topic. No client can create this topic."""
 
 _LEGAL: Final = r"[a-zA-Z0-9._-]+"
 

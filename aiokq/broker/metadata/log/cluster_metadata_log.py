@@ -287,8 +287,8 @@ class ClusterMetadataLog:
         is durable before the next batch is written; a kill may leave only the first batches.
 
         Raises:
-            KafkaStorage: the disk failed now or at an earlier append, or the log is closed; no
-                record is in ``image``.
+            KafkaStorage: the disk failed now or at an earlier append, or the log is closed; none of
+                these records is in ``image``.
             UnsupportedVersion: a record does not exist in the log's ``metadata.version``.
             RecordTooLarge: a record does not fit in a batch.
         """

@@ -60,7 +60,7 @@ class TornTail:
     """The bytes after the last whole batch of the log.
 
     Attributes:
-        path: the newest segment.
+        path: path of the newest segment.
         position: byte position in the segment where the torn tail begins.
         size: number of bytes.
         offset: offset of the record that would follow the last whole batch.

@@ -354,8 +354,8 @@ class LogOpening:
             )
             self._calls += 1
             if self._elapsed >= JUDGED_SECONDS:
-                # The maximum share of their time that threads wait if they only compete for the
-                # lock, with each other and with the loop.
+                # Threads that only compete for the lock, with each other and with the loop, wait
+                # for at most this share of their time.
                 competing = (len(self._workers) + 1) / (len(self._workers) + 2)
                 if self._waited > competing * self._elapsed:
                     self._add_worker(supervisor)

@@ -228,7 +228,7 @@ class MetadataPublisher:
             partition.follow(log, image.leader, image.leader_epoch)
 
     def _tell_place(self, topic: Topic, partition: Partition, image: PartitionImage) -> None:
-        """Report the log directory of a replica if the metadata names another one or none."""
+        """Report the log directory of a replica if the metadata does not name this directory."""
         directory = self._directories.directory_of(partition.name)
         if directory is None or not self._has_directories():
             return

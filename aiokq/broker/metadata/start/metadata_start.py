@@ -400,8 +400,9 @@ def _was_log_closed(home: LogDirectory, state: MetadataState) -> bool:
 def _check_not_formatted(files: Files, directories: LogDirectories) -> None:
     """Check that a directory without a log was not formatted for a node that is added to a quorum.
 
-    Every other format for a quorum whose voters are in the log also writes the voters. A directory
-    with partitions is accepted: it had a log, which was lost or moved away.
+    A directory with ``bootstrap.checkpoint`` was formatted. If the node was a voter of a dynamic
+    quorum, the format also wrote a log with the voters. A directory with partitions is accepted: it
+    had a log, which was lost or moved away.
 
     Raises:
         KafkaStorage: the metadata directory was formatted without voters.

@@ -97,7 +97,7 @@ def _alone(partition: PartitionImage, node_id: int, *, clean: bool) -> Partition
 
 
 def drop_other_nodes(image: MetadataImage, node_id: int) -> tuple[int, ...]:
-    """Drop the registrations of other nodes and fence this node; return the ids of the others.
+    """Drop the registrations of other nodes, and fence this node; return the other nodes' ids.
 
     Kafka has no record that removes the registration of a controller, so a controller that stays
     registered could never be removed. Kafka would also place new replicas on other brokers that

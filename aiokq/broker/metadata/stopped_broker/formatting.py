@@ -215,8 +215,8 @@ def format_directories(
         timestamp_ms: the present time.
 
     Raises:
-        ConfigError: an option is invalid or does not fit the others, a directory is formatted
-            already, or belongs to another node or cluster; the message says what to do.
+        ConfigError: an option is invalid or does not fit another option, or a directory is
+            formatted already or belongs to another node or cluster; the message says what to do.
         KafkaStorage: the disk failed.
     """
     if options.node_id < 0:

@@ -29,7 +29,7 @@ class Correction:
     """A batch that gets another leader epoch; its checksum does not cover the epoch.
 
     Attributes:
-        path: the segment.
+        path: path of the segment.
         position: byte position of the batch in the segment.
         offset: base offset of the batch.
         old, new: the epoch that the batch has, and the epoch that it must have.
@@ -66,8 +66,8 @@ class RepairPlan(MetadataReader):
             aside. None if the beginning of the log stays as it is.
         cut: base offset of a segment, and the position where it is cut; later segments are set
             aside. None for no cut.
-        epochs: the right epoch of batches that have a wrong one, by base offset of the segment and
-            position in it.
+        epochs: the right epoch of each batch with a wrong epoch, by base offset of the segment and
+            position in the segment.
         damages: the damages, in the order in which they were found.
     """
 
