@@ -264,7 +264,7 @@ class PreparedAppend(NamedTuple):
         return producers.check(data_headers, self.origin)
 
     def _markers(self) -> dict[int, EndTransactionMarker]:
-        """Return the markers that end transactions, by index of their batch."""
+        """Return the index of each batch that ends a transaction, with its marker."""
         if self.origin is Origin.CLIENT:
             return {}
         found = {
