@@ -332,8 +332,10 @@ class Sender:
                 del ready[queue]  # the queue is offered again if it has more batches
                 continue
             launched.append(_Launched(queued, attempt))
-            # Move the queue to the end: its next batch goes into the next request.
-            ready.move_to_end(queue)
+            if queue.all_sent:
+                del ready[queue]  # offered again with its next batch
+            else:
+                ready.move_to_end(queue)  # its next batch goes into the next request
         self._waiting_since = now if ready else None
         return launched
 
