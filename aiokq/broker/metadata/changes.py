@@ -1,9 +1,9 @@
 """Metadata changes requested from this node: decided, recorded and published in order.
 
 The controller decides one change at a time, based on the image after the previous changes. The
-records are in the metadata log before this node's publisher applies them, and the caller gets its
-result after the publisher has applied them. A change that has begun is completed even if its caller
-was cancelled.
+records of a change are in the metadata log before this node's publisher applies them, and the
+caller gets its result after the publisher has applied them. A change that has begun is completed
+even if its caller was cancelled.
 
 Tests: ``tests/unit/broker/metadata/test_changes.py``.
 """
@@ -158,8 +158,9 @@ class MetadataChanges:
         """Change a topic's settings; they are in effect on return.
 
         Args:
-            change: computes the new settings from the current ones. It is called after all earlier
-                changes were recorded, so that concurrent changes of different settings are kept.
+            change: computes the new settings from the current ones. The function is called after
+                all earlier changes were recorded, so that concurrent changes of different settings
+                are kept.
 
         Raises:
             BrokerError: see `Controller.alter_topic_configs`.

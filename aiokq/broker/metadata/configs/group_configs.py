@@ -40,7 +40,7 @@ class GroupConfig(NamedTuple):
 
     @property
     def setting(self) -> Setting:
-        """The type of the setting, and its range before the broker's limits apply."""
+        """The type of the setting, and its range without the broker's limits."""
         return Setting(self.name, self.name.replace(".", "_"), "int", None, self.doc, at_least=1)
 
 

@@ -105,8 +105,8 @@ class Feature(NamedTuple):
     """A feature besides metadata.version. Level 0, the lowest, means that the feature is off.
 
     Attributes:
-        default_since: for each level of the feature from 1 on, the lowest metadata.version with
-            which Kafka gives a new directory this level or a higher one by default.
+        default_since: for each level of the feature from 1 on, the lowest metadata.version at which
+            Kafka's default for a new directory is at least this level.
         needs: the lowest level of metadata.version at which the feature may be on.
     """
 

@@ -3,9 +3,9 @@
 A leader begins its epoch with a control batch whose first record is a ``LeaderChangeMessage``, and
 epochs never go down. All other batches therefore have the epoch of the batch before them. The epoch
 of a snapshot is that of the last record in it. If these rules do not show which of two batches is
-wrong, ``leader-epoch-checkpoint`` decides. If the last batch of the log begins an epoch, this epoch
-is wrong if neither ``leader-epoch-checkpoint`` nor ``quorum-state`` allows it. A log that Apache
-Kafka or aiokq has written obeys the rules, also after a kill or a power cut.
+wrong, ``leader-epoch-checkpoint`` decides. An epoch that begins with the last batch of the log is
+wrong if neither ``leader-epoch-checkpoint`` nor ``quorum-state`` allows it. A log that Apache Kafka
+or aiokq has written obeys the rules, also after a kill or a power cut.
 
 Source: Kafka ``BatchAccumulator.appendLeaderChangeMessage``,
 ``ReplicatedLog.validateOffsetAndEpoch``.

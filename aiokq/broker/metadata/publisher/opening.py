@@ -305,9 +305,9 @@ class LogOpening:
 
         Most of a recovery is short system calls, each of which releases the interpreter's lock.
         Two threads that compete for the lock take longer than one thread (measured for 10,000 small
-        logs: 5.0 s with two threads, 3.0 s with one). So one worker begins. Workers are added while
-        their threads mostly wait for the disk, after ``STALL_SECONDS``, and for large logs, which
-        are read and copied without the lock.
+        logs: 5.0 s with two threads, 3.0 s with one). So one worker begins. A worker is added in
+        three cases: the threads mostly wait for the disk; no executor call has ended for
+        ``STALL_SECONDS``; a worker takes a large log, which is read and copied without the lock.
 
         Raises:
             Exception: no thread could be started, or a recovery failed because of a bug.
