@@ -48,7 +48,7 @@ class DirectoryFailures:
 
             return report
 
-        for directory in dict.fromkeys((directories.metadata, *directories.all)):
+        for directory in directories.with_metadata:
             directory.disk.listener = listen(directory)
             if directory.disk.failure is not None:  # failed while it was opened
                 self._failed(directory, directory.disk.failure)

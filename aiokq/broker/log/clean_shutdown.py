@@ -56,14 +56,15 @@ class CleanShutdown:
 
         The marker is removed before the logs are loaded, because a crash while they are loaded is
         an unclean shutdown. The removal is durable on return: if a power cut brought the marker
-        back, the next start would not check the records, although appends are not synced.
+        back, the next start would not check the records, although appends are not synced. A missing
+        marker is synced, too: the previous start may have failed, or been killed, in between.
 
         Raises:
             OSError: the disk failed.
         """
         if self._files.exists(self._path):
             self._files.remove(self._path)
-            self._files.sync_dir(self._directory)
+        self._files.sync_dir(self._directory)
 
     def _read(self) -> None:
         """Read the marker. A damaged marker is treated as missing, so the logs are recovered.

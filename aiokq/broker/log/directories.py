@@ -249,7 +249,9 @@ class LogDirectories:
                     reason = f"partition belongs to no topic {partition=!s} {topic_id=!s}"
                     self._to_set_aside.append((partition, directory, reason))
             except OSError as error:
-                directory.disk.refused(None, "directory not read", error, directory.path)
+                # The directory also fails after a lack of descriptors: otherwise its partitions
+                # would be created empty in another directory.
+                directory.disk.fail(None, "directory not read", error)
 
     def _found(self, partition: TopicPartition, directory: LogDirectory) -> None:
         other = self._places.get(partition)

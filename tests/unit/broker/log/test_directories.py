@@ -372,6 +372,28 @@ async def test_the_metadata_log_may_be_in_a_directory_of_its_own():
         await broker.node.close()
 
 
+@pytest.mark.parametrize("error", [errno.EIO, errno.EMFILE, errno.ENFILE])
+async def test_a_directory_that_cannot_be_read_is_offline(error: int):
+    """Regression: without a descriptor it stayed online, and its partitions were created again.
+
+    The new logs were empty, in the other directory.
+    """
+    async with two() as broker:
+        for index in range(6):
+            await broker.create(f"t{index}")
+            await broker.produce(f"t{index}", batch(3))
+        for name in [one.topic for one in broker.node.storage.directories.all[0].logs]:
+            await broker.node.metadata.delete_topic(broker.node.topics.get(name))
+        before = places(broker)
+        assert (before[A], len(before[B])) == ([], 3)
+    broker.files.fail("listdir", error, matches=lambda path: path == B)
+    async with two(broker.files) as broker:
+        assert list(broker.node.storage.directories.offline) == [B]
+        assert not any(topic.partitions[0].is_online for topic in broker.node.topics)
+    async with two(broker.files) as broker:
+        assert places(broker) == before
+
+
 async def test_a_missing_partition_may_be_in_an_offline_log_directory():
     """Created again in another directory, it would lose its records (*Non-obvious* 25)."""
     async with two() as broker:
