@@ -2,9 +2,9 @@
 
 EndTxn, InitProducerId, a timeout or a repair prepares a transaction. A load may also find a
 transaction in a prepared state. The response to EndTxn is sent before the markers are written, so
-that the client does not wait for them. The markers are written immediately afterwards, before a
-request is handled that the client sends after this response. If a write has to wait for a sync or
-for other replicas, or fails, a task completes the transaction.
+that the client does not wait for them. The markers are written immediately afterwards, before the
+broker handles a request that the client sends after this response. If a write has to wait for a
+sync or for other replicas, or fails, a task completes the transaction.
 
 Source: Kafka ``TransactionMarkerChannelManager.scala``,
 ``TransactionMarkerRequestCompletionHandler.scala``.
@@ -135,11 +135,11 @@ class TransactionCompletion:
         self._handle: asyncio.Handle | None = None
 
     def prepared(self, transaction: PreparedTransaction) -> None:
-        """Complete a transaction later, after a response to EndTxn was sent.
+        """Complete a transaction two iterations of the event loop later.
 
         Called when the record that prepares the transaction is replayed, or at the end of a load.
-        The connection sends the response in the next iteration of the event loop. `run` is called
-        in the iteration after that, before requests that arrive in that iteration are handled.
+        In the first iteration, the connection sends a response to EndTxn. In the second iteration,
+        `run` is called before requests that arrive in that iteration are handled.
         """
         self._prepared.append(transaction)
         if self._handle is None:
@@ -219,7 +219,7 @@ class _Completion:
     async def finish(self) -> None:
         """Complete the transaction; wait and retry until this leadership ends.
 
-        If the leadership ends before, the next coordinator finds the transaction prepared, and
+        If the leadership ends first, the next coordinator finds the transaction prepared, and
         writes all markers again.
         """
         log, key, shard = self._transactions, self.transactional_id, self._shard

@@ -95,7 +95,7 @@ def _with_bump(
     if state.is_prepared and (
         producer == current.producer or producer.producer_id == current.next_producer_id
     ):
-        raise ConcurrentTransactions()  # the request is for the transaction after this one
+        raise ConcurrentTransactions()  # the request ends a later transaction
     if current.producer_id != producer.producer_id and not after_rotation:
         raise InvalidPidMapping(
             f"the producer id of {current.transactional_id} is {current.producer_id}, not "

@@ -1,8 +1,9 @@
 """`TransactionLoad`: loads a shard of transactions from the last record of each transactional id.
 
 A record replaces all earlier records of the same transactional id, so most records of the log are
-replaced. Only the last record of each transactional id is decoded. Of the replaced records, the
-last record in a prepared state is kept encoded: `TransactionShard.ended_partitions` decodes it.
+replaced. Only the last record of each transactional id is decoded. For each transactional id, the
+last of the replaced records in a prepared state is kept encoded, and
+`TransactionShard.ended_partitions` decodes it.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ def tombstone(transactional_id: str) -> CoordinatorRecord:
 
 
 def metadata_of(transactional_id: str, value: TransactionLogValue) -> TransactionMetadata:
-    """Return the metadata that a record stores; `decode_record` has checked the value."""
+    """Return the metadata that a record stores; `_decode_value` has checked the value."""
     return TransactionMetadata(
         transactional_id,
         value.producer_id,

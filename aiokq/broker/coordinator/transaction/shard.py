@@ -1,8 +1,8 @@
 """The shard of the transaction coordinator: the transactional ids of one partition.
 
-`initialization` decides about InitProducerId, `ends` about EndTxn. The caller reserves producer
-ids, because a shard cannot wait. A callback reports prepared transactions to `completion`, which
-writes their markers.
+`initialization` decides about InitProducerId, and `ends` decides about EndTxn. The caller reserves
+producer ids, because a shard cannot wait. A callback reports prepared transactions to `completion`,
+which writes their markers.
 
 Source: KIP-98, KIP-360, KIP-588, KIP-890, Kafka ``TransactionCoordinator.scala``,
 ``TransactionStateManager.scala``.
@@ -262,7 +262,7 @@ class TransactionShard:
             now_ms=instant.timestamp_ms,
         )
         outcome = _outcome(*decision)
-        # Without an open transaction, an abort only bumps the epoch; a repeated end writes nothing.
+        # Without an open transaction, the request is a repetition, or an abort of no transaction.
         if before is not None and before.state is TransactionState.ONGOING:
             self._transitions.ended(outcome, Cause.COMMIT if committed else Cause.ABORT)
         return outcome
