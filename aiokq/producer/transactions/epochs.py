@@ -91,8 +91,8 @@ class Epochs:
             KafkaError: the request was refused, or not answered within max_block_ms.
         """
         if version >= EPOCH_BUMP_VERSION and self._ended_by is not None:
-            # A late request of the last transaction must not count for the next one. If the last
-            # one ended below `transaction.version` 2, its end did not bump the epoch.
+            # A late request of the last transaction must not count for the next transaction. If the
+            # last transaction used a version below 2, its end did not bump the epoch.
             self._bump = self._bump or self._ended_by < EPOCH_BUMP_VERSION
         if not self._bump:
             return
@@ -138,8 +138,8 @@ class Epochs:
         """Note that the coordinator ended the transaction.
 
         Args:
-            after: the producer id and epoch in the response of EndTxn; None if it contains no
-                producer id, and always below `transaction.version` 2.
+            after: the producer id and epoch in the response of EndTxn; None if the response
+                contains no producer id, and always below `transaction.version` 2.
         """
         self._ended_by = self._state.version
         if after is not None:

@@ -127,21 +127,24 @@ ERROR_KINDS: Final[Mapping[str, Mapping[int, ErrorKind]]] = MappingProxyType(
 )
 """The kind of each error code, by API. `kind_of_code` has the rules for the codes that are missing.
 
-ABORT stands for the abortable errors of Java, FINISHED and INVALID for its fatal errors. Java has
-one more rule, which is not in this table: an abortable error of an abort is fatal, because the next
-abort would fail with it again. (After UNKNOWN_PRODUCER_ID, Java's producer is not in its state
-FATAL_ERROR, but in ABORTING_TRANSACTION, from where no call but ``close()`` leads.)
+ABORT stands for the abortable errors of Java; FINISHED and INVALID stand for its fatal errors. Java
+has one more rule, which is not in this table: an abortable error of an abort is fatal, because the
+next abort would fail with this error again. After UNKNOWN_PRODUCER_ID, Java's producer is in the
+state ABORTING_TRANSACTION instead of FATAL_ERROR, and only ``close()`` is possible.
 """
 
 _OTHERWISE: Final = {"AddPartitionsToTxn": _K.ABORT, "Produce": _K.ABORT}
-"""By API, the kind of codes that are neither in the table nor retried; else FINISHED."""
+"""By API, the kind of codes that are neither in the table nor retried.
+
+For other APIs, the kind of these codes is FINISHED.
+"""
 
 
 def kind_of_code(api: str, code: int) -> ErrorKind:
     """Return the kind of an error code in the response of an API.
 
     A code that is not in the table is RETRY if it is retriable, or else the kind in `_OTHERWISE`.
-    For Produce, it is always ABORT, because the batch has failed after all its retries.
+    For Produce, such a code is always ABORT, because the batch has failed after all its retries.
     """
     kind = ERROR_KINDS[api].get(code)
     if kind is not None:

@@ -31,7 +31,7 @@ class RecordDelivery(Protocol):
     async def settle(self) -> None:
         """Send without lingering, and wait until every accepted record has an outcome.
 
-        Unlike `flush`, this includes the records that are accepted during the call.
+        Unlike `flush`, `settle` also waits for the records that are accepted during the call.
         """
 
     def fail_unsent(self, error: KafkaError) -> None:
@@ -41,7 +41,7 @@ class RecordDelivery(Protocol):
         """Wait until each batch that exists now is delivered or has failed."""
 
     def offer_all(self) -> None:
-        """Offer each queue that has a batch ready to the sender of its leader."""
+        """Offer each queue that has a ready batch to the sender of its leader."""
 
     def restart_sequences(self) -> None:
         """Restart the sequence numbers of all partitions at 0, because the epoch has changed."""

@@ -3,8 +3,9 @@
 Records and offsets both add partitions to a transaction. If a producer adds some while others are
 being added, Apache Kafka refuses one of the requests with a retriable error, and the retry takes
 longer than waiting for the records. aiokq's broker accepts both. Offsets are therefore sent after
-the records that were accepted before them, except in commits of `process()`, until a request of the
-producer is refused for the first time.
+the records that were accepted before them. There is one exception: from `transaction.version` 2 on,
+commits of `process()` send offsets and records together, as long as no broker has refused a request
+of the producer.
 
 Source: KIP-447, Kafka ``TransactionManager.java``, TxnOffsetCommitHandler.
 """
@@ -71,7 +72,7 @@ class SentOffsets:
         return len(self._on_their_way)
 
     def begin(self, offsets: GroupOffsets) -> asyncio.Future[KafkaError | None]:
-        """Start to send offsets, once the records accepted so far are delivered.
+        """Start a task that sends offsets once the records accepted so far are delivered.
 
         Returns:
             A future whose result is None if the offsets were accepted, or else an error.

@@ -1,9 +1,9 @@
 """TransactionEnd: commits and aborts the transactions of one producer.
 
 The end of a transaction continues if its caller is cancelled. A commit has one deadline. If the
-coordinator cannot have carried out the commit by then, the transaction is aborted. The caller gets
-an error at the deadline at the latest, and the abort continues. epochs.py gets the epoch for the
-next transaction.
+coordinator cannot have carried out the commit by then, the transaction is aborted. In this case the
+caller of the commit gets an error at the deadline at the latest, and the abort continues. epochs.py
+gets the epoch for the next transaction.
 
 Source: KIP-98, KIP-890, Kafka ``TransactionManager.java``.
 """
@@ -51,11 +51,11 @@ class Ending:
 
     @property
     def done(self) -> bool:
-        """Whether the transaction has ended."""
+        """Whether `set` was called."""
         return self._done.is_set()
 
     async def wait(self) -> None:
-        """Wait until the transaction has ended."""
+        """Wait until `set` is called."""
         await self._done.wait()
 
     def __await__(self) -> Generator[Any, None, None]:
@@ -133,7 +133,8 @@ class TransactionEnd:
             self.now = None
             raise
         if commit:
-            # Here, and not in the task, so that the batches are sent before its first step.
+            # Called here, and not in the task, so that the batches are sent before the first step
+            # of the task.
             state.delivery.hurry()
             self._hurried = True
         return ending
@@ -167,7 +168,7 @@ class TransactionEnd:
             self._settle_end(outcome, error)
 
     def _interrupt(self, cause: KafkaError) -> None:
-        """Complete the end in progress with an error: this producer does not finish it."""
+        """Complete the end in progress with an error, because the producer will not finish it."""
         commits = self._state.phase is Phase.COMMITTING
         if self._commit_lost or (commits and self._commit_sent):
             self._settle_end(TransactionOutcome.UNKNOWN, refusals.unknown(cause))

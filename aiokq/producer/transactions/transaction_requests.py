@@ -76,8 +76,8 @@ class TransactionRequests:
 
         def make(version: int) -> InitProducerIdRequest:
             if producer is not None and version < FIRST_INIT_WITH_PRODUCER:
-                # The request has no fields for id and epoch, so that a fenced producer would
-                # fence its successor.
+                # The request has no fields for id and epoch, so a fenced producer would fence
+                # its successor.
                 raise UnsupportedVersion(
                     "the broker is older than 2.5 and cannot give this producer another epoch, "
                     "which it needs after a request that failed or was not answered",
@@ -211,7 +211,7 @@ class TransactionRequests:
             )
             if version < FIRST_OFFSETS_WITH_MEMBER:
                 if member.member_id:
-                    # The request has no field for the member, so that a removed member could
+                    # The request has no field for the member, so a removed member could
                     # overwrite the offsets of its successor.
                     raise UnsupportedVersion(
                         "the broker is older than 2.5 and does not check the member of a group "
@@ -245,10 +245,12 @@ class TransactionRequests:
         on_lost: Callable[[], None] | None = None,
         attempting: Callable[[], None] | None = None,
     ) -> tuple[int, int] | None:
-        """Send EndTxn; return the producer id and epoch of the next transaction, or None.
+        """Send EndTxn; return the producer id and epoch in the response.
+
+        None if the response contains no producer id, and always if `bumps` is False.
 
         Args:
-            bumps: whether the coordinator is to bump the epoch; if not, None is returned.
+            bumps: whether the coordinator is to bump the epoch.
             timeout: seconds, for all attempts.
             on_lost: called for each attempt that failed, but may have been carried out.
             attempting: called before each attempt; its exceptions propagate.

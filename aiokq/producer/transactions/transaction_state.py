@@ -175,7 +175,7 @@ class TransactionState:
         return refused(self.cause)
 
     def nothing_to_end(self) -> KafkaError:
-        """Return the error of a commit or abort for which `is_over` returns True."""
+        """Return the error of a commit or abort that is not possible."""
         if self.phase is Phase.UNKNOWN:
             return self.not_ended()
         if self.phase is Phase.FINISHED:
