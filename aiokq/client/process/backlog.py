@@ -46,7 +46,7 @@ class Suspect:
 class ItemQueue:
     """The items of one partition, in offset order.
 
-    A list and an index: many items can be handled in one call, and are then removed together by
+    The queue is a list and an index. Items that were handled in one call are removed together by
     increasing the index.
 
     Attributes:
@@ -185,8 +185,8 @@ class Backlog:
     def next_items(self, tp: TopicPartition) -> ItemQueue | None:
         """Return the queue of a partition, to handle items from its start.
 
-        The offset of the first item is recorded in `taken`. None if the partition has no items, or
-        if its first item must be handled alone.
+        If `taken` has no offset of the partition, the offset of the first item is recorded there.
+        None if the partition has no items, or if its first item must be handled alone.
         """
         queue = self.queues.get(tp)
         if queue is None or (self.suspects and self.suspect_at_head(tp) is not None):

@@ -49,7 +49,7 @@ __all__ = ["ABORTS", "Commits"]
 logger = logging.getLogger("aiokq.client")
 
 ABORTS: Final = (TransactionAborted, CommitFailed, DeliveryFailed, BufferFull)
-"""Errors after which all results since the last commit are aborted, and the records read again."""
+"""Errors after which the results since the last commit are aborted, and the records read again."""
 
 
 class Begun(NamedTuple):
@@ -67,10 +67,10 @@ class Begun(NamedTuple):
 
 
 class Commits:
-    """The successive transactions of one call; with `at_least_once`, its commits of offsets.
+    """The successive transactions or, with `at_least_once`, commits of offsets of one `process()`.
 
-    While a commit is in progress, handlers may be called for further records. These belong to the
-    next commit, and their results are held until the next transaction has begun.
+    While a commit is in progress, handlers may be called for further records. These records belong
+    to the next commit, and their results are held until the next transaction has begun.
 
     Attributes:
         opened_at: the loop's time at which the first record of the next commit was given to a
@@ -170,7 +170,7 @@ class Commits:
         """Begin a transaction, unless one is open; return whether records can be handled.
 
         The producer may have to abort the previous transaction first. After a timeout, the method
-        returns False if a rebalance or the end of the call is waiting; otherwise, it tries again.
+        returns False if a rebalance or the end of `process()` is waiting; otherwise it tries again.
 
         Raises:
             ResultRefused: a held result cannot be sent; the transaction must be aborted.
@@ -209,10 +209,11 @@ class Commits:
 
         Args:
             meanwhile: called with the end of a transaction that is being committed. It may handle
-                further records. If it raises an Exception, the outcome is awaited first.
+                further records. Its exception is raised after the end of the commit.
 
         Raises:
-            TransactionAborted, CommitFailed, DeliveryFailed: nothing was committed.
+            TransactionAborted, CommitFailed, DeliveryFailed: the handled records that are not
+                committed have to be aborted.
             KafkaError: the outcome is unknown, or the producer cannot be used any more.
             others: see `begin`.
         """
@@ -221,7 +222,8 @@ class Commits:
             raise TransactionAborted(f"{self.taken - self.handled} records were not handled")
         if not await self.begin():
             return
-        await send_accepted(self._producer.now)  # the broker begins while the commit is prepared
+        # The broker can append these records while the commit is prepared.
+        await send_accepted(self._producer.now)
         offsets, member = self._committable()
         if self._transaction is None:
             self._part(offsets)
@@ -274,7 +276,7 @@ class Commits:
 
         Args:
             aborted: called after the abort, when the outcome of each result is known, and before
-                the results are forgotten. It returns whether refused results are the reason.
+                the results are forgotten. It returns whether a result was refused.
 
         Returns:
             Seconds to wait before the records are read; 0 after a refusal of results, because
@@ -321,7 +323,7 @@ class Commits:
         return 0.0 if refused else self._pauses.next()
 
     async def give_up(self) -> None:
-        """Drop all records, because the call ends with an error.
+        """Drop all records, because `process()` ends with an error.
 
         The open transaction is aborted, unless its commit has begun.
         """
@@ -385,7 +387,7 @@ class Commits:
 
         Args:
             repeat: whether to repeat the abort after a timeout, unless a rebalance or the end of
-                the call is waiting.
+                `process()` is waiting.
 
         Raises:
             ProducerFenced: the producer was fenced.

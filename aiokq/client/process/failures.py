@@ -1,8 +1,8 @@
 """Failures: handles the records whose handler raised an error, or whose results were refused.
 
-Such a record gets a transaction of its own, so that the other records can be committed. The handler
-is called again for the record. After all retries, or if the results cannot be written, the record
-is instead written to the dead-letter topic. Without a dead-letter topic, the error is raised.
+Such a record gets a commit of its own, so that the other records can be committed. The handler is
+called again for the record. After all retries, or if the results cannot be written, the record is
+instead written to the dead-letter topic. Without a dead-letter topic, the error is raised.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ logger = logging.getLogger("aiokq.client")
 
 
 class Failures:
-    """The failed records of one call.
+    """The failed records of one call of `process()`.
 
     Attributes:
         dead_letters: see `ProcessReport`.
@@ -89,13 +89,13 @@ class Failures:
             self._backlog.taken.clear()
 
     def note_refusals(self) -> bool:
-        """Record the items of an aborted transaction whose results a broker refused.
+        """After an abort, record the items whose results a broker refused.
 
         A broker refuses a whole batch because of one record. Each item with a result in the batch
         is therefore handled again alone. Only results that caused a refusal are then refused again.
 
         Returns:
-            Whether a result of the transaction was refused, so that the next transaction differs.
+            Whether a result was refused since the last abort.
         """
         for item, cause in self._results.refusals():
             if self._backlog.suspect_of(item) is None:
@@ -109,7 +109,7 @@ class Failures:
         return [tp for tp, suspect in self._backlog.blocked().items() if suspect.ready_at <= now]
 
     async def handle(self) -> None:
-        """Handle the failed items that are due, each in a transaction of its own.
+        """Handle the failed items that are due, each with a commit of its own.
 
         Raises:
             Exception: the error of an item that is not retried any more, if there is no dead-letter

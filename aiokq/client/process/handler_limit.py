@@ -22,9 +22,10 @@ __all__ = ["HandlerLimit"]
 logger = logging.getLogger("aiokq.client")
 
 MAX_SUSPENSIONS: Final = 3
-"""Maximum number of aborts without a commit between them that a suspension excuses.
+"""The number of suspensions since the last commit that only abort the transaction.
 
-A handler that holds the GIL for long looks like a suspension.
+Further suspensions end `process()`, because a handler that holds the GIL for long looks like a
+suspension.
 """
 
 
@@ -48,7 +49,7 @@ class HandlerLimit:
         self._suspended = suspended
         self._timeout: asyncio.Timeout | None = None
         self._excused = (0, 0)
-        """Number of commits when a suspension last excused handlers, and how often since then."""
+        """The number of commits at the last suspension, and the suspensions since that commit."""
 
     def end(self) -> None:
         """Cancel the handlers, because the transaction has to be aborted."""
@@ -63,7 +64,7 @@ class HandlerLimit:
             RequestTimeout: the handlers took longer than `HANDLER_SHARE` of the transaction
                 timeout.
             TransactionAborted: the transaction has to be aborted, possibly because the process was
-                suspended for most of this time.
+                suspended.
         """
         until = None
         if self._options.guarantee == "exactly_once":
@@ -91,9 +92,11 @@ class HandlerLimit:
         return self._options.transaction_timeout_ms / 1000 * HANDLER_SHARE
 
     def _check_suspended(self) -> None:
-        """Raise TransactionAborted if the handlers are not to blame for the time that has passed.
+        """Raise an error if the transaction has to be aborted anyhow, or the process was suspended.
 
-        The transaction has to be aborted anyhow, or the process was suspended.
+        Raises:
+            TransactionAborted: see `over`.
+            ProducerFenced: see `Commits.check`.
         """
         commits = self._commits
         commits.check()

@@ -36,7 +36,8 @@ class Lanes:
     Args:
         work: handles one item.
         ended: returns whether to take no more items.
-        lane_of: returns the key of an item's lane; None if each partition is a lane.
+        lane_of: a function that returns the key of an item's lane. If the argument is None, each
+            partition is a lane.
     """
 
     def __init__(
@@ -64,8 +65,8 @@ class Lanes:
     async def run(self) -> None:
         """Handle items until the backlog has none, or `ended` returns True.
 
-        If this call is cancelled, or `work` raises an exception, the other calls of `work` are
-        cancelled, and have ended when this call ends.
+        If `run` is cancelled, or `work` raises an exception, the other calls of `work` are
+        cancelled, and have ended when `run` ends.
 
         Raises:
             Exception: the first exception of `work`.

@@ -50,7 +50,7 @@ Full batches are sent then, so that the broker appends them while further record
 
 
 HELD_BYTES: Final = 1024 * 1024
-"""Estimated memory of results that are held while a transaction is being committed."""
+"""Estimated bytes of held results at which no further records are handled during a commit."""
 
 
 class Processor:
@@ -99,7 +99,7 @@ class Processor:
         self._hurry = 0
         """The number of rebalances that wait for a commit."""
         self._failure: BaseException | None = None
-        """An error that occurred in a rebalance and that ends the call."""
+        """An error that occurred in a rebalance; `run` ends with this error."""
         self._ended = False
         """Whether `run` has ended: nothing is handled or committed any more."""
         self._supervisor = Supervisor("process")
@@ -254,8 +254,8 @@ class Processor:
     async def _handle_ahead(self, commit: Ending) -> None:
         """Call the handler for further records while a transaction is being committed.
 
-        Only with ``concurrency=1``: the next transaction begins when no handler runs, and with more
-        handlers at a time, all would have to wait for the slowest.
+        This happens only with ``concurrency=1``. The next transaction begins when no handler runs,
+        so concurrent handlers would have to wait for the slowest handler.
         """
         if self._options.concurrency > 1 or self._backlog.suspects or self._is_hurried():
             return
