@@ -206,7 +206,7 @@ class GroupImage:
     ) -> None:
         old = self.members.get(member_id)
         if value is None:
-            # The tombstone of the member itself follows; until then the member owns nothing.
+            # The tombstone of the member itself follows. The member owns no partitions any more.
             if old is not None:
                 self._release(old)
                 self.members[member_id] = replace(
