@@ -273,7 +273,7 @@ class ShardContext(Generic[S]):
 
         Raises:
             CoordinatorNotAvailable: the other in-sync replicas have not fetched the records in
-                time; they may be committed later.
+                time. The records may be committed later.
             NotCoordinator: the records could not be synced to disk, the leadership ended, or the
                 partition was deleted.
         """

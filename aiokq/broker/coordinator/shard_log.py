@@ -111,8 +111,8 @@ class ShardLog:
         append flushes before it returns.
 
         Raises:
-            RequestTimeout: the other in-sync replicas have not fetched the records in time; they
-                stay in the log and may be committed later.
+            RequestTimeout: the other in-sync replicas have not fetched the records in time. The
+                records stay in the log and may be committed later.
             KafkaStorage: the records could not be synced to disk, or the log was closed.
             NotLeaderOrFollower: this leadership is over.
             UnknownTopicOrPartition: the partition was deleted.
