@@ -159,8 +159,8 @@ def _record(record: RawRecord, header: BatchHeader, file: LogFile) -> Entry:
 def _marker(record: RawRecord) -> Entry:
     """Return the content of a control record as a part of its entry.
 
-    For a transaction marker, the content is the outcome and the coordinator epoch; for any other
-    control record, only its type.
+    For a transaction marker, the content is the outcome and the coordinator epoch. For any other
+    control record, the content is only the type.
     """
     try:
         marker = marker_of(record)

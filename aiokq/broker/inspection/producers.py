@@ -1,6 +1,6 @@
 """The check of a log's producer state: producer snapshots and aborted transactions.
 
-The log is replayed and compared with its ``.snapshot`` files. A difference is a finding only if the
+The log is replayed and compared with its ``.snapshot`` files. A difference is an error only if the
 batches prove that the snapshot is wrong. A correct snapshot may have more or fewer batches than the
 log, because producers expire and compaction removes batches. With a wrong snapshot the broker could
 append a retried batch twice, refuse valid batches, or forget open transactions.
@@ -129,8 +129,8 @@ class ProducerCheck:
                     f"offset {entry.transaction_first_offset}",
                 )
             elif oldest is not None and _is_newer(self._traces[entry.producer_id], oldest):
-                # Only a warning: the clock may have been set back between the batches of both
-                # producers.
+                # This is only a warning, because the clock may have been set back between the two
+                # batches.
                 self._warn(
                     snapshot.path,
                     f"lacks producer {entry.producer_id}, whose last batch {_at(entry)} is newer "
