@@ -30,7 +30,7 @@ def regroup(
     The Deliveries of `batch` get their outcomes from the new batches.
 
     Args:
-        batch: a batch that was sent and is not done; the call ends it.
+        batch: a batch that was sent and is not done; the new batches replace this batch.
         codec: the codec that `batch` is compressed with.
         groups: the record indexes of each new batch; every index is in exactly one group.
     """

@@ -35,8 +35,8 @@ class InternalErrors:
         """Log an exception, and return the error for the records that the exception concerns.
 
         Args:
-            where: name of the place where the exception was raised; the message of the returned
-                error begins with it.
+            where: name of the place where the exception was raised; the message of an
+                InternalError begins with this name.
             topic: topic to name in the message; the same exception with another topic is logged at
                 DEBUG.
 

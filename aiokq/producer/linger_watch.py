@@ -27,7 +27,7 @@ class LingerWatch:
     after one turn of the event loop without a new record. While a record is not awaited, or a batch
     is in flight, batches linger as configured. Awaiting the Deliveries of `append_many` or
     `append_columns` awaits all of their records. Awaiting GatheredDeliveries awaits one record at a
-    time, so that the other records count as not awaited.
+    time, so the other records count as not awaited.
 
     A check is scheduled when a batch was opened or finished, never per record. Before `start`,
     changes are ignored.

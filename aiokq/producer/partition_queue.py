@@ -235,7 +235,7 @@ class PartitionQueue:
     def answered(
         self, queued: QueuedBatch, attempt: int, base_offset: int, log_append_time_ms: int
     ) -> None:
-        """Complete a batch that was acknowledged; with acks=0, that was written to a connection.
+        """Complete an acknowledged batch; with acks=0, a batch that was written to a connection.
 
         After a leader change, the acknowledgement may belong to an earlier attempt.
         """

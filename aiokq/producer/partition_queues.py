@@ -118,7 +118,7 @@ class PartitionQueues:
         return self._queues.get(topic, {})
 
     def leader_moved(self, topic: str, partition: int, leader: int, leader_epoch: int) -> None:
-        """Set the leader of a partition and the leader epoch; -1 if the partition has no leader."""
+        """Set the leader and the leader epoch of a partition; `leader` is -1 if there is none."""
         self.queue(topic, partition).leader_moved(leader, leader_epoch, self._clock.monotonic())
 
     def broker_up(self, node_id: int) -> None:
@@ -172,7 +172,7 @@ class PartitionQueues:
         self._hurries -= 1
 
     def offer_all(self) -> None:
-        """Offer each queue that has a batch ready to the sender of the partition's leader."""
+        """Offer each queue that has a ready batch to the sender of the partition's leader."""
         now = self._clock.monotonic()
         self._internal_errors.call_each(
             self._busy(), "offer", lambda queue: queue.offer_if_ripe(now)

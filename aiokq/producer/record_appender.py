@@ -301,7 +301,7 @@ class RecordAppender:
         return await self._wait_for_memory(batch.size(), put, turn)
 
     def _check_turn(self, turn: KafkaError | None) -> None:
-        """Raise the last error of `refuse`, unless it is `turn`, the last error before the call."""
+        """Raise the last error that was passed to `refuse`, if it is newer than `turn`."""
         if self._refusal is not turn:
             assert self._refusal is not None
             raise copy_error(self._refusal)

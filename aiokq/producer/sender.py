@@ -216,7 +216,7 @@ class Sender:
             if connection is None:
                 if not self._connecting:
                     self._connecting = True
-                    # In a task of its own: the queues may get another leader meanwhile.
+                    # Connect in another task, because the queues may get another leader meanwhile.
                     self._spawn(self._connect(), f"connect to node {self.node.node_id}")
                 continue
             try:
