@@ -244,7 +244,7 @@ class ConsumerCoordinator:
         if self.acks is None:
             raise ConfigError(
                 "ack() needs ack_mode='explicit': with 'implicit' a record is finished when the "
-                "next one is requested"
+                "next record is requested"
             )
         self.acks.done(item)
 
