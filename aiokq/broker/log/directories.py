@@ -249,8 +249,11 @@ class LogDirectories:
                     reason = f"partition belongs to no topic {partition=!s} {topic_id=!s}"
                     self._to_set_aside.append((partition, directory, reason))
             except OSError as error:
-                # The directory also fails after a lack of descriptors: otherwise its partitions
-                # would be created empty in another directory.
+                if len(self.all) == 1:  # its partitions are there, and are opened later
+                    directory.disk.refused(None, "directory not read", error, directory.path)
+                    continue
+                # Fail the directory even for a lack of descriptors: otherwise its partitions would
+                # be created empty in another directory.
                 directory.disk.fail(None, "directory not read", error)
 
     def _found(self, partition: TopicPartition, directory: LogDirectory) -> None:

@@ -61,7 +61,7 @@ def changed_broker_configs(
         row = SETTINGS.get(name)
         if row is None or row.kind != "list":
             return None
-        return configs.get(name) or str(row.default or "")
+        return configs.get(name, str(row.default or ""))
 
     return _changed(configs, changes, list_of)
 

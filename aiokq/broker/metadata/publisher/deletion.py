@@ -85,6 +85,7 @@ class LogDeletion:
         if directory is not None:
             with contextlib.suppress(KafkaStorage):
                 directory.delete_partition(name)
+            self._deleted()
 
     async def sync(self, changed: Iterable[LogDirectory | None]) -> KafkaStorage | None:
         """Make the deletions in some directories durable; return the last error.

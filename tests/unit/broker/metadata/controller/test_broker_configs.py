@@ -186,3 +186,11 @@ def test_only_min_insync_replicas_ends_eligibility() -> None:
         ClearElrRecord(topic_name=""),
     ]
     assert list(clear_elr_records(image_of(), records)) == []
+
+
+def test_a_list_that_is_empty_does_not_begin_with_its_default():
+    """Source: Kafka `ConfigurationControlManager.getParts`."""
+    changes = [("log.cleanup.policy", OPERATIONS["APPEND"], "compact")]
+    empty = {"log.cleanup.policy": ""}
+    assert changed_broker_configs(empty, changes) == {"log.cleanup.policy": "compact"}
+    assert changed_broker_configs({}, changes) == {"log.cleanup.policy": "delete,compact"}

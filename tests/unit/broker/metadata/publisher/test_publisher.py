@@ -400,7 +400,7 @@ async def test_a_deletion_that_is_not_durable_is_synced_again(impatient: None):
 
 async def test_a_topic_is_created_again_while_its_deletion_is_repeated(impatient: None):
     """The retry must not delete the log of the new topic of this name."""
-    async with Broker() as broker:
+    async with Broker(log_segment_delete_delay_ms=1) as broker:
         await broker.create("t")
         await broker.produce("t", batch(3))
         no_descriptors(broker, "rename")
@@ -412,6 +412,7 @@ async def test_a_topic_is_created_again_while_its_deletion_is_repeated(impatient
         await until(lambda: not broker.node.storage.publisher._deletion.is_retrying)
         assert offsets((await broker.fetch_one("t", 0, 0)).records) == [0]
         assert not [name for name in broker.files.listdir("/data") if name.endswith("-stray")]
+        await until(lambda: not any("-delete" in name for name in broker.files.listdir("/data")))
 
 
 async def test_a_creation_that_a_crash_interrupts_is_finished_by_the_next_start(monkeypatch):
