@@ -26,9 +26,11 @@ from aiokq.broker.metadata.image.features import (
     DIRECTORY_ASSIGNMENT,
     ELIGIBLE_LEADER_REPLICAS,
     ELIGIBLE_LEADER_REPLICAS_VERSION,
+    LATEST_METADATA_VERSION,
     METADATA_TRANSACTIONS,
     METADATA_VERSION,
     METADATA_VERSIONS,
+    MINIMUM_METADATA_VERSION,
     new_levels,
     supported_ranges,
 )
@@ -130,10 +132,16 @@ def bootstrap_records(
         if isinstance(record, FeatureLevelRecord)
     }
     level = found_levels.get(METADATA_VERSION)
-    if level is None or level not in METADATA_VERSIONS:
-        found = "no metadata.version" if level is None else f"the unknown metadata.version {level}"
+    if level is None:
         raise CorruptRecord(
-            f"bootstrap.checkpoint has {found}: restore the file, or format the directory again"
+            "bootstrap.checkpoint has no metadata.version: restore the file, or format the "
+            "directory again"
+        )
+    if level not in METADATA_VERSIONS:
+        raise CorruptRecord(
+            f"bootstrap.checkpoint has metadata.version {level}, but this version of aiokq knows "
+            f"{MINIMUM_METADATA_VERSION} to {LATEST_METADATA_VERSION}: use a newer aiokq, or "
+            "format the directory again with a lower level (--release-version)"
         )
     if found_levels.get(ELIGIBLE_LEADER_REPLICAS_VERSION, 0) > 0:
         first.append(
