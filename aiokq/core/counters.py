@@ -302,6 +302,12 @@ class ClientCounters(_Counters):
         "Records between the consumer's position and the end of the partition.",
     )
 
+    transactions_ended: CounterBy = _counter_by(
+        "outcome",
+        "transactions",
+        "Transactions of producers, by outcome: committed, aborted, unknown. A transaction whose "
+        "commit was not answered counts again when a repeated commit is answered.",
+    )
     process_records: int = _counter(
         "records", "Records that process() handled, and whose results are committed."
     )
@@ -416,6 +422,13 @@ class BrokerCounters(_Counters):
         "Open transactions that this broker, as their coordinator, decided to commit or abort, by "
         "cause: commit, abort (both EndTxn), timeout, init_producer_id (also by terminate), "
         "recovery (after an unclean shutdown).",
+    )
+    transaction_verifications_failed: CounterBy = _counter_by(
+        "error",
+        "batches",
+        "Transactional batches, and commits of offsets, whose partition could not be verified to "
+        "be in the producer's transaction or added to it, by Kafka's name of the coordinator's "
+        "error. Some of these errors are retriable.",
     )
     producers_fenced: int = _counter(
         "producers",

@@ -61,6 +61,7 @@ def test_committed_records_become_visible_and_aborted_ones_do_not(level: int) ->
             assert await txn.outcome() is TransactionOutcome.ABORTED
             async with p.transaction():
                 await p.send("orders", b"d", partition=0)
+            assert p._engine.counters.transactions_ended == {"committed": 2, "aborted": 1}
         assert kafka.committed("orders") == [b"a", b"d", b"b"]
         assert [committed for committed, _, _ in kafka.ended] == [True, False, True]
 

@@ -157,10 +157,12 @@ def test_a_commit_that_nobody_answers_can_be_committed_again(level: int, carried
                 await p.abort_transaction()  # it may be committed already
             assert await txn.outcome() is TransactionOutcome.UNKNOWN
             kafka[1]._scripts.clear()
+            assert p._engine.counters.transactions_ended == {"unknown": 1}
             await p.commit_transaction()
             assert await txn.outcome() is TransactionOutcome.COMMITTED
             async with p.transaction():
                 await p.send("orders", b"b")
+            assert p._engine.counters.transactions_ended == {"unknown": 1, "committed": 2}
         assert kafka.committed("orders") == [b"a", b"b"]
         assert all(committed for committed, _, _ in kafka.ended)
 

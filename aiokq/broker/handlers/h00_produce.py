@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from aiokq.broker.log.config import LogConfig
     from aiokq.broker.replica.partition import Partition
     from aiokq.connection.turn import Turn
+    from aiokq.core.counters import BrokerCounters
     from aiokq.core.types import TopicPartition
     from aiokq.records.header import BatchHeader
 
@@ -221,7 +222,7 @@ async def _append(
     while True:
         if transactional:
             await _join_transaction(
-                admission, configs, partition, headers[0], request, version, joining
+                admission, configs, partition, headers[0], request, version, joining, call.counters
             )
         preparation = admit(partition, headers[0], request.acks, now_ms, by_admin=by_admin)
         if preparation is not Preparation.OFF_THE_LOOP:
@@ -268,6 +269,7 @@ async def _join_transaction(
     request: ProduceRequest,
     version: int,
     joining: Joining,
+    counters: BrokerCounters,
 ) -> None:
     """Ensure that the partition is in the transaction of a batch.
 
@@ -286,6 +288,7 @@ async def _join_transaction(
         request.transactional_id,
         producer,
         TransactionRules(adds, version >= FIRST_WITH_TRANSACTION_ABORTABLE),
+        counters,
         joining.get(producer, ()),
     )
     if adds:

@@ -70,7 +70,7 @@ async def handle(
     ]
     if request.topics:
         try:
-            response = await _commit(topics, admission, groups, configs, request, call.version)
+            response = await _commit(topics, admission, groups, configs, request, call)
         except BrokerError as error:
             kind: BrokerError | type[BrokerError] = error
             if (
@@ -137,7 +137,7 @@ async def _commit(
     groups: Groups,
     configs: Configs,
     request: TxnOffsetCommitRequest,
-    version: int,
+    call: Call,
 ) -> TxnOffsetCommitResponse:
     """Ensure that the group's partition is in the transaction, then write the offsets.
 
@@ -152,12 +152,19 @@ async def _commit(
     if partition is None:
         raise NotCoordinator()
     producer = TransactionalProducer(request.producer_id, request.producer_epoch)
+    version = call.version
     rules = TransactionRules(
         version >= FIRST_THAT_ADDS_PARTITIONS, version >= FIRST_WITH_TRANSACTION_ABORTABLE
     )
     try:
         await join_transaction(
-            admission, configs, partition, request.transactional_id, producer, rules
+            admission,
+            configs,
+            partition,
+            request.transactional_id,
+            producer,
+            rules,
+            call.counters,
         )
     except BrokerError as error:
         raise coordinator_error(error) from error

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aiokq.core.errors import (
+    BrokerError,
     ConcurrentTransactions,
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from aiokq.broker.coordinator.shard import TransactionalProducer
     from aiokq.broker.handlers.areas import Admission, Configs
     from aiokq.broker.replica.partition import Partition
+    from aiokq.core.counters import BrokerCounters
     from aiokq.core.types import TopicPartition
 
 __all__ = ["TransactionRules", "join_transaction"]
@@ -52,6 +54,7 @@ async def join_transaction(
     transactional_id: str,
     producer: TransactionalProducer,
     rules: TransactionRules,
+    counters: BrokerCounters,
     also: Collection[TopicPartition] = (),
 ) -> None:
     """Ensure that the partition is in the producer's transaction.
@@ -89,7 +92,7 @@ async def join_transaction(
         return
     try:
         added = (partition.name, *also) if rules.adds else ()
-        await admission.ensure(transactional_id, producer, partition.name, add=added)
+        await _ensure(admission, transactional_id, producer, partition.name, added, counters)
     except TransactionAbortable as error:
         if rules.knows_abortable:
             raise
@@ -102,3 +105,19 @@ async def join_transaction(
         if rules.adds:
             raise
         raise NotEnoughReplicas("the transaction before is being ended") from error
+
+
+async def _ensure(
+    admission: Admission,
+    transactional_id: str,
+    producer: TransactionalProducer,
+    partition: TopicPartition,
+    added: Collection[TopicPartition],
+    counters: BrokerCounters,
+) -> None:
+    """Call the transaction coordinator, and count its errors."""
+    try:
+        await admission.ensure(transactional_id, producer, partition, add=added)
+    except BrokerError as error:
+        counters.transaction_verifications_failed[error.name] += 1
+        raise

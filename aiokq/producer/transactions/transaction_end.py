@@ -22,6 +22,7 @@ from aiokq.producer.transactions.transaction import TransactionOutcome
 from aiokq.producer.transactions.transaction_state import DEAD_ENDS
 
 if TYPE_CHECKING:
+    from aiokq.core.counters import CounterBy
     from aiokq.producer.transactions.epochs import Epochs
     from aiokq.producer.transactions.partition_additions import PartitionAdditions
     from aiokq.producer.transactions.sent_offsets import GroupOffsets, SentOffsets
@@ -70,6 +71,7 @@ class TransactionEnd:
     Args:
         max_block: seconds that a commit, or an abort, may take.
         spawn: starts a task that belongs to the producer.
+        counts: the metric of transactions by outcome.
 
     Attributes:
         now: the end in progress; None if no transaction is being ended.
@@ -84,6 +86,7 @@ class TransactionEnd:
         offsets: SentOffsets,
         max_block: float,
         spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
+        counts: CounterBy,
     ) -> None:
         self._state = state
         self._epochs = epochs
@@ -92,6 +95,7 @@ class TransactionEnd:
         self._offsets = offsets
         self._max_block = max_block
         self._spawn = spawn
+        self._counts = counts
         self.now: Ending | None = None
         self._commit_lost = False
         """Whether a failed commit request may have committed the current transaction."""
@@ -148,7 +152,7 @@ class TransactionEnd:
         if self.now is not None:
             self._interrupt(Closed("the producer was closed"))
         elif state.current is not None and state.current.outcome_now is None:
-            state.current.outcome_now = TransactionOutcome.ABORTED
+            self._note(TransactionOutcome.ABORTED)
 
     async def _run(self, offsets: GroupOffsets | None) -> None:
         """End the transaction, and complete the `Ending`."""
@@ -179,14 +183,21 @@ class TransactionEnd:
         state = self._state
         ending, self.now = self.now, None
         assert ending is not None
-        assert state.current is not None
-        state.current.outcome_now = outcome
+        self._note(outcome)
         if state.phase is Phase.READY:
             state.delivery.accept(refusals.outside())
         elif state.phase is Phase.UNKNOWN:
             state.delivery.accept(state.not_ended())
         state.delivery.forget_failures()
         ending.set(error)
+
+    def _note(self, outcome: TransactionOutcome) -> None:
+        """Store and count the outcome of the current transaction."""
+        current = self._state.current
+        assert current is not None
+        if current.outcome_now is not outcome:
+            current.outcome_now = outcome
+            self._counts[outcome.value] += 1
 
     async def _end(
         self, offsets: GroupOffsets | None
@@ -271,9 +282,8 @@ class TransactionEnd:
         state, told = self._state, self.now
         if told is None:  # the producer was closed
             return
-        assert state.current is not None
         state.commits = False
-        state.current.outcome_now = self._outcome_without_commit()
+        self._note(self._outcome_without_commit())
         if not state.is_finished:
             state.delivery.accept(refusals.being_ended(commits=False))
         state.delivery.forget_failures()

@@ -84,6 +84,7 @@ class Transactions:
             self._offsets,
             settings.max_block,
             spawn,
+            engine.counters.transactions_ended,
         )
 
     # -- lifecycle

@@ -102,6 +102,25 @@ def test_a_timeout_is_counted_and_logged(version, caplog):
     run(1, main)
 
 
+@VERSIONS
+async def test_failed_verifications_are_counted_by_error(version):
+    """An operator sees that batches of fenced producers still arrive, or that partitions are not
+    added."""
+    async with world() as broker:
+        await broker.create("t", 2)
+        counters = broker.node.counters
+        old = await initialized(broker, version=version)
+        await old.wrote("t")
+        assert dict(counters.transaction_verifications_failed) == {}
+        new = TransactionalClient(broker, version=version)
+        assert await new.initialize() == 0
+        assert (await old.send("t", partition=1)).error_code == 47
+        assert dict(counters.transaction_verifications_failed) == {"PRODUCER_FENCED": 1}
+        if version == 0:
+            assert (await new.send("t")).error_code == 120
+            assert counters.transaction_verifications_failed["TRANSACTION_ABORTABLE"] == 1
+
+
 async def test_prometheus_sees_open_and_ended_transactions():
     """Labels have few values: states and causes, no transactional ids."""
     async with world() as broker:
