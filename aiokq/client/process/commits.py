@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from aiokq.cluster.events import ProcessAborted
 from aiokq.connection.backoff import Backoff
@@ -22,6 +22,7 @@ from aiokq.core.errors import (
     RequestTimeout,
     TransactionAborted,
 )
+from aiokq.core.named_tuple import NamedTuple
 from aiokq.core.types import OffsetAndMetadata, TopicPartition
 from aiokq.producer.producer import send_accepted
 from aiokq.producer.transactions.transaction import (
