@@ -197,6 +197,34 @@ def test_a_held_result_that_is_refused_is_a_failure_of_its_record(
     simulate(body)
 
 
+def test_a_commit_may_take_longer_than_the_handlers_of_a_transaction(
+    answered: asyncio.Event,
+) -> None:
+    """The limit of the handlers does not include the time for which their results were held."""
+
+    async def body(world: ProcessWorld) -> None:
+        await world.topics(1)
+        await world.produce("in", range(20), 1)
+        calls = Calls()
+
+        async def handler(record: Any) -> Outgoing:
+            await asyncio.sleep(0.06)
+            return calls(record)
+
+        program = world.program(handler, max_records=10)
+        await until(lambda: len(calls) > 3)
+        await asyncio.sleep(12)
+        assert len(calls) < 10
+        answered.set()
+        await until(lambda: len(calls) == 20)
+        await asyncio.sleep(5)
+        report = await program.end()
+        assert (report.records, report.aborts) == (20, 0)
+        assert await world.copies() == list(range(20))
+
+    simulate(body)
+
+
 def test_results_are_held_up_to_a_size(delivered: asyncio.Event) -> None:
     """A commit that takes long must not fill the memory."""
 

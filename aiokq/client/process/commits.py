@@ -76,6 +76,7 @@ class Commits:
     Attributes:
         opened_at: the loop's time at which the first record of the next commit was given to a
             handler.
+        begun_at: the loop's time at which the last transaction began.
         taken: the number of records given to handlers since the last commit was begun.
         handled: the number of these records whose results were accepted.
         records, outputs, commits, aborts: see `ProcessReport`.
@@ -115,7 +116,7 @@ class Commits:
         )
         """The pauses after consecutive aborts."""
         self._now = asyncio.get_running_loop().time
-        self.opened_at = 0.0
+        self.opened_at = self.begun_at = 0.0
         self.taken = self.handled = 0
         self.records = self.outputs = self.commits = self.aborts = 0
 
@@ -185,6 +186,7 @@ class Commits:
                     return False
                 logger.warning("transaction is not begun yet: error=%s", error)
             else:
+                self.begun_at = self._now()
                 await self._release()
         if not self.taken:
             self.opened_at = self._now()

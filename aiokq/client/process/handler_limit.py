@@ -68,7 +68,7 @@ class HandlerLimit:
         """
         until = None
         if self._options.guarantee == "exactly_once":
-            until = self._commits.opened_at + self._share
+            until = self._since + self._share
         limit = asyncio.timeout_at(until)
         try:
             async with limit:
@@ -87,6 +87,14 @@ class HandlerLimit:
             raise self._overdue()
 
     @property
+    def _since(self) -> float:
+        """The loop's time from which the limit counts.
+
+        Records whose results were held were handled before their transaction began.
+        """
+        return max(self._commits.opened_at, self._commits.begun_at)
+
+    @property
     def _share(self) -> float:
         """The seconds that the handlers of a transaction may take."""
         return self._options.transaction_timeout_ms / 1000 * HANDLER_SHARE
@@ -100,7 +108,7 @@ class HandlerLimit:
         """
         commits = self._commits
         commits.check()
-        passed = asyncio.get_running_loop().time() - commits.opened_at
+        passed = asyncio.get_running_loop().time() - self._since
         suspended = self._suspended(passed)
         if passed - suspended >= self._share:
             return
