@@ -49,7 +49,13 @@ def locked_directories(files: Files, paths: Sequence[str]) -> Iterator[list[Meta
                 )
             yield ids
         except OSError as error:
-            raise unusable(paths[0], error) from error
+            raise unusable(_directory_of(error, paths), error) from error
+
+
+def _directory_of(error: OSError, paths: Sequence[str]) -> str:
+    """Return the log directory whose file an error is about; the first one if that is unknown."""
+    file = str(error.filename)
+    return next((path for path in paths if f"{file}/".startswith(f"{path}/")), paths[0])
 
 
 def _ids(files: Files, path: str) -> MetaProperties:

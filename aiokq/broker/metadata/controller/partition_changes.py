@@ -7,9 +7,8 @@ Tests: ``tests/unit/broker/metadata/controller/test_partition_changes.py``.
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from aiokq.broker.log.meta_properties import RESERVED_DIRECTORY_IDS
 from aiokq.broker.metadata.image.topic_image import (
     NO_LEADER,
     NO_LEADER_CHANGE,
@@ -25,9 +24,6 @@ if TYPE_CHECKING:
     from aiokq.broker.metadata.image.image import MetadataImage
 
 __all__ = ["ElectionRules", "may_lead", "without_replica"]
-
-LOST: Final = uuid.UUID(int=2)
-"""The directory.id of a replica whose log directory does not exist any more."""
 
 
 class ElectionRules(NamedTuple):
@@ -56,12 +52,7 @@ def may_lead(image: MetadataImage, partition: PartitionImage, node_id: int) -> b
     broker = image.brokers.get(node_id)
     if broker is None or broker.fenced or broker.in_controlled_shutdown:
         return False
-    for replica, directory in zip(partition.replicas, partition.directories, strict=False):
-        if replica == node_id:
-            if directory.int < RESERVED_DIRECTORY_IDS:
-                return directory != LOST
-            return directory in broker.log_dirs
-    return True  # the metadata names no directories
+    return partition.is_online(node_id, broker.log_dirs)
 
 
 def without_replica(

@@ -20,7 +20,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from aiokq.broker.log.meta_properties import RESERVED_DIRECTORY_IDS
 from aiokq.broker.metadata.image.features import (
     CONTROLLER_REGISTRATION,
     DIRECTORY_ASSIGNMENT,
@@ -80,9 +79,6 @@ ABORT_REASON: Final = "Controller failover"
 
 MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
 """The setting that no single broker can override while eligible leader replicas are on."""
-
-LOST: Final = uuid.UUID(int=2)
-"""The directory.id of a replica whose log directory does not exist any more."""
 
 _OURS: Final = b"aiokq"
 """First bytes of the incarnation ids of aiokq's brokers; Apache Kafka's ids are random."""
@@ -289,7 +285,7 @@ def leadership_records(
                 changes = was_clean is not None and not was_clean(TopicPartition(topic.name, index))
             else:
                 changes = partition.leader == NO_LEADER and _may_lead(partition, node_id)
-            if not changes or not _is_online(partition, node_id, online_directories):
+            if not changes or not partition.is_online(node_id, online_directories):
                 continue
             record = PartitionChangeRecord(
                 partition_id=index, topic_id=topic.topic_id, leader=node_id
@@ -317,18 +313,6 @@ def _may_lead(partition: PartitionImage, node_id: int) -> bool:
     if partition.isr or partition.elr:
         return node_id in (partition.isr or partition.elr)
     return partition.last_known_elr == (node_id,)
-
-
-def _is_online(
-    partition: PartitionImage, node_id: int, online_directories: Collection[uuid.UUID]
-) -> bool:
-    """Whether the directory of a node's replica is online, or was not chosen yet."""
-    for replica, directory in zip(partition.replicas, partition.directories, strict=False):
-        if replica == node_id:
-            if directory.int < RESERVED_DIRECTORY_IDS:
-                return directory != LOST
-            return directory in online_directories
-    return True  # the metadata names no directories
 
 
 def stop_records(image: MetadataImage, node_id: int) -> list[BrokerRegistrationChangeRecord]:

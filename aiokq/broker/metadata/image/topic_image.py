@@ -9,6 +9,7 @@ Tests: ``tests/unit/broker/metadata/image/test_image.py``.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Collection
 from typing import Final
 
 from aiokq.broker.log.meta_properties import RESERVED_DIRECTORY_IDS
@@ -33,6 +34,9 @@ IN_ORDER: Final = 1 << 16
 
 RECOVERING: Final = 1
 """The recovery state of a partition whose leader was elected uncleanly."""
+
+LOST: Final = uuid.UUID(int=2)
+"""The directory.id of a replica whose log directory does not exist any more."""
 
 UNCHANGED_STATE: Final = -1
 """The recovery state in a ``PartitionChangeRecord`` that leaves the state unchanged."""
@@ -134,6 +138,19 @@ class PartitionImage(NamedTuple):
             return None
         found = self.directories[self.replicas.index(node_id)]
         return found if found.int >= RESERVED_DIRECTORY_IDS else None
+
+    def is_online(self, node_id: int, online_directories: Collection[uuid.UUID]) -> bool:
+        """Whether the directory of a node's replica is online, or was not chosen or recorded yet.
+
+        Args:
+            online_directories: ids of the node's log directories that are online.
+        """
+        for replica, directory in zip(self.replicas, self.directories, strict=False):
+            if replica == node_id:
+                if directory.int < RESERVED_DIRECTORY_IDS:
+                    return directory != LOST
+                return directory in online_directories
+        return True  # the metadata names no directories
 
 
 def _changed(known: tuple[int, ...], given: list[int] | None) -> tuple[int, ...]:

@@ -319,9 +319,9 @@ def _open(
     if state is None:
         state = MetadataState()
         if migration is None and registration.voter is not None:
-            _check_not_formatted(files, directories)
+            _check_not_formatted(files, home.path, listed)
     first = _first_records(files, home.path, state, registration)
-    last = _last_records(files, directories, state, migration, random)
+    last = _last_records(files, directories, listed, state, migration, random)
     image = _after(state.image, first, last)
     if not is_moved:
         directories.find(_owned(image, node_id), listed)
@@ -397,21 +397,21 @@ def _was_log_closed(home: LogDirectory, state: MetadataState) -> bool:
     return home.clean and is_registered and state.data_end_offset == state.end_offset
 
 
-def _check_not_formatted(files: Files, directories: LogDirectories) -> None:
+def _check_not_formatted(files: Files, path: str, listed: Listed) -> None:
     """Check that a directory without a log was not formatted for a node that is added to a quorum.
 
     A directory with ``bootstrap.checkpoint`` was formatted. If the node was a voter of a dynamic
     quorum, the format also wrote a log with the voters. A directory with partitions is accepted: it
     had a log, which was lost or moved away.
 
+    Args:
+        path: path of the metadata directory.
+
     Raises:
-        KafkaStorage: the metadata directory was formatted without voters.
-        OSError: the disk failed.
+        KafkaStorage: the metadata directory was formatted without voters, or a directory cannot be
+            read.
     """
-    path = directories.metadata.path
-    if files.exists(f"{path}/{BOOTSTRAP_CHECKPOINT}") and not any(
-        one.on_disk.names() for one in directories.online
-    ):
+    if files.exists(f"{path}/{BOOTSTRAP_CHECKPOINT}") and not _has_partitions(listed):
         raise no_voter(path)
 
 
@@ -444,6 +444,7 @@ def _first_records(
 def _last_records(
     files: Files,
     directories: LogDirectories,
+    listed: Listed,
     state: MetadataState,
     migration: Migration | None,
     random: Random,
@@ -457,11 +458,24 @@ def _last_records(
         return migration.differences(state)
     if state.image.metadata_version is not None:
         return []
-    if not any(one.on_disk.names() for one in directories.online):
+    if not _has_partitions(listed):
         return []
     from aiokq.broker.metadata.start.found_partitions import found_partition_records
 
     return found_partition_records(files, directories, random)
+
+
+def _has_partitions(listed: Listed) -> bool:
+    """Whether a log directory of a node without metadata has a partition.
+
+    Raises:
+        KafkaStorage: a directory cannot be read. Its partitions would not become topics, and a
+            later start would set their logs aside.
+    """
+    for directory, found in listed.items():
+        if isinstance(found, OSError):
+            raise unusable(directory.path, found) from found
+    return any(listed.values())
 
 
 def _may_be_kafkas(

@@ -205,6 +205,21 @@ async def test_a_directory_formatted_without_voters_begins_no_quorum(
             assert broker.node.cluster_id == options.cluster_id
 
 
+@pytest.mark.parametrize("had_metadata", [True, False])
+async def test_a_node_without_metadata_reads_all_its_directories(had_metadata: bool) -> None:
+    """Partitions of an unread directory would be no topics, and their logs set aside later."""
+    files = await stopped() if had_metadata else MemoryFiles()
+    if had_metadata:
+        files.remove_tree(METADATA)
+    files.fail("listdir", errno.EIO, matches=lambda path: path == "/b")
+    with pytest.raises(KafkaStorage, match="log directory /b cannot be used: Input/output error"):
+        await started(files).node.open()
+    async with started(files) as broker:
+        assert [(one.name, len(one.partitions)) for one in broker.node.topics] == (
+            [("stray", 1), ("t", 2)] if had_metadata else []
+        )
+
+
 async def test_a_start_that_is_cut_short_does_not_look_like_a_format_without_voters() -> None:
     """The next start makes this node the voter."""
     for changes in range(100):

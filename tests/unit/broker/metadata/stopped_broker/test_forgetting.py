@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import uuid
 
 import pytest
@@ -111,6 +112,17 @@ async def test_nothing_is_forgotten_of_a_broker_that_runs_or_is_not_there():
     with pytest.raises(ConfigError, match=r"no meta\.properties"):
         forgotten(files, [A, C], execute=True)
     assert forgotten(files, [A, B], execute=True) == ((), ())
+
+
+@pytest.mark.parametrize("path", [f"{A}/meta.properties", f"{B}/meta.properties", A, B])
+async def test_an_error_of_the_disk_names_its_directory(path: str):
+    """Regression: it always named the first directory."""
+    files = await filled()
+    for operation in ("read_bytes", "listdir"):
+        files.fail(operation, errno.EIO, matches=lambda one: one == path)
+    named = A if path.startswith(A) else B
+    with pytest.raises(KafkaStorage, match=f"log directory {named} cannot be used: Input/output"):
+        forgotten(files, [A, B], execute=True)
 
 
 async def test_one_that_may_have_a_partition_is_forgotten_with_it(monkeypatch: pytest.MonkeyPatch):
