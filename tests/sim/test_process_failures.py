@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from aiokq.client.process.handler_limit import MAX_SUSPENSIONS
+from aiokq.cluster.engine import ClusterEngine
 from aiokq.cluster.events import DeadLettered, ProcessAborted
 from aiokq.core.errors import ConfigError, RequestTimeout
 from aiokq.errors import RecordTooLarge
@@ -519,6 +521,32 @@ def test_a_handler_that_blocks_the_loop_gets_the_same_error(
             await program.task
         assert await world.copies() == [0, 1, 2]
         assert await world.committed("in", 1) == [3]
+
+    simulate(body)
+
+
+def test_a_suspension_excuses_a_handler_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A handler that holds the GIL looks like a suspension, and would be called forever."""
+    monkeypatch.setattr(ClusterEngine, "suspended", lambda engine, seconds: seconds)
+
+    async def body(world: ProcessWorld) -> None:
+        await world.topics(1)
+        calls: list[bytes] = []
+
+        async def handler(record: Any) -> Outgoing:
+            if record.value in (b"3", b"6"):
+                calls.append(record.value)
+                if record.value == b"6" or len(calls) <= MAX_SUSPENSIONS:
+                    await asyncio.sleep(3600)
+            return copy(record)
+
+        await world.produce("in", range(10), 1)
+        # With one handler at a time, records are also handled while a transaction is committed.
+        program = world.program(handler, max_records=2, concurrency=2)
+        with pytest.raises(RequestTimeout, match="do less in the handler"):
+            await program.task
+        assert calls == [b"3"] * (MAX_SUSPENSIONS + 1) + [b"6"] * (MAX_SUSPENSIONS + 1)
+        assert await world.copies() == [0, 1, 2, 3, 4, 5]
 
     simulate(body)
 

@@ -6,10 +6,11 @@ import asyncio
 import gc
 import logging
 import threading
+import time
 import weakref
 from collections.abc import Callable
 
-from aiokq.core.watchdog import Watchdog
+from aiokq.core.watchdog import Watchdog, _LoopThread
 
 logger = logging.getLogger("aiokq.core")
 
@@ -148,3 +149,34 @@ def test_a_loop_that_has_ended_is_not_kept() -> None:
     end_of_threads()
     gc.collect()
     assert loop() is None
+
+
+async def test_a_wait_that_ends_far_too_late_is_a_suspension_of_the_process(monkeypatch):
+    """SIGSTOP stops the watchdog's thread, too: no line of the program is to blame."""
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+
+    class Late(threading.Event):
+        """An event that is not set in time."""
+
+        def __init__(self, took: float) -> None:
+            super().__init__()
+            self.took = took
+
+        def wait(self, timeout: float | None = None) -> bool:
+            nonlocal now
+            now += self.took
+            return False
+
+    watchdog = Watchdog(lambda seconds, stack: None)
+    assert watchdog.suspended(1000) == 0, "it is not started"
+    watchdog._thread = thread = _LoopThread(asyncio.get_running_loop(), watchdog)
+    assert not thread._wait(Late(0.3), 0.25), "a busy machine"
+    assert watchdog.suspended(1000) == 0
+    assert thread._wait(Late(4), 0.25)
+    assert watchdog.suspended(1000) == 4
+    now += 10
+    assert watchdog.suspended(12) == 2, "only the last seconds count"
+    thread._waiting = (now, now + 0.25)
+    now += 5  # the loop runs again before the watchdog's thread
+    assert watchdog.suspended(1000) == 9
