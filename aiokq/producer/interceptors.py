@@ -64,14 +64,14 @@ class Interceptor:
     """Base class of interceptors: override the hooks you need.
 
     Hooks run on the event loop and must not block. An exception in a hook is logged and ignored;
-    the first exception of each type in a hook is logged at ERROR, later ones at DEBUG.
+    the first exception of each type in a hook is logged at ERROR, later exceptions at DEBUG.
     KeyboardInterrupt and SystemExit propagate. `on_enqueue` runs once per record, except for the
     records of `send_batch` and for dead letters. `on_batch` runs once per attempt to send a batch,
     and either `on_ack` or `on_error` once per batch; if a batch is split, once per part.
     """
 
     def on_enqueue(self, record: ProducerRecord) -> ProducerRecord:
-        """Return the record to send: `record` or another one. Called before serialization."""
+        """Return the record to send: `record` or another record. Called before serialization."""
         return record
 
     def on_batch(self, batch: BatchInfo) -> None:

@@ -21,8 +21,8 @@ _UNAWAITED: Final = -1
 class LingerWatch:
     """Sends the open batches early when callers wait for the outcome of every record.
 
-    A program that awaits each `send()` sends its next record only after the outcome of the previous
-    one. When all records of the producer are awaited and no batch is in flight, lingering delays
+    A program that awaits each `send()` sends a record only after the outcome of the previous
+    record. When all records of the producer are awaited and no batch is in flight, lingering delays
     every caller (as Nagle's algorithm does). In this state, the open batches are closed and sent
     after one turn of the event loop without a new record. While a record is not awaited, or a batch
     is in flight, batches linger as configured. Awaiting the Deliveries of `append_many` or

@@ -453,7 +453,7 @@ class Producer:
 
         The transaction is committed when the block ends normally, and aborted when the block raises
         an exception or is cancelled. Entering the block raises the errors of `begin_transaction`;
-        its normal end raises those of `commit_transaction`.
+        the normal end of the block raises the errors of `commit_transaction`.
 
         Raises:
             ConfigError: the producer has no `transactional_id`.

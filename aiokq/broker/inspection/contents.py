@@ -1,7 +1,7 @@
 """The contents of a log's files, entry by entry, as values to print.
 
 Nothing is written. For an unreadable part of a file, an entry with the reason is yielded. That
-entry is the last one of the file, except in a ``.log`` or a metadata snapshot, where reading
+entry is the last entry of the file, except in a ``.log`` or a metadata snapshot, where reading
 continues at the next valid batch.
 
 Source: Kafka ``DumpLogSegments.scala``, for the choice of fields.

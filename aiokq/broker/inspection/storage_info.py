@@ -27,8 +27,8 @@ class StorageInfo(NamedTuple):
 
     Attributes:
         found: paths of the directories that exist, sorted.
-        metadata: the ``meta.properties`` of the first directory that has a valid one; empty if no
-            directory has one.
+        metadata: the content of the first valid ``meta.properties``; empty if no directory has a
+            valid ``meta.properties``.
         problems: a sentence for each reason why a node of Kafka would not start.
     """
 

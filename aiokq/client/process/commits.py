@@ -68,7 +68,7 @@ class Begun(NamedTuple):
 
 
 class Commits:
-    """The successive transactions or, with `at_least_once`, commits of offsets of one `process()`.
+    """The commits of one call of `process()`: transactions, or with `at_least_once` offset commits.
 
     While a commit is in progress, handlers may be called for further records. These records belong
     to the next commit, and their results are held until the next transaction has begun.
@@ -250,7 +250,7 @@ class Commits:
             await self.begin()
 
     def _part(self, offsets: dict[TopicPartition, OffsetAndMetadata]) -> None:
-        """Separate the records of the commit that was begun from those that are handled later."""
+        """Separate the records of the commit that was begun from records that are handled later."""
         self._begun = Begun(
             {tp: offset.offset for tp, offset in offsets.items()}, self._backlog.taken, self.handled
         )

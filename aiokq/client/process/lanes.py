@@ -1,4 +1,4 @@
-"""Lanes: handles items concurrently, but items of one partition or key one after another."""
+"""Lanes: handles items concurrently, but in order within each partition, or each key."""
 
 from __future__ import annotations
 

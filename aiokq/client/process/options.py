@@ -17,7 +17,7 @@ Guarantee = Literal["exactly_once", "at_least_once"]
 """Whether each record's results are written exactly once, or possibly again after a failure."""
 
 OrderBy = Literal["partition", "key"]
-"""The records that are handled one after the other: those of a partition, or those of a key."""
+"""Whether the records of each partition, or of each key, are handled one after the other."""
 
 GUARANTEES: Final = ("exactly_once", "at_least_once")
 ORDERS: Final = ("partition", "key")

@@ -185,7 +185,7 @@ class Processor:
         """Handle records, and commit if a commit is due; return the seconds until the next round.
 
         Raises:
-            Exception: the call ends with this error.
+            Exception: `run` ends with this error.
         """
         if self._failure is not None:
             raise self._failure
@@ -213,7 +213,7 @@ class Processor:
         """Abort, and replace a fenced producer; return the seconds until the next round.
 
         Raises:
-            CommitOutcomeUnknown, ProducerFenced: the call ends with this error.
+            CommitOutcomeUnknown, ProducerFenced: `run` ends with this error.
         """
         cause = error.__cause__
         if isinstance(cause, CommitOutcomeUnknown):
@@ -239,7 +239,7 @@ class Processor:
     def _is_due(self) -> bool:
         """Whether a commit is due: after enough records or time, or because something waits for it.
 
-        A rebalance, the end of the call, or the retry of a failed record may wait for the commit.
+        A rebalance, the end of `run`, or the retry of a failed record may wait for the commit.
         """
         taken = self._commits.taken
         if not taken:
@@ -319,9 +319,9 @@ class Processor:
                     assert item is not None
                     if not await self._finish(item, rest, error):
                         break
-                # If `handle` stopped before `most` items without a rest or an error, its time is
-                # over or it was interrupted. The loop's clock may not show that the time is over,
-                # because its resolution may be a millisecond.
+                # If `handle` stopped before `most` items without a rest or an error, its time
+                # limit was reached, or it was interrupted. The loop's clock may not show that the
+                # limit was reached, because the resolution of the clock may be a millisecond.
                 if self._now() >= turn or (rest is None and error is None and done < most):
                     await asyncio.sleep(0)
                     turn = self._now() + TURN_SECONDS

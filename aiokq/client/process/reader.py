@@ -105,7 +105,7 @@ class Reader:
         self._paused = blocked
 
     async def _read_batches(self, timeout: float) -> bool:
-        """Add batches until the backlog has one for each handler, or no batch is available.
+        """Add batches until the backlog has a batch for each handler, or no batch is available.
 
         Wait at most `timeout` seconds for the first batch; return whether any was added.
         """

@@ -65,10 +65,10 @@ class Results:
         return 0 if self._sent is None else self._sent.held_bytes
 
     def part(self, *, holds: bool) -> None:
-        """Separate the results of a commit that was begun from those that follow.
+        """Separate the results of a commit that was begun from later results.
 
         Args:
-            holds: whether the results that follow are sent only by `release`.
+            holds: whether the later results are sent only by `release`.
         """
         self._parted, self._sent = self._sent, None
         self._holds = holds
@@ -79,7 +79,7 @@ class Results:
         return 0 if parted is None else len(parted)
 
     def forget(self) -> None:
-        """Forget all results; those that follow are sent at once."""
+        """Forget all results; later results are sent at once."""
         self._sent = self._parted = None
         self._holds = False
 

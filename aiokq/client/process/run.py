@@ -75,7 +75,8 @@ async def run(
             "a transaction spans one cluster: with output= use guarantee='at_least_once'"
         )
     producer_settings: dict[str, Any] = dict(producer_overrides)
-    # No other producer has the same random transactional id, so only a timeout can fence this one.
+    # No other producer has the same random transactional id, so only a timeout can fence this
+    # producer.
     renews = (
         exactly_once and group_instance_id is None and "transactional_id" not in producer_settings
     )

@@ -30,8 +30,8 @@ class Epochs:
 
     Attributes:
         identity: the producer id and epoch that batches are numbered with.
-        addition_lost: whether a request to add partitions or offsets to the transaction failed
-            although the coordinator may have carried it out, or may still do so.
+        addition_lost: whether a failed request may have added partitions or offsets to the
+            transaction, or may still add them.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Epochs:
         self._bump = False
         """Whether the producer has to request a new epoch before the next transaction."""
         self._ended_by: int | None = None
-        """The `transaction.version` of the last ended transaction; None before the first one."""
+        """The `transaction.version` of the last ended transaction; None before the first end."""
 
     @property
     def producer(self) -> ProducerId:
@@ -81,7 +81,7 @@ class Epochs:
             self.addition_lost = self._bump = True
 
     async def prepare(self, version: int) -> None:
-        """Request the epoch of the next transaction, if it needs a new one.
+        """Request a new epoch, if the next transaction needs a new epoch.
 
         Args:
             version: the `transaction.version` of the next transaction.
@@ -119,11 +119,12 @@ class Epochs:
         deadline = loop.time() + timeout
         if self.addition_lost:
             # The lost request may have begun a transaction. InitProducerId would abort it with a
-            # bumped epoch, which is not returned, and thus fence this producer. If the lost request
-            # arrives between the two requests, this still happens: nothing tells that epoch from
-            # the one of a successor. Java's producer does not request a new epoch here. A late
-            # request then begins a transaction that fences the producer at its timeout, unless the
-            # next transaction ends it; late offsets overwrite those of the next transaction.
+            # bumped epoch, which is not returned, and thus fence this producer. EndTxn prevents
+            # the fence, unless the lost request arrives between EndTxn and InitProducerId. The
+            # producer cannot distinguish the bumped epoch from the epoch of a successor. Java's
+            # producer requests no new epoch here. There, a late request begins a transaction that
+            # fences the producer when it times out, unless the next transaction ends it. Late
+            # offsets overwrite the offsets of the next transaction.
             try:
                 await self._requests.end(
                     self.producer, committed=False, bumps=False, timeout=timeout

@@ -171,9 +171,9 @@ def commit_with_offsets(
     `SentOffsets`.
 
     Returns:
-        The end of the transaction. Awaiting it raises TransactionAborted if the records or the
-        offsets were refused, so that nothing was committed, and the other errors of
-        `Producer.commit_transaction`. If the wait is cancelled, the commit continues.
+        The end of the transaction. Awaiting it raises the errors of `Producer.commit_transaction`,
+        for example TransactionAborted if the records or the offsets were refused. If the wait is
+        cancelled, the commit continues.
 
     Raises:
         TransactionAborted: the transaction can only be aborted.

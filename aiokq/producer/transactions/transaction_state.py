@@ -1,6 +1,6 @@
 """TransactionState: the phase of a transactional producer, and the error that limits it.
 
-The error is the reason why the transaction can only be aborted, or the producer only be closed.
+The error is the reason why the transaction can only be aborted, or the producer can only be closed.
 The module sends no requests; refusals.py creates the errors that callers get.
 
 Source: Kafka ``TransactionManager.java``.
@@ -42,8 +42,8 @@ class TransactionState:
             be closed, or the outcome is unknown; None if there is none.
         version: the level of `transaction.version` that the current transaction uses.
         started: whether the coordinator may know of the current transaction.
-        commits: whether the last call to end the transaction was a commit. False once that call has
-            failed while the transaction is aborted instead.
+        commits: whether the last call to end the transaction was a commit. False after that commit
+            has failed and while the transaction is being aborted.
         closed: whether the producer is closed or being closed.
         settling: timeout of the wait for the records of a transaction that is being committed; None
             if nothing waits.

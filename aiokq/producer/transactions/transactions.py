@@ -155,7 +155,7 @@ class Transactions:
         return Transaction(self, check_open)
 
     async def begin(self, transaction: Transaction) -> None:
-        """Begin a transaction after the end of the last one.
+        """Begin a transaction after the end of the last transaction.
 
         Raises:
             ConfigError: a transaction is open, or `transaction` has begun before.

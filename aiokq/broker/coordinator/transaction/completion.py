@@ -289,7 +289,7 @@ class _Completion:
                 self._pending[partition] = appended
 
     async def _markers_committed(self) -> None:
-        """Wait until the written markers are committed; set lost markers to not written."""
+        """Wait until the written markers are committed; a lost marker counts as not written."""
         for partition, marker in list(self._pending.items()):
             if marker is None:
                 continue

@@ -2,8 +2,8 @@
 
 A record replaces all earlier records of the same transactional id, so most records of the log are
 replaced. Only the last record of each transactional id is decoded. For each transactional id, the
-last of the replaced records in a prepared state is kept encoded, and
-`TransactionShard.ended_partitions` decodes it.
+last replaced record in a prepared state is kept encoded, and `TransactionShard.ended_partitions`
+decodes it.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class TransactionLoad:
     """A `ShardLoad` of transactions.
 
     Args:
-        unreadable: called with the offset and the error of a record that cannot be decoded, which
-            is then skipped; see `ReplayingLoad`.
+        unreadable: called with the offset and the error of a record that cannot be decoded. The
+            record is skipped; see `ReplayingLoad`.
     """
 
     records_per_turn: Final = 512
-    """The number of records to add before other tasks run, which takes about a millisecond."""
+    """The number of records to add before other tasks run: about a millisecond of work."""
 
     def __init__(
         self, shard: _LoadedShard, unreadable: Callable[[int, ProtocolError], None]
@@ -63,7 +63,7 @@ class TransactionLoad:
         self._latest: dict[bytes, tuple[int, bytes | None]] = {}
         """Offset and value of the last record of each key."""
         self._prepared: dict[bytes, bytes] = {}
-        """For each key, the last of the replaced values that are in a prepared state."""
+        """For each key, the last replaced value in a prepared state."""
 
     def add(self, offset: int, key: Buffer | None, value: Buffer | None, producer_id: int) -> None:
         """Add the next record of the log; see `ShardLoad`."""
