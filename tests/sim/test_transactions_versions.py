@@ -310,6 +310,28 @@ def test_a_batch_that_failed_bumps_the_epoch(level: int) -> None:
 
 
 @pytest.mark.parametrize("level", V1)
+@pytest.mark.parametrize("api", [wire.EndTxnRequest, wire.AddPartitionsToTxnRequest])
+def test_an_unknown_producer_id_bumps_the_epoch(api: Any, level: int) -> None:
+    """As Java's abortableErrorIfPossible: the coordinator's state of the producer is renewed."""
+
+    async def body(world: Any, kafka: TransactionalKafka) -> None:
+        def unknown(request: Any, call: Any) -> Any:
+            if api is wire.EndTxnRequest:
+                return wire.EndTxnResponse(error_code=59)
+            return partitions_answer(request, 59)
+
+        async with producer(world, kafka) as p:
+            kafka.script(api, unknown)
+            with pytest.raises(TransactionAborted, match="UNKNOWN_PRODUCER_ID"):
+                await one(p, b"a")
+            await one(p, b"b")
+        assert kafka.committed("orders") == [b"b"]
+        assert epochs(kafka)[-1] == 1
+
+    simulate(body, level=level)
+
+
+@pytest.mark.parametrize("level", V1)
 def test_a_batch_in_flight_that_an_abort_gave_up_bumps_the_epoch(level: int) -> None:
     """The connection breaks while the abort waits: the batch may be in the broker's hands."""
 

@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any
 
-from aiokq.core.errors import Closed, KafkaError, RequestTimeout, copy_error
+from aiokq.core.errors import Closed, KafkaError, RequestTimeout, UnknownProducerId, copy_error
 from aiokq.producer.transactions import refusals
 from aiokq.producer.transactions.error_kinds import ErrorKind, kind_of
 from aiokq.producer.transactions.phases import Phase
@@ -252,6 +252,8 @@ class TransactionEnd:
             if state.cause is not None and not self._commit_lost:  # the commit was forbidden
                 state.move(Phase.ABORTING)
                 return await self._abort()
+            if isinstance(error, UnknownProducerId):
+                self._epochs.need()
             kind = kind_of("EndTxn", error)
             if kind not in DEAD_ENDS:
                 state.cause = error
