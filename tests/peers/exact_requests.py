@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -42,10 +43,22 @@ class ExactRequests:
 
     async def ask(self, request: wire.Request[R], version: int) -> R:
         """Send a request in this version and return the response."""
+        self._send(request, version)
+        return await self._receive(request, version)
+
+    async def ask_all(self, requests: Sequence[wire.Request[R]], version: int) -> list[R]:
+        """Send all requests in this version, then return their responses, in this order."""
+        for request in requests:
+            self._send(request, version)
+        return [await self._receive(request, version) for request in requests]
+
+    def _send(self, request: wire.Request[R], version: int) -> None:
         for fragment in wire.encode_request(
             request, version=version, correlation_id=7, client_id="exact"
         ):
             self._writer.write(bytes(fragment))  # type: ignore[arg-type]
+
+    async def _receive(self, request: wire.Request[R], version: int) -> R:
         async with asyncio.timeout(60):
             size = int.from_bytes(await self._reader.readexactly(4), "big")
             frame = await self._reader.readexactly(size)
