@@ -163,9 +163,7 @@ class Storage:
             publisher.load(start.log.image)
             await publisher.open_logs()
             snapshots.begin()
-            supervisor.spawn(
-                _write_later(start, environment.offload, background), name="bootstrap.checkpoint"
-            )
+            supervisor.spawn(_write_later(start, environment.offload), name="bootstrap.checkpoint")
         except BaseException:
             await storage.close(clean=False)
             raise
@@ -456,13 +454,10 @@ def _give_up(directories: LogDirectories, start: MetadataStart | None, clean: bo
         directories.close_unused()
 
 
-async def _write_later(start: MetadataStart, offload: Offload, background: BackgroundWork) -> None:
-    try:
-        await shielded(
-            offload.run(start.write_bootstrap_checkpoint), name="write bootstrap.checkpoint"
-        )
-    except OSError as error:
-        background.task("write bootstrap.checkpoint").failed(error)
+async def _write_later(start: MetadataStart, offload: Offload) -> None:
+    await shielded(
+        offload.run(start.write_bootstrap_checkpoints), name="write bootstrap.checkpoint"
+    )
 
 
 def _limits(settings: BrokerSettings) -> LogLimits:

@@ -207,26 +207,34 @@ class MetadataStart:
             directories.was_clean(partition) and directories.directory_of(partition) not in stale
         )
 
-    def write_bootstrap_checkpoint(self) -> None:
+    def write_bootstrap_checkpoints(self) -> None:
         """Write ``bootstrap.checkpoint`` into each log directory without one, as Kafka does.
 
         A damaged file is replaced, because Kafka reads the file at each start. This node needs the
-        file only while the metadata log is empty, so its start need not wait for this method.
-
-        Raises:
-            OSError: the disk failed.
+        file only while the metadata log is empty, so its start need not wait for this method. A
+        failure is only logged.
         """
-        records = feature_records(self._image.features.items())
-        directories = self._directories
-        for directory in dict.fromkeys((directories.metadata, *directories.online)):
-            if not self._has_bootstrap_checkpoint(directory.path):
-                write_bootstrap_checkpoint(
-                    self._files,
+        for directory in self._directories.with_metadata:
+            if directory.disk.failure is not None:
+                continue
+            try:
+                self._write_bootstrap_checkpoint(directory.path)
+            except OSError as error:
+                logger.warning(
+                    "bootstrap.checkpoint not written, the next start writes it path=%s error=%s",
                     directory.path,
-                    records,
-                    timestamp_ms=self._clock.timestamp_ms(),
-                    crc32c=crc32c,
+                    error,
                 )
+
+    def _write_bootstrap_checkpoint(self, path: str) -> None:
+        if not self._has_bootstrap_checkpoint(path):
+            write_bootstrap_checkpoint(
+                self._files,
+                path,
+                feature_records(self._image.features.items()),
+                timestamp_ms=self._clock.timestamp_ms(),
+                crc32c=crc32c,
+            )
 
     def _has_bootstrap_checkpoint(self, path: str) -> bool:
         try:

@@ -87,6 +87,25 @@ async def test_a_damaged_bootstrap_checkpoint_is_written_again(
     assert files.read_bytes(path) == before[path]
 
 
+@pytest.mark.parametrize("operation", ["open", "pwritev", "rename"])
+async def test_a_bootstrap_checkpoint_that_cannot_be_written_concerns_one_directory(
+    operation: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Regression: the other directories got no file, and the log promised another attempt."""
+    files = MemoryFiles()
+    name = "bootstrap.checkpoint"
+    files.fail(operation, matches=lambda path: path.startswith(f"/data/{name}"))
+    with caplog.at_level(logging.WARNING):
+        async with Broker(files, directories=("/data", "/b")):
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert not files.exists(f"/data/{name}")
+            assert files.exists(f"/b/{name}")
+    assert "not written, the next start writes it path=/data error=" in caplog.text
+    async with Broker(files, directories=("/data", "/b")) as broker:
+        await written(broker)
+
+
 async def test_a_wrong_topic_id_of_the_metadata_log_is_corrected(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
