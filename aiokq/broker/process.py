@@ -35,6 +35,7 @@ from aiokq.broker.process_errors import explain_failure
 from aiokq.broker.process_settings import Choice, choose_settings, listeners_of
 from aiokq.core.errors import ConfigError, KafkaError
 from aiokq.core.named_tuple import NamedTuple
+from aiokq.core.offload import NoThread
 
 if TYPE_CHECKING:
     from aiokq.broker.node import BrokerNode
@@ -105,7 +106,7 @@ def _run(arguments: Sequence[str]) -> int:
             runner.run(_serve(options, choice, place, listeners, node_id))
         except (ConfigError, OSError) as error:
             return _complain(explain_failure(error, directories), FAILED)
-        except ImportError as error:
+        except (ImportError, NoThread) as error:
             return _complain(str(error), FAILED)
         except KafkaError as error:
             return _complain(error.message, FAILED)

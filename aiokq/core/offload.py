@@ -18,6 +18,28 @@ try:
     from concurrent.futures import ThreadPoolExecutor
 except RuntimeError:
     pass  # this module is imported at interpreter shutdown, when no pool is used
+else:
+
+    class _Pool(ThreadPoolExecutor):
+        """A pool that works with fewer threads if the system has no thread left.
+
+        `submit` queues the function before it starts a thread. If that failed, `submit` would raise
+        an error, and a thread of the pool would run the function nevertheless.
+        """
+
+        def _adjust_thread_count(self) -> None:
+            try:
+                super()._adjust_thread_count()
+            except RuntimeError as error:
+                if interpreter_ends():
+                    raise
+                if not self._threads:
+                    self._work_queue.get_nowait()  # otherwise a later thread would run it
+                    raise NoThread(
+                        "no new thread can be started: raise the limit of processes (ulimit -u) "
+                        "or free memory"
+                    ) from error
+
 
 R = TypeVar("R")
 Ts = TypeVarTuple("Ts")
@@ -33,6 +55,10 @@ THREADS: Final = 12
 
 A caller with many long functions should leave most threads to other callers.
 """
+
+
+class NoThread(RuntimeError):
+    """No thread can be started for a function, and the pool has none: the function is not run."""
 
 
 def interpreter_ends() -> bool:
@@ -52,7 +78,12 @@ class Offload(Protocol):
     """
 
     async def run(self, fn: Callable[[*Ts], R], *args: *Ts) -> R:
-        """Run `fn`, in a thread if possible. Raises Closed after close()."""
+        """Run `fn`, in a thread if possible.
+
+        Raises:
+            Closed: `close` was called.
+            NoThread: the first thread cannot be started; `fn` is not run.
+        """
         ...
 
     async def run_sized(self, size: int, threshold: int, fn: Callable[[*Ts], R], *args: *Ts) -> R:
@@ -83,7 +114,7 @@ class ThreadOffload:
         if interpreter_ends():
             return fn(*args)
         if self._executor is None:
-            self._executor = ThreadPoolExecutor(self._max_workers, self._name)
+            self._executor = _Pool(self._max_workers, self._name)
         try:
             done = asyncio.get_running_loop().run_in_executor(self._executor, fn, *args)
         except RuntimeError:

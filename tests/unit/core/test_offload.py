@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 
 import pytest
 
 from aiokq.core.errors import Closed
-from aiokq.core.offload import InlineOffload, ThreadOffload
+from aiokq.core.offload import InlineOffload, NoThread, ThreadOffload
 
 
 @pytest.mark.parametrize("make", [ThreadOffload, InlineOffload])
@@ -83,4 +84,40 @@ async def test_a_thread_that_cannot_be_started_is_an_error(monkeypatch):
     with pytest.raises(RuntimeError, match="new thread"):
         await offload.run(threading.get_ident)
     monkeypatch.undo()
+    offload.close()
+
+
+def no_thread(*_):
+    raise RuntimeError("can't start new thread")
+
+
+async def test_a_pool_goes_on_with_the_threads_that_it_has(monkeypatch):
+    """Regression: `run` raised an error, and a thread of the pool ran the function nevertheless."""
+    offload = ThreadOffload()
+    loop, started, released = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+
+    def wait():
+        loop.call_soon_threadsafe(started.set)
+        released.wait(30)
+
+    waiting = asyncio.ensure_future(offload.run(wait))
+    await started.wait()
+    monkeypatch.setattr("threading._start_new_thread", no_thread)
+    loop.call_later(0.01, released.set)
+    assert await offload.run(divmod, 7, 2) == (3, 1)
+    await waiting
+    offload.close()
+
+
+async def test_a_function_for_which_no_thread_can_be_started_is_not_run(monkeypatch):
+    """Regression: the first thread that could be started ran it."""
+    offload, done = ThreadOffload(), []
+    with monkeypatch.context() as limited:
+        limited.setattr("threading._start_new_thread", no_thread)
+        with pytest.raises(
+            NoThread, match="no new thread can be started: raise the limit of processes"
+        ):
+            await offload.run(done.append, 1)
+    await offload.run(done.append, 2)
+    assert done == [2]
     offload.close()
