@@ -90,7 +90,7 @@ class HandlerLimit:
     def _since(self) -> float:
         """The loop's time from which the limit counts.
 
-        Records whose results were held were handled before their transaction began.
+        The time before the transaction began, while results were held, does not count.
         """
         return max(self._commits.opened_at, self._commits.begun_at)
 
