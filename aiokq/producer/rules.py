@@ -150,7 +150,7 @@ class ProducerRules(ClusterRules):
 
     @property
     def timeouts(self) -> ProducerTimeouts:
-        """The effective timeouts, both set and derived."""
+        """The effective timeouts: each is set, or derived from other settings."""
         given = ProducerTimeouts(
             self.linger_ms, self.request_timeout_ms, self.delivery_timeout_ms, self.max_block_ms
         )

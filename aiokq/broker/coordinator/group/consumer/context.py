@@ -78,7 +78,7 @@ class Downgrades(Protocol):
 
 
 def server_assignors(settings: BrokerSettings) -> Mapping[str, ServerAssignor]:
-    """Return the assignors listed in group.consumer.assignors, by name, in that order."""
+    """Return the assignors by name, in the order of group.consumer.assignors."""
     names = (name.strip() for name in settings.group_consumer_assignors.split(","))
     return {name: SERVER_ASSIGNORS[name] for name in names}
 
