@@ -203,7 +203,7 @@ if not cython.compiled:
 NO_GUARD = LoopGuard()
 
 
-# ---------------------------------------------------------------- at import
+# ---------------------------------------------------------------- module initialization
 
 if cython.compiled:
     SOURCE_HASH: str = AIOKQ_SOURCE_HASH.decode()

@@ -100,7 +100,7 @@ def test_the_contents_of_a_part_name_its_sections_in_order() -> None:
     for _, path in extensions():
         source = (ROOT / "aiokq" / path).read_text()
         sections = re.findall(r"^# -{20,} (.+)$", source, re.MULTILINE)
-        assert sections.pop() == "at import", path
+        assert sections.pop() == "module initialization", path
         contents = source[: source.index("from __future__")]
         listed = re.findall(r"^    (\w[\w' ]*?)  +\S", contents, re.MULTILINE)
         assert listed == sections, path

@@ -468,7 +468,7 @@ class KeptBatches:
             return self.keeping.max_offset
 
 
-# ---------------------------------------------------------------- at import
+# ---------------------------------------------------------------- module initialization
 
 if cython.compiled:
     SOURCE_HASH: str = AIOKQ_SOURCE_HASH.decode()

@@ -181,7 +181,7 @@ if cython.compiled:
         return partitions
 
 
-# ---------------------------------------------------------------- at import
+# ---------------------------------------------------------------- module initialization
 
 if cython.compiled:
     SOURCE_HASH: str = AIOKQ_SOURCE_HASH.decode()

@@ -49,7 +49,7 @@ def hashed(secret: bytes, key: bytes) -> bytes:
 
 
 def _read_batch(data: bytes, at: int, flags: int) -> _Batch | int | None:
-    """Return the batch at `at`; None if it is incomplete, or a WALK_ reason not to read it."""
+    """Return the batch at `at`; None if it is incomplete; a WALK_ reason if it is not read."""
     if len(data) - at < 17:
         return None
     size = int.from_bytes(data[at + 8 : at + 12], "big", signed=True) + 12

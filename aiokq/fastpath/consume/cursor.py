@@ -4,8 +4,8 @@ To follow the reading of a record, start at Cursor.__next__.
 
     records                     Record
     the cursor                  Cursor
-    batches                     opened, checked, decompressed, left
-    decoding                    records of the open batch
+    batches                     opening, checking, decompressing and leaving a batch
+    decoding of records         the records of the open batch
 
 Tests: tests/unit/fastpath/test_cursor.py, tests/property/test_core_parity.py.
 """
@@ -414,7 +414,7 @@ class Cursor:
         return next_record(_fork(self, self.stop)) is not None
 
     def fork(self, stop_offset=None):
-        """Return another cursor at the same position, which shares the open batch's bytes.
+        """Return another cursor at the same position; both cursors use the open batch's bytes.
 
         Args:
             stop_offset: the offset at which to stop, if it is before the stop offset of this
@@ -568,8 +568,8 @@ def take_records(cursor: Cursor, limit: cython.Py_ssize_t) -> list:
     out: list = []
     record: object
     if not cython.compiled and len(cursor.ready) > 1:
-        # Take all records but the batch's last one at once. _hand_over() takes the last one,
-        # because it also leaves the batch.
+        # Take all records at once, except the last record of the batch. _hand_over() takes
+        # the last record, and then leaves the batch.
         first = max(len(cursor.ready) - limit, 1)
         out = cursor.ready[first:]
         del cursor.ready[first:]
@@ -940,7 +940,7 @@ def _skip_unread(cursor: Cursor, corrupt: cython.bint) -> object:
     if len(head) >= 27:
         size = 12 + int.from_bytes(head[8:12], "big", signed=True)
     if size < 26 or size > cursor.size - cursor.at:
-        # The batch is incomplete or its length is wrong, so that the next batch cannot be found.
+        # The batch is incomplete or its length is wrong, so the next batch cannot be found.
         if corrupt:
             move_up_to(cursor, cursor.position + 1)
         end_cursor(cursor)
@@ -973,7 +973,7 @@ def _skip_below(cursor: Cursor) -> cython.int:
         return cursor.remaining > 0  # _decode_batch() left these records out
 
 
-# ---------------------------------------------------------------- decoding
+# ---------------------------------------------------------------- decoding of records
 
 
 @cython.cfunc
@@ -1132,7 +1132,7 @@ if not cython.compiled:
         return record
 
 
-# ---------------------------------------------------------------- at import
+# ---------------------------------------------------------------- module initialization
 
 if cython.compiled:
     SOURCE_HASH: str = AIOKQ_SOURCE_HASH.decode()

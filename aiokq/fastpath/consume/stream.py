@@ -244,7 +244,7 @@ def _stream_wait_slot(self: object, yielded: cython.p_int) -> object:
     return value
 
 
-# ---------------------------------------------------------------- at import
+# ---------------------------------------------------------------- module initialization
 
 if cython.compiled:
     SOURCE_HASH: str = AIOKQ_SOURCE_HASH.decode()

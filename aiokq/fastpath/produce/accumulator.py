@@ -3,10 +3,10 @@
 To follow a record that is sent, start at Accumulator.append.
 
     the accumulator             Accumulator: append(), append_many(), append_columns(), routes
-    a record's place            its route, partition and batch
-    encoding                    into the memory block of the batch
-    memory                      batches opened, grown and closed
-    many records                append_many() and append_columns()
+    placement of records        the route, partition and batch of a record
+    encoding of records         into the memory block of the batch
+    memory of batches           opening, enlarging and closing a batch
+    appends of many records     append_many() and append_columns()
 
 Tests: tests/unit/fastpath/test_accumulator.py, tests/property/test_core_parity.py.
 """
@@ -264,8 +264,7 @@ class Accumulator:
     def has_memory(self, size):
         """Return whether a record of `size` bytes fits, in a new batch if necessary.
 
-        `size` counts key, value and headers. `waiting` is ignored, because the caller is the next
-        waiter.
+        `size` counts key, value and headers. `waiting` is ignored.
         """
         return self.used + HEADER_SIZE + RECORD_OVERHEAD + size <= self.buffer_memory
 
@@ -683,7 +682,7 @@ def _monotonic(accumulator: Accumulator) -> cython.double:
     return time.monotonic()
 
 
-# ---------------------------------------------------------------- a record's place
+# ---------------------------------------------------------------- placement of records
 
 
 @cython.cfunc
@@ -708,7 +707,7 @@ def _new_route(accumulator: Accumulator, topic: object) -> Route:
 
 @cython.cfunc
 def _find_route(accumulator: Accumulator, topic: object) -> Route:
-    """Return the topic's route, a new one if necessary; the last result is cached."""
+    """Return the topic's route; create the route if necessary, and cache the last result."""
     _check_accepts(accumulator)
     route: Route
     found = accumulator.routes.get(topic) if type(topic) is str else None
@@ -953,7 +952,7 @@ def _refused_one(
     return batch
 
 
-# ---------------------------------------------------------------- encoding
+# ---------------------------------------------------------------- encoding of records
 
 
 @cython.cfunc
@@ -968,7 +967,7 @@ def _put(
     created: cython.double,
     force: cython.bint,
 ) -> Batch:
-    """Encode a record into the slot's open batch, or into a new batch if the open one is full.
+    """Encode a record into the slot's open batch, or into a new batch if the open batch is full.
 
     If `slot` was chosen as the sticky partition, `keyless` is the topic's Route, and the sticky
     partition may change before the record is encoded. Otherwise `keyless` is None.
@@ -1211,7 +1210,7 @@ def _put_headers(at: cython.p_uchar, headers: object) -> object:
     return None
 
 
-# ---------------------------------------------------------------- memory
+# ---------------------------------------------------------------- memory of batches
 
 
 @cython.cfunc
@@ -1307,7 +1306,7 @@ def _grow(
     capacity = min(max(2 * batch.capacity, wanted), accumulator.batch_size)
     free = accumulator.buffer_memory - accumulator.used
     if capacity - batch.capacity > free:
-        # Little memory is free: take what the record needs instead of doubling the batch.
+        # Little memory is free: enlarge the batch by less than its size.
         capacity = min(max(wanted, batch.capacity + min(free, MIN_CHUNK)), accumulator.batch_size)
         if capacity - batch.capacity > free and not force:
             raise BufferFull
@@ -1357,7 +1356,7 @@ def _open(
     return batch
 
 
-# ---------------------------------------------------------------- many records
+# ---------------------------------------------------------------- appends of many records
 
 
 @cython.cfunc
@@ -1371,7 +1370,7 @@ def append_noted(
     headers: object,
     many: Deliveries,
 ) -> object:
-    """Append a record as append() does, and store its delivery as the next one of `many`."""
+    """Append a record as append() does, and store its delivery as the next delivery of `many`."""
     route: Route
     batch: Batch
     if topic is accumulator.last_topic:
@@ -1390,7 +1389,7 @@ def append_noted(
 
 @cython.cfunc
 def note_delivery(many: Deliveries, delivery: Delivery) -> object:
-    """Store a delivery as the next one of `many`."""
+    """Store a delivery as the next delivery of `many`."""
     batch: Batch = settle(delivery)
     _note(many, batch, delivery.index)
     return None
@@ -1457,7 +1456,7 @@ def _append_each(
     return n
 
 
-# ---------------------------------------------------------------- at import
+# ---------------------------------------------------------------- module initialization
 
 if cython.compiled:
     SOURCE_HASH: str = AIOKQ_SOURCE_HASH.decode()

@@ -4,7 +4,7 @@
     slots                       Slot: the open batch of a partition
     memory                      blocks, and a batch's share of buffer_memory
     the end of a batch          outcomes, and callbacks
-    records read back           for a move or a split
+    decoding of records         for a move or a split
 
 Tests: tests/unit/fastpath/test_batch.py, test_memory.py.
 """
@@ -626,7 +626,7 @@ def report_memory_freed(accumulator: Accumulator) -> object:
     return None
 
 
-# ---------------------------------------------------------------- records read back
+# ---------------------------------------------------------------- decoding of records
 
 
 def _decode_records(data, count, base_timestamp):
@@ -662,7 +662,7 @@ def _decode_records(data, count, base_timestamp):
     return out
 
 
-# ---------------------------------------------------------------- at import
+# ---------------------------------------------------------------- module initialization
 
 if cython.compiled:
     SOURCE_HASH: str = AIOKQ_SOURCE_HASH.decode()

@@ -297,8 +297,8 @@ def _slice(offsets: Part, data: Part, n: cython.Py_ssize_t) -> bytes:
 
 @cython.cfunc
 def _header_at(columns: RecordColumns, item: cython.Py_ssize_t) -> tuple:
-    # Invalid UTF-8 is replaced, as when a record is read, because an error could be raised after
-    # other rows were accepted.
+    # Invalid UTF-8 is replaced, as when a record is read. An error would come too late, because
+    # other rows may be accepted already.
     name = str(_slice(columns.name_offsets, columns.names, item), "utf-8", "replace")
     if not bit(columns.text_bits, item):
         return name, None
@@ -372,7 +372,7 @@ def row_headers_size(columns: RecordColumns, n: cython.Py_ssize_t) -> cython.Py_
     return size
 
 
-# ---------------------------------------------------------------- at import
+# ---------------------------------------------------------------- module initialization
 
 if cython.compiled:
     SOURCE_HASH: str = AIOKQ_SOURCE_HASH.decode()

@@ -1,7 +1,7 @@
 """The outcomes of records: Delivery, Deliveries, and the waits for them.
 
     deliveries                  RecordMetadata, Delivery, Wait (one `await`), Wakes
-    many deliveries at once     Deliveries, the result of send_many() and send_columns()
+    deliveries of many records  Deliveries, the result of send_many() and send_columns()
     type slots                  the C functions that a compiled `await` calls directly (am_send)
 
 Tests: tests/unit/fastpath/test_delivery.py, test_deliveries.py.
@@ -568,7 +568,7 @@ class Wakes:
                 )
 
 
-# ---------------------------------------------------------------- many deliveries at once
+# ---------------------------------------------------------------- deliveries of many records
 
 
 _marks = 0
@@ -887,7 +887,7 @@ def _wait_all_slot(self: object, yielded: cython.p_int) -> object:
     return value
 
 
-# ---------------------------------------------------------------- at import
+# ---------------------------------------------------------------- module initialization
 
 if cython.compiled:
     SOURCE_HASH: str = AIOKQ_SOURCE_HASH.decode()

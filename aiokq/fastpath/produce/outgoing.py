@@ -394,7 +394,7 @@ def _reserve(results: HandlerResults) -> object:
     return None
 
 
-# ---------------------------------------------------------------- at import
+# ---------------------------------------------------------------- module initialization
 
 if cython.compiled:
     SOURCE_HASH: str = AIOKQ_SOURCE_HASH.decode()

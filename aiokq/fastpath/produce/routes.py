@@ -127,7 +127,7 @@ def _below(accumulator: Accumulator, limit: cython.uint) -> cython.uint:
         return (z >> 32) * limit >> 32
 
 
-# ---------------------------------------------------------------- at import
+# ---------------------------------------------------------------- module initialization
 
 if cython.compiled:
     SOURCE_HASH: str = AIOKQ_SOURCE_HASH.decode()
