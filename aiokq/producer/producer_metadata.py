@@ -226,8 +226,8 @@ class ProducerMetadata:
             await self._engine.refresh([topic])
             info = await self._known(topic)
         if self._followed.get(topic) is not info:
-            # The queues must not get metadata that they already have, because it would end their
-            # pauses, as a new leader does.
+            # The queues must not get metadata that they already have, because the call would end
+            # the pauses of the queues, as a new leader does.
             self._follow(info)
         return info
 

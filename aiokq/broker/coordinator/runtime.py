@@ -111,7 +111,7 @@ class CoordinatorRuntime(Generic[S]):
         self._background = background
         self._contexts: dict[int, ShardContext[S]] = {}
         self._awaiting_import: dict[int, Partition] = {}
-        """Partitions that are led here, to be loaded when the modules of shards are imported."""
+        """Partitions that this node leads and loads after the import of the modules of shards."""
         self._factory: ShardFactory[S] | None = None
         self._importing = False
         self._partitions = 0

@@ -54,7 +54,7 @@ class CurrentProducer:
         await self.now.__aexit__(kind, error, traceback)
 
     async def renew(self, error: ProducerFenced) -> None:
-        """Replace the fenced producer. If this call is cancelled, it may be repeated.
+        """Replace the fenced producer. A call that was cancelled may be repeated.
 
         Raises:
             ProducerFenced: `renews` is False.

@@ -49,7 +49,7 @@ class HandlerLimit:
         self._suspended = suspended
         self._timeout: asyncio.Timeout | None = None
         self._excused = (0, 0)
-        """The number of commits at the last suspension, and the suspensions since that commit."""
+        """`Commits.commits` at the last suspension; the number of suspensions since that commit."""
 
     def end(self) -> None:
         """Cancel the handlers, because the transaction has to be aborted."""

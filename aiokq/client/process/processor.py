@@ -50,7 +50,7 @@ Full batches are sent then, so that the broker appends them while further record
 
 
 HELD_BYTES: Final = 1024 * 1024
-"""Estimated bytes of held results at which no further records are handled during a commit."""
+"""If held results take this many estimated bytes, no further records are handled."""
 
 
 class Processor:

@@ -289,7 +289,7 @@ def _error(code: int, api: str) -> KafkaError | None:
 
 
 def _error_of_partitions(response: AddPartitionsToTxnResponse) -> KafkaError | None:
-    """Return the gravest error of the partitions, or None."""
+    """Return the gravest error of the partitions; None if no partition has an error."""
     return _gravest(
         "AddPartitionsToTxn",
         [

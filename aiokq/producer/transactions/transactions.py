@@ -283,7 +283,7 @@ class Transactions:
         )
 
     async def _last_ended(self) -> None:
-        """Wait for the end of the last transaction; repeat its abort if that was not answered."""
+        """Wait for the end of the last transaction; repeat an abort that was not answered."""
         await self._not_ending()
         state = self._state
         if state.phase is Phase.UNKNOWN and not state.commits:

@@ -73,7 +73,8 @@ class _GroupCoordinatorDefinition:
         )
 
     def shard_factory(self) -> GroupShardFactory:
-        # Import here, because it takes tens of milliseconds, and a broker may have no groups.
+        # Import here, because the import takes tens of milliseconds, and a broker may have no
+        # groups.
         from aiokq.broker.coordinator.group.shard_factory import GroupShardFactory
 
         return GroupShardFactory(

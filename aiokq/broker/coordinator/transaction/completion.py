@@ -2,9 +2,9 @@
 
 EndTxn, InitProducerId, a timeout or a repair prepares a transaction. A load may also find a
 transaction in a prepared state. The response to EndTxn is sent before the markers are written, so
-that the client does not wait for them. The markers are written immediately afterwards, before the
-broker handles a request that the client sends after this response. If a write has to wait for a
-sync or for other replicas, or fails, a task completes the transaction.
+that the client does not wait for them. The markers are written immediately after the response,
+before the broker handles a request that the client sends after the response. If a write has to wait
+for a sync or for other replicas, or fails, a task completes the transaction.
 
 Source: Kafka ``TransactionMarkerChannelManager.scala``,
 ``TransactionMarkerRequestCompletionHandler.scala``.
@@ -217,10 +217,10 @@ class _Completion:
         return True
 
     async def finish(self) -> None:
-        """Complete the transaction; wait and retry until this leadership ends.
+        """Complete the transaction; wait and retry as long as this leadership lasts.
 
-        If the leadership ends first, the next coordinator finds the transaction prepared, and
-        writes all markers again.
+        After the leadership, the next coordinator finds an incomplete transaction prepared, and
+        writes all its markers again.
         """
         log, key, shard = self._transactions, self.transactional_id, self._shard
         pause = FIRST_RETRY_SECONDS

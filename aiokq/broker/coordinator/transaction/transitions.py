@@ -52,7 +52,7 @@ class Transitions:
         self._counters = counters
 
     def ended(self, outcome: Outcome[R], cause: Cause) -> Outcome[R]:
-        """Count a transaction as ended once the outcome is written."""
+        """When the outcome is written, count a transaction as ended."""
         outcome.on_written = functools.partial(self._ended, cause)
         return outcome
 

@@ -179,7 +179,7 @@ class ClassicGroupState:
         )
 
     def describe(self) -> DescribedGroup:
-        """Return the group for DescribeGroups; only a stable group has subscriptions."""
+        """Return the group for DescribeGroups, with subscriptions only if the group is stable."""
         stable = self.state is ClassicState.STABLE
         return DescribedGroup(
             group_id=self.group_id,

@@ -56,7 +56,7 @@ class Subscriptions:
 
 
 def metadata_hash(names: Iterable[str], view: TopicView) -> int:
-    """Return a signed 64-bit hash of id, name, partitions and racks of those topics that exist.
+    """Return a signed 64-bit hash of id, name, partitions and racks of the topics that exist.
 
     The hash is 0 if none of the topics exists. Kafka uses XXH3. The difference is harmless: a
     broker that reads the hash of another broker recomputes the target assignment once.

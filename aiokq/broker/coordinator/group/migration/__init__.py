@@ -1,5 +1,5 @@
 """Groups that change their protocol while they have members (KIP-848, online migration).
 
 A change consists of records only: the tombstones of the old group and the records of the new group.
-All are in one batch, so that a coordinator never loads only a part of the change.
+All these records are in one batch, so that a coordinator never loads only a part of the change.
 """
