@@ -604,7 +604,7 @@ async def send_accepted(producer: Producer) -> None:
     delivery = producer._delivery
     delivery.hurry()
     try:
-        for _ in range(2):  # a sender makes a request, its connection writes it
+        for _ in range(2):  # first senders create requests, then connections write them
             await asyncio.sleep(0)
     finally:
         delivery.relax()

@@ -56,8 +56,8 @@ class LogFile(NamedTuple):
         kind: `log`, `index`, `timeindex`, `txnindex`, `snapshot`, `epochs`, `partition.metadata`,
             `meta.properties`, `metadata`, `metadata-snapshot`, `quorum-state`, `checkpoint`, or
             `leftover` of an interrupted operation.
-        base_offset: the base offset in the name of a segment's file, or the end offset in that of a
-            metadata snapshot; -1 for other files.
+        base_offset: the base offset in the name of a segment's file, or the end offset in the name
+            of a metadata snapshot; -1 for other files.
     """
 
     path: str
