@@ -551,6 +551,9 @@ class Consumer:
     def group_metadata(self) -> GroupMetadata:
         """Return the identity of the group member, to commit offsets in a producer's transaction.
 
+        While a consumer that has subscribed is not a member of its group, `outside_group` of the
+        result is True.
+
         Raises:
             ConfigError: there is no `group_id`.
         """
