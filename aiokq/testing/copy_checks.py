@@ -38,14 +38,16 @@ def _check_inputs(index: HistoryIndex, copy: Copy) -> Iterator[Anomaly]:
         if source is None:
             continue
         places = _visible_copies(index, copy.output, value)
+        sends = _committed_copies(index, copy.output, value)
         if len(places) > 1:
             yield _copies(index, copy, value, places, "has copies", (source,))
-        elif not places and finished:
-            sends = _sends(index, copy.output, value)
-            # If a copy was acknowledged and committed, `check_missing` reports it as lost.
-            if not any(index.was_committed(send) for send in sends):
-                message = f"{value!r} of {copy.input} has no copy in {copy.output}"
-                yield Anomaly(AnomalyKind.COPY, message, (source,))
+        elif len(sends) > 1:
+            at = ", ".join(f"{copy.output}-{p}@{o}" for p, o in sends)
+            message = f"copies of {value!r} of {copy.input} were committed at {at}"
+            yield Anomaly(AnomalyKind.COPY, message, (source, *sends.values()))
+        elif not places and finished and not _was_copied(index, copy.output, value):
+            message = f"{value!r} of {copy.input} has no copy in {copy.output}"
+            yield Anomaly(AnomalyKind.COPY, message, (source,))
 
 
 def _check_outputs(index: HistoryIndex, copy: Copy) -> Iterator[Anomaly]:
@@ -98,6 +100,20 @@ def _visible_copies(index: HistoryIndex, topic: str, value: str) -> list[tuple[i
     """Return the (partition, offset) pairs at which read_committed consumers read a value."""
     places = index.values[topic].get(value, ()) if topic in index.values else ()
     return [place for place in places if place[1] in index.committed[topic, place[0]].reads]
+
+
+def _committed_copies(index: HistoryIndex, topic: str, value: str) -> dict[tuple[int, int], Send]:
+    """Return the acknowledged and committed sends of a value, by partition and offset."""
+    return {
+        (send.partition, send.offset): send
+        for send in _sends(index, topic, value)
+        if send.partition is not None and send.offset is not None and index.was_committed(send)
+    }
+
+
+def _was_copied(index: HistoryIndex, topic: str, value: str) -> bool:
+    """Return whether a copy was acknowledged and committed; `check_missing` reports it as lost."""
+    return any(index.was_committed(send) for send in _sends(index, topic, value))
 
 
 def _sends(index: HistoryIndex, topic: str, value: str) -> list[Send]:

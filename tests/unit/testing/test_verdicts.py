@@ -100,6 +100,17 @@ def test_a_doubled_output_that_is_no_input_is_a_duplicate() -> None:
     assert kinds(*history, read((0, "a"), (1, "a"), topic="out")) == [AnomalyKind.COPY]
 
 
+def test_two_committed_copies_are_condemned_although_nobody_read_both() -> None:
+    """Both are in the output, wherever its readers have stopped."""
+    history = [COPIER, sent("a", 0), read((0, "a"))]
+    history += [sent("a", 0, "x", "out"), ended("x", commit=True)]
+    history += [sent("a", 2, "y", "out"), read((0, "a"), topic="out")]
+    assert kinds(*history) == []
+    assert kinds(*history, ended("y", commit=True, outcome=Outcome.UNKNOWN)) == []
+    assert kinds(*history, ended("y", commit=False)) == []
+    assert kinds(*history, ended("y", commit=True)) == [AnomalyKind.COPY]
+
+
 def test_an_observed_offset_that_no_commit_set_is_condemned_if_all_commits_are_recorded() -> None:
     """Otherwise it is reported: a killed recorder does not write down its last commit."""
     commit = Offsets("p", "g", (Offset("in", 0, 5),), Outcome.OK, None, 0, 1)
