@@ -26,6 +26,8 @@ from aiokq.client.cluster import Cluster
 from aiokq.consumer.consumer import Consumer
 from aiokq.core.errors import KafkaError
 from aiokq.producer.producer import Producer
+from aiokq.testing import Final, Operation, Poll, Polled, Send, check
+from aiokq.testing import Outcome as Known
 from tests.sim.harness.simulation import Outcome, Simulation, run
 
 BROKER, WRITER, READER = "10.0.0.1", "10.0.0.2", "10.0.0.3"
@@ -114,6 +116,18 @@ class Account:
     def found(self) -> list[tuple[int, int, bytes]]:
         """Return the records read, in the form of `acknowledged`."""
         return [(p, *record) for p, records in sorted(self.read.items()) for record in records]
+
+    def history(self) -> list[Operation]:
+        """Return what producer and consumer did, for the checker of aiokq.testing."""
+        history: list[Operation] = [
+            Send("writer", TOPIC, value.decode(), Known.OK, partition, offset)
+            for partition, offset, value in self.acknowledged
+        ]
+        for partition, offset, value in self.found():
+            history.append(Poll("reader", (Polled(TOPIC, partition, offset, value.decode()),)))
+        for partition, records in self.read.items():
+            history.append(Final(TOPIC, partition, 0, len(records), len(records)))
+        return history
 
 
 async def produce(world: Simulation, account: Account, count: int, **settings: Any) -> None:
@@ -288,6 +302,8 @@ def through_faults(seed: int) -> Outcome[Account]:
     for partition, sent in account.sent.items():
         assert account.read[partition] == list(enumerate(sent))
     assert sorted(account.acknowledged) == account.found()
+    report = check(account.history())
+    assert report.ok, str(report)
     return outcome
 
 
