@@ -15,6 +15,7 @@ from aiokq.broker.log.config import INT_MAX, LogConfig
 from aiokq.broker.log.partition_metadata import read_partition_metadata, write_partition_metadata
 from aiokq.broker.log.recovery import open_log
 from aiokq.broker.metadata.log.epoch_rules import drop_wrong_epochs
+from aiokq.broker.metadata.log.lost_records import note_lost_records
 from aiokq.broker.metadata.log.quorum_state import QuorumState, overwrite_quorum_state
 from aiokq.broker.metadata.log.snapshot_file import remove_unfinished_snapshots
 from aiokq.core.errors import CorruptRecord, KafkaStorage
@@ -84,6 +85,8 @@ def open_log_files(
     """
     files.mkdirs(directory)
     if state.torn is not None:
+        if clean or state.torn.may_be_durable:
+            note_lost_records(files, directory.rpartition("/")[0])
         _cut_off(files, state.torn)
     remove_unfinished_snapshots(files, directory)
     if state.snapshot is not None and not clean:

@@ -31,7 +31,7 @@ from aiokq.broker.metadata.log.snapshot_file import (
     list_snapshots,
     snapshot_path,
 )
-from aiokq.broker.metadata.log.torn_append import is_torn_append
+from aiokq.broker.metadata.log.torn_append import is_torn_append, may_be_durable
 from aiokq.core.errors import (
     CorruptRecord,
     KafkaStorage,
@@ -65,6 +65,8 @@ class TornTail:
         size: number of bytes.
         offset: offset of the record that would follow the last whole batch.
         reason: why the bytes are not a valid batch.
+        may_be_durable: whether the bytes can be an append that was complete and acknowledged, and
+            became damaged later.
     """
 
     path: str
@@ -72,6 +74,7 @@ class TornTail:
     size: int
     offset: int
     reason: str
+    may_be_durable: bool
 
 
 class MetadataState:
@@ -314,7 +317,12 @@ class MetadataReader:
                         epoch=state.epoch,
                         crc32c=self._crc32c,
                     ):
-                        state.torn = TornTail(path, position, size - position, expected, reason)
+                        durable = may_be_durable(
+                            file, position, size, header=header, expected=expected
+                        )
+                        state.torn = TornTail(
+                            path, position, size - position, expected, reason, durable
+                        )
                         break
                     raise _damaged(state, path, base, position, reason, expected)
                 header = header._replace(leader_epoch=self._epoch(base, position, header))

@@ -22,7 +22,7 @@ from aiokq.records.header import HEADER_SIZE, LENGTH_OFFSET, LOG_OVERHEAD, Batch
 if TYPE_CHECKING:
     from aiokq.core.files import File
 
-__all__ = ["is_torn_append"]
+__all__ = ["is_torn_append", "may_be_durable"]
 
 SECTOR: Final = 512
 """Bytes that a disk writes completely or not at all."""
@@ -83,6 +83,19 @@ def is_torn_append(
     # two batches.
     assert header is not None
     return header.leader_epoch > epoch
+
+
+def may_be_durable(
+    file: File, position: int, size: int, *, header: BatchHeader | None, expected: int
+) -> bool:
+    """Whether the torn tail can be an append that was complete, and became damaged later.
+
+    Args:
+        position, size, header, expected: see `is_torn_append`.
+    """
+    if size - position < HEADER_SIZE or (header is not None and position + header.size > size):
+        return False
+    return not any(True for _ in _missing_sectors(file, position, size, size, expected))
 
 
 def _is_second_batch(

@@ -42,9 +42,15 @@ from aiokq.broker.metadata.log.bootstrap_checkpoint import (
 )
 from aiokq.broker.metadata.log.cluster_metadata_log import ClusterMetadataLog, LogLimits
 from aiokq.broker.metadata.log.log_opening import next_epoch
+from aiokq.broker.metadata.log.lost_records import (
+    forget_lost_records,
+    may_lack_records,
+    note_lost_records,
+)
 from aiokq.broker.metadata.log.metadata_reader import MetadataReader, MetadataState
 from aiokq.broker.metadata.log.quorum_state import read_quorum_state
 from aiokq.broker.metadata.log.sole_voter import check_sole_voter, no_voter
+from aiokq.broker.metadata.start.lost_records import records_after_loss
 from aiokq.broker.metadata.start.metadata_reading import read_metadata
 from aiokq.broker.metadata.start.missing_directories import look_for_missing
 from aiokq.broker.metadata.start.node_file import read_node_file, write_node_file
@@ -172,8 +178,19 @@ class MetadataStart:
             # The records may be in several batches, and a power cut may keep only the first ones.
             # In a transaction, either all records take effect or none.
             moved = [BeginTransactionRecord(name="Migration"), *moved, EndTransactionRecord()]
+        path = directories.metadata.path
         try:
-            self.log.lead([*self._first, *moved, *registered, *led])
+            lost: Sequence[Message] = []
+            if self._is_older_than_logs():
+                note_lost_records(self._files, path)
+            if may_lack_records(self._files, path):
+                image = _after(self._image, [], led)
+                lost = records_after_loss(
+                    self._files, directories, image, broker_epoch=broker_epoch
+                )
+            self.log.lead([*self._first, *moved, *registered, *led, *lost])
+            if lost:
+                forget_lost_records(self._files, path)
             for directory in directories.with_metadata:
                 directory.set_broker_epoch(broker_epoch)
             directories.begin()
@@ -186,6 +203,18 @@ class MetadataStart:
             if isinstance(error.__cause__, OSError):
                 raise unusable(directories.metadata.path, error.__cause__) from error
             raise
+
+    def _is_older_than_logs(self) -> bool:
+        """Whether a clean shutdown marker shows that the metadata log had a later registration.
+
+        The end of the log was then lost, or the log was restored from a copy. New logs and migrated
+        ones have no registration yet.
+        """
+        broker = self._image.brokers.get(self._node_id)
+        known = NO_BROKER_EPOCH if broker is None else broker.broker_epoch
+        return not self._last and any(
+            one.broker_epoch > known for one in self._directories.with_metadata
+        )
 
     def _was_clean(self) -> Callable[[TopicPartition], bool] | None:
         """Return a function that returns whether a partition's log directory was closed cleanly.

@@ -36,6 +36,7 @@ from aiokq.broker.log.meta_properties import (
     write_meta_properties,
 )
 from aiokq.broker.metadata.image.record_codec import encode_metadata_record, record_version
+from aiokq.broker.metadata.log.lost_records import note_lost_records
 from aiokq.broker.metadata.log.metadata_reader import MetadataReader
 from aiokq.broker.metadata.log.quorum_state import (
     QuorumState,
@@ -150,6 +151,7 @@ def adopt(
         if execute:
             remove_unfinished_snapshots(files, reader.directory)
             kept = keep_old_log(files, path, reader.directory, random)
+            note_lost_records(files, path)  # this node may have lagged behind the old leader
             old = files.listdir(reader.directory)
             voter = _only_voter(state, node_id, directory_id)
             _write_new_log(files, reader.directory, state, begin, voter, timestamp_ms, crc32c)

@@ -32,6 +32,7 @@ from aiokq.broker.log.locked_directories import locked_directories
 from aiokq.broker.log.producer_snapshot import remove_snapshots_behind
 from aiokq.broker.metadata.log.covered_segments import damaged_segments
 from aiokq.broker.metadata.log.log_opening import METADATA_PARTITION
+from aiokq.broker.metadata.log.lost_records import note_lost_records
 from aiokq.broker.metadata.log.quorum_state import read_quorum_state
 from aiokq.broker.metadata.log.snapshot_file import snapshot_path
 from aiokq.broker.metadata.log.sole_voter import check_sole_voter, voter_ids
@@ -214,6 +215,8 @@ def _execute(
     before = set(files.listdir(directory))
     for one in plan.corrections():
         _correct(files, one)
+    if plan.cut or plan.rest or plan.dropped:
+        note_lost_records(files, directory.rpartition("/")[0])
     shortened = plan.shortened()
     if shortened is not None:
         path, position = shortened

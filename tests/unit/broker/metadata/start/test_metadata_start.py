@@ -183,7 +183,10 @@ async def test_a_power_cut_that_loses_records_and_their_epochs_begins_new_epochs
 
 async def test_producer_ids_continue(log: KafkaLog) -> None:
     """With an id of Kafka's, a producer's records would be taken for another's duplicates."""
-    log.append(ProducerIdsRecord(broker_id=NODE, next_producer_id=5000))
+    registered = RegisterBrokerRecord(
+        broker_id=NODE, incarnation_id=uuid.UUID(int=7), broker_epoch=12
+    )
+    log.append(registered, ProducerIdsRecord(broker_id=NODE, next_producer_id=5000))
     async with Broker(log.files) as broker:
         assert await broker.node.producer_ids.next() == 5000
     log.reopen()

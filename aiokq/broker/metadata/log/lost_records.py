@@ -1,0 +1,56 @@
+"""``aiokq-lost-metadata``: says that acknowledged records may be missing at the log's end.
+
+``aiokq log repair`` cuts damaged records off, and so does a start if the damage is in the last
+batch. A log may also be older than the clean shutdown markers, and an adopted log may end before
+the log of its former leader. Producer ids and leader epochs in the logs of partitions may then be
+newer than the metadata. A start that finds this file appends records that exceed both
+(`start.lost_records`). The file is durable before records are cut off, and stays until these
+records are appended.
+
+The file is in the log directory that has the metadata log. Apache Kafka ignores it.
+
+Tests: ``tests/unit/broker/metadata/start/test_lost_records.py``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from aiokq.core.files import Files
+
+__all__ = ["LOST_METADATA", "forget_lost_records", "may_lack_records", "note_lost_records"]
+
+LOST_METADATA: Final = "aiokq-lost-metadata"
+
+_TEXT: Final = (
+    b"The metadata log was cut. The next start of aiokq appends records for what may be lost, and "
+    b"removes this file.\n"
+)
+
+
+def note_lost_records(files: Files, path: str) -> None:
+    """Write the file into a log directory, durably.
+
+    Raises:
+        OSError: the disk failed.
+    """
+    files.write_atomic(f"{path}/{LOST_METADATA}", _TEXT)
+
+
+def may_lack_records(files: Files, path: str) -> bool:
+    """Whether the metadata log in a log directory may lack acknowledged records.
+
+    Raises:
+        OSError: the disk failed.
+    """
+    return files.exists(f"{path}/{LOST_METADATA}")
+
+
+def forget_lost_records(files: Files, path: str) -> None:
+    """Remove the file. If a power cut brings it back, the next start appends such records again.
+
+    Raises:
+        OSError: the disk failed.
+    """
+    files.remove(f"{path}/{LOST_METADATA}")
