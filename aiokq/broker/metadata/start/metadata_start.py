@@ -182,6 +182,11 @@ class MetadataStart:
         try:
             lost: Sequence[Message] = []
             if self._is_older_than_logs():
+                logger.warning(
+                    "the metadata log is older than the clean shutdown marker, its last records "
+                    "are missing: topics may be unknown, and their logs set aside path=%s",
+                    path,
+                )
                 note_lost_records(self._files, path)
             if may_lack_records(self._files, path):
                 image = _after(self._image, [], led)
