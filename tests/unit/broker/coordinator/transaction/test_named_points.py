@@ -11,6 +11,7 @@ import asyncio
 
 import pytest
 
+from aiokq import wire
 from tests.sim.harness.files import MemoryFile
 from tests.unit.broker.coordinator.transaction.test_power_cuts import seen
 from tests.unit.broker.coordinator.transaction.test_time_and_restart import (
@@ -35,7 +36,7 @@ POINTS = (
     ("second marker", "t-1"),
     ("complete logged", "__transaction_state-0"),
 )
-"""The writes of a transaction, each with its log. EndTxn is answered after the last one."""
+"""The writes of a transaction, each with its log. EndTxn is answered before the first marker."""
 
 NAMES = [name for name, _ in POINTS]
 PREPARED = NAMES.index("prepare logged")
@@ -186,6 +187,35 @@ async def test_a_kill_at_each_point_leaves_a_whole_transaction(point, how, versi
     if how == "kill" or ended:
         assert committed
     await check(client, committed)
+    await again.__aexit__()
+
+
+@VERSIONS
+@pytest.mark.parametrize("how", ["kill", "power cut"])
+async def test_a_kill_after_endtxn_was_answered_leaves_no_marker_out(how, version, monkeypatch):
+    """The client knows that its transaction is committed, and sends nothing more."""
+    settings = {"log_flush_interval_messages": 1} if how == "power cut" else {}
+    broker, client = await prepared_world(version, **settings)
+    writes = Writes(monkeypatch, broker)
+    *before, _ = steps(client)
+    for step in before:
+        assert await step() == 0
+    answer = await broker.ask(
+        wire.EndTxnRequest(
+            transactional_id=client.transactional_id,
+            producer_id=client.producer_id,
+            producer_epoch=client.epoch,
+            committed=True,
+        ),
+        5 if version >= 2 else 4,
+    )
+    assert answer.error_code == 0
+    assert writes.logs == [log for _, log in POINTS[: PREPARED + 1]], "no marker yet"
+    broker.files.crash() if how == "kill" else broker.files.power_cut()
+    client.broker = again = await opened(broker.files, **settings)
+    again.clock.now_ms = broker.clock.now_ms + 1000
+    assert await finish(client, [])
+    await check(client, True)
     await again.__aexit__()
 
 
