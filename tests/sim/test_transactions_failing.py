@@ -358,8 +358,9 @@ def test_a_start_that_is_refused_closes_the_producer_and_frees_the_id() -> None:
     async def body(world: Any, kafka: TransactionalKafka) -> None:
         kafka.script(wire.InitProducerIdRequest, wire.InitProducerIdResponse(error_code=50))
         p = producer(world, kafka)
-        with pytest.raises(BrokerError, match="INVALID_TRANSACTION_TIMEOUT"):
+        with pytest.raises(BrokerError, match="INVALID_TRANSACTION_TIMEOUT") as refused:
             await p.start()
+        assert "Lower transaction_timeout_ms" in "".join(refused.value.__notes__)
         with pytest.raises(KafkaError, match="closed"):
             await p.start()
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from aiokq.core.errors import InvalidTxnState, KafkaError
 from aiokq.producer.idempotence import ProducerId, ProducerIdentity
+from aiokq.producer.transactions import refusals
 from aiokq.producer.transactions.error_kinds import kind_of
 from aiokq.producer.transactions.phases import Phase
 from aiokq.producer.transactions.transaction_state import DEAD_ENDS
@@ -60,7 +61,11 @@ class Epochs:
         Raises:
             KafkaError: see `TransactionRequests.initialize`.
         """
-        self._take(await self._requests.initialize(None))
+        try:
+            found = await self._requests.initialize(None)
+        except KafkaError as error:
+            raise refusals.not_started(error) from error
+        self._take(found)
 
     def need(self) -> None:
         """Note that a new epoch has to be requested before the next transaction.

@@ -8,8 +8,10 @@ from __future__ import annotations
 from typing import Final
 
 from aiokq.core.errors import (
+    BrokerError,
     CommitOutcomeUnknown,
     ConfigError,
+    InvalidTxnTimeout,
     KafkaError,
     ProducerFenced,
     TransactionAborted,
@@ -17,7 +19,15 @@ from aiokq.core.errors import (
 )
 from aiokq.producer.transactions.error_kinds import FENCED_CODES
 
-__all__ = ["aborted", "being_ended", "finished", "not_aborted_yet", "outside", "unknown"]
+__all__ = [
+    "aborted",
+    "being_ended",
+    "finished",
+    "not_aborted_yet",
+    "not_started",
+    "outside",
+    "unknown",
+]
 
 NEXT_STEPS: Final = "create a new producer, and read the committed offsets before it writes"
 
@@ -67,6 +77,18 @@ def finished(cause: KafkaError, transactional_id: str) -> KafkaError:
         return error
     error = copy_error(cause)
     error.add_note(f"This producer can only be closed: {NEXT_STEPS}.")
+    return error
+
+
+def not_started(cause: KafkaError) -> KafkaError:
+    """Return the error of a producer that got no producer id at its start."""
+    error = copy_error(cause)
+    if isinstance(error, InvalidTxnTimeout):
+        error.add_note(
+            "Lower transaction_timeout_ms, or raise transaction.max.timeout.ms of the brokers."
+        )
+    elif isinstance(error, BrokerError) and not error.retriable:
+        error.add_note("Correct the permissions or the settings, then create another producer.")
     return error
 
 

@@ -193,6 +193,9 @@ def test_each_error_names_the_next_step() -> None:
         assert isinstance(refusals.finished(error_for(code, api="EndTxn"), "tx"), ProducerFenced)
     invalid = refusals.finished(error_for(53), "tx")
     assert any("create a new producer" in note for note in invalid.__notes__)
+    for code in (31, 42, 50, 53):
+        [note] = refusals.not_started(error_for(code, api="InitProducerId")).__notes__
+        assert ("transaction.max.timeout.ms" if code == 50 else "create another producer") in note
     unknown = refusals.unknown(cause)
     assert isinstance(unknown, CommitOutcomeUnknown)
     assert "commit it again, or close this producer" in str(unknown)
