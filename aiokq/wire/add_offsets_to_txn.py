@@ -38,7 +38,7 @@ class AddOffsetsToTxnRequest(Request["AddOffsetsToTxnResponse"]):
     """The current epoch of the producer id."""
 
     group_id: str = string()
-    """The group id."""
+    """The id of the group whose offsets the transaction will commit."""
 
 
 class AddOffsetsToTxnResponse(Response, request=AddOffsetsToTxnRequest):

@@ -27,7 +27,7 @@ class AddPartitionsToTxnTopic(Struct):
     """The name of the topic."""
 
     partitions: list[int] = array(i32)
-    """The partition indexes."""
+    """The indexes of partitions of the topic."""
 
 
 class AddPartitionsToTxnTransaction(Struct):
@@ -103,7 +103,7 @@ class AddPartitionsToTxnPartitionResult(Struct):
     """
 
     partition_index: int = i32()
-    """The partition index."""
+    """The index of the partition in its topic."""
 
     partition_error_code: int = i16()
     """The error code, or 0 if there was no error."""

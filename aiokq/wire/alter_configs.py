@@ -37,7 +37,7 @@ class AlterConfigsResource(Struct):
     """The type of the resource, as numbered in Kafka's ConfigResource.Type."""
 
     resource_name: str = string()
-    """The resource name."""
+    """The name of the resource whose configs to change."""
 
     configs: list[AlterConfigsAlterableConfig] = array(AlterConfigsAlterableConfig)
     """All configurations of the resource; a missing configuration is reset to its default."""
@@ -82,7 +82,7 @@ class AlterConfigsResourceResponse(Struct):
     """The type of the resource, as numbered in Kafka's ConfigResource.Type."""
 
     resource_name: str = string()
-    """The resource name."""
+    """The name of the resource whose configs were to change."""
 
 
 class AlterConfigsResponse(Response, request=AlterConfigsRequest):

@@ -22,7 +22,7 @@ class ReassignablePartition(Struct):
     """
 
     partition_index: int = i32()
-    """The partition index."""
+    """The index of the partition in its topic."""
 
     replicas: list[int] | None = array(i32, nullable_since=0, default=None)
     """The broker ids of the new replicas, or null to cancel the pending reassignment."""
@@ -73,7 +73,7 @@ class ReassignablePartitionResponse(Struct):
     """
 
     partition_index: int = i32()
-    """The partition index."""
+    """The index of the partition in its topic."""
 
     error_code: int = i16()
     """The error code for this partition, or 0 if there was no error."""

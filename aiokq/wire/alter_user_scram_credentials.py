@@ -76,7 +76,7 @@ class AlterUserScramCredentialsResult(Struct):
     """
 
     user: str = string()
-    """The user name."""
+    """The name of the user whose credentials were to change."""
 
     error_code: int = i16()
     """The error code, or 0 if there was no error."""

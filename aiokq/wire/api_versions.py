@@ -38,7 +38,7 @@ class ApiVersionsRequest(Request["ApiVersionsResponse"]):
     """The name of the client software, such as `aiokq`."""
 
     client_software_version: str = string(since=3, ignorable=True)
-    """The version of the client software."""
+    """The version of the software that `client_software_name` names."""
 
 
 class ApiVersion(Struct):
@@ -48,7 +48,7 @@ class ApiVersion(Struct):
     """
 
     api_key: int = i16()
-    """The key of the API."""
+    """The key of an API that the broker supports."""
 
     min_version: int = i16()
     """The oldest version that the broker supports."""

@@ -67,7 +67,7 @@ class TopicRecord(Message):
     """The topic name."""
 
     topic_id: uuid.UUID = uuid_()
-    """The topic id."""
+    """The id of the created topic."""
 
 
 class PartitionRecord(Message):
@@ -87,10 +87,10 @@ class PartitionRecord(Message):
     RECORD_TYPE = 3
 
     partition_id: int = i32(default=-1)
-    """The partition id."""
+    """The index of the created partition in its topic."""
 
     topic_id: uuid.UUID = uuid_()
-    """The topic id."""
+    """The id of the topic that has the partition."""
 
     replicas: list[int] = array(i32)
     """The broker ids of the replicas, the preferred leader first."""
@@ -145,10 +145,10 @@ class PartitionChangeRecord(Message):
     RECORD_TYPE = 5
 
     partition_id: int = i32(default=-1)
-    """The partition id."""
+    """The index of the changed partition in its topic."""
 
     topic_id: uuid.UUID = uuid_()
-    """The topic id."""
+    """The id of the topic that has the partition."""
 
     isr: list[int] | None = array(i32, nullable_since=0, default=None, tag=0)
     """The new in-sync replicas; null if they did not change."""
@@ -217,7 +217,7 @@ class ConfigRecord(Message):
     """The type of the resource, as numbered in Kafka's ConfigResource.Type."""
 
     resource_name: str = string()
-    """The name of the resource."""
+    """The name of the resource that has the config."""
 
     name: str = string()
     """The name of the configuration."""
@@ -242,7 +242,7 @@ class ProducerIdsRecord(Message):
     """The id of the broker that requested the block."""
 
     broker_epoch: int = i64(default=-1)
-    """The broker epoch of that broker."""
+    """The broker epoch of the broker that requested the block."""
 
     next_producer_id: int = i64()
     """The first producer id after the block, with which the next block begins."""

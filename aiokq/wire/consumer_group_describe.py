@@ -45,13 +45,13 @@ class ConsumerGroupDescribeTopicPartitions(Struct):
     """
 
     topic_id: uuid.UUID = uuid_()
-    """The topic ID."""
+    """The id of the topic that has the partitions."""
 
     topic_name: str = string()
-    """The topic name."""
+    """The name of the topic that has the partitions."""
 
     partitions: list[int] = array(i32)
-    """The partition indexes."""
+    """The indexes of partitions of the topic."""
 
 
 class ConsumerGroupDescribeAssignment(Struct):
@@ -74,7 +74,7 @@ class ConsumerGroupDescribeMember(Struct):
     """
 
     member_id: str = string()
-    """The member ID."""
+    """The id of the described member."""
 
     instance_id: str | None = string(nullable_since=0, default=None)
     """The group.instance.id of the member (static membership), or null."""
@@ -83,13 +83,13 @@ class ConsumerGroupDescribeMember(Struct):
     """The rack id of the member, or null."""
 
     member_epoch: int = i32()
-    """The current member epoch."""
+    """The current epoch of the member."""
 
     client_id: str = string()
-    """The client ID."""
+    """The client id that the member sent."""
 
     client_host: str = string()
-    """The client host."""
+    """The host from which the member connected."""
 
     subscribed_topic_names: list[str] = array(string)
     """The names of the topics to which the member subscribes."""
@@ -98,7 +98,7 @@ class ConsumerGroupDescribeMember(Struct):
     """The regular expression of the topics to which the member subscribes, or null."""
 
     assignment: ConsumerGroupDescribeAssignment = struct(ConsumerGroupDescribeAssignment)
-    """The current assignment."""
+    """The partitions that are assigned to the member."""
 
     target_assignment: ConsumerGroupDescribeAssignment = struct(ConsumerGroupDescribeAssignment)
     """The target assignment, which the member reaches by revoking and receiving partitions."""
@@ -120,13 +120,13 @@ class ConsumerGroupDescribedGroup(Struct):
     """The error message, or null if there was no error."""
 
     group_id: str = string()
-    """The group id."""
+    """The id of the described group."""
 
     group_state: str = string()
     """The state of the group, such as `Stable`; the empty string if it is unknown."""
 
     group_epoch: int = i32()
-    """The group epoch."""
+    """The current epoch of the group."""
 
     assignment_epoch: int = i32()
     """The epoch of the target assignment: the group epoch for which it was computed."""

@@ -22,10 +22,10 @@ class ConsumerGroupHeartbeatTopicPartitions(Struct):
     """
 
     topic_id: uuid.UUID = uuid_()
-    """The topic ID."""
+    """The id of the topic that has the partitions."""
 
     partitions: list[int] = array(i32)
-    """The partition indexes."""
+    """The indexes of partitions of the topic."""
 
 
 class ConsumerGroupHeartbeatRequest(Request["ConsumerGroupHeartbeatResponse"]):
@@ -44,7 +44,7 @@ class ConsumerGroupHeartbeatRequest(Request["ConsumerGroupHeartbeatResponse"]):
     FLEXIBLE_SINCE = 0
 
     group_id: str = string()
-    """The group id."""
+    """The id of the group that the member belongs to or joins."""
 
     member_id: str = string()
     """The member id; from version 1 on, the consumer generates the id."""
@@ -128,7 +128,7 @@ class ConsumerGroupHeartbeatResponse(Response, request=ConsumerGroupHeartbeatReq
     """
 
     member_epoch: int = i32()
-    """The member epoch."""
+    """The member epoch that the next heartbeat should have."""
 
     heartbeat_interval_ms: int = i32()
     """The interval between the member's heartbeats, in milliseconds."""

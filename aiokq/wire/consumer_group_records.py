@@ -43,7 +43,7 @@ class ConsumerGroupMetadataKey(Message):
     RECORD_TYPE = 3
 
     group_id: str = string()
-    """The group id."""
+    """The id of the group that has the epoch."""
 
 
 class ConsumerGroupMetadataValue(Message):
@@ -59,7 +59,7 @@ class ConsumerGroupMetadataValue(Message):
     RECORD_TYPE = 3
 
     epoch: int = i32()
-    """The group epoch."""
+    """The current epoch of the group."""
 
     metadata_hash: int = i64(tag=0)
     """The hash of the metadata of all topics that the group subscribes to."""
@@ -79,7 +79,7 @@ class ConsumerGroupPartitionMetadataKey(Message):
     RECORD_TYPE = 4
 
     group_id: str = string()
-    """The group id."""
+    """The id of the group that subscribes to the topics."""
 
 
 class PartitionMetadata(Struct):
@@ -90,7 +90,7 @@ class PartitionMetadata(Struct):
     """
 
     partition: int = i32()
-    """The partition index."""
+    """The index of the partition in its topic."""
 
     racks: list[str] = array(string)
     """The racks of the brokers that have a replica of the partition."""
@@ -103,10 +103,10 @@ class ConsumerGroupPartitionMetadataTopicMetadata(Struct):
     """
 
     topic_id: uuid.UUID = uuid_()
-    """The topic id."""
+    """The id of a topic that the group subscribes to."""
 
     topic_name: str = string()
-    """The topic name."""
+    """The name of a topic that the group subscribes to."""
 
     num_partitions: int = i32()
     """The number of partitions of the topic."""
@@ -149,10 +149,10 @@ class ConsumerGroupMemberMetadataKey(Message):
     RECORD_TYPE = 5
 
     group_id: str = string()
-    """The group id."""
+    """The id of the group that has the member."""
 
     member_id: str = string()
-    """The member id."""
+    """The id of the member that has the subscription."""
 
 
 class ClassicProtocol(Struct):
@@ -201,10 +201,10 @@ class ConsumerGroupMemberMetadataValue(Message):
     """The rack id of the member, or null."""
 
     client_id: str = string()
-    """The client id."""
+    """The client id that the member sent."""
 
     client_host: str = string()
-    """The client host."""
+    """The host from which the member connected."""
 
     subscribed_topic_names: list[str] = array(string)
     """The names of the topics to which the member subscribes."""
@@ -238,7 +238,7 @@ class ConsumerGroupTargetAssignmentMetadataKey(Message):
     RECORD_TYPE = 6
 
     group_id: str = string()
-    """The group id."""
+    """The id of the group that has the target assignment."""
 
 
 class ConsumerGroupTargetAssignmentMetadataValue(Message):
@@ -269,10 +269,10 @@ class ConsumerGroupTargetAssignmentMemberKey(Message):
     RECORD_TYPE = 7
 
     group_id: str = string()
-    """The group id."""
+    """The id of the group that has the member."""
 
     member_id: str = string()
-    """The member id."""
+    """The id of the member that has the assignment."""
 
 
 class ConsumerGroupTargetAssignmentMemberTopicPartition(Struct):
@@ -282,10 +282,10 @@ class ConsumerGroupTargetAssignmentMemberTopicPartition(Struct):
     """
 
     topic_id: uuid.UUID = uuid_()
-    """The topic id."""
+    """The id of the topic that has the partitions."""
 
     partitions: list[int] = array(i32)
-    """The partition indexes."""
+    """The indexes of partitions of the topic."""
 
 
 class ConsumerGroupTargetAssignmentMemberValue(Message):
@@ -318,10 +318,10 @@ class ConsumerGroupCurrentMemberAssignmentKey(Message):
     RECORD_TYPE = 8
 
     group_id: str = string()
-    """The group id."""
+    """The id of the group that has the member."""
 
     member_id: str = string()
-    """The member id."""
+    """The id of the member that has the assignment."""
 
 
 class ConsumerGroupCurrentMemberAssignmentTopicPartitions(Struct):
@@ -332,10 +332,10 @@ class ConsumerGroupCurrentMemberAssignmentTopicPartitions(Struct):
     """
 
     topic_id: uuid.UUID = uuid_()
-    """The topic id."""
+    """The id of the topic that has the partitions."""
 
     partitions: list[int] = array(i32)
-    """The partition indexes."""
+    """The indexes of partitions of the topic."""
 
 
 class ConsumerGroupCurrentMemberAssignmentValue(Message):
@@ -384,10 +384,10 @@ class ConsumerGroupRegularExpressionKey(Message):
     RECORD_TYPE = 16
 
     group_id: str = string()
-    """The group id."""
+    """The id of the group that has the subscription."""
 
     regular_expression: str = string()
-    """The regular expression."""
+    """The regular expression that a member subscribes to."""
 
 
 class ConsumerGroupRegularExpressionValue(Message):

@@ -20,10 +20,10 @@ class ConsumerProtocolSubscriptionTopicPartition(Struct):
     """
 
     topic: str = string(since=1)
-    """The topic name."""
+    """The name of the topic that has the partitions."""
 
     partitions: list[int] = array(i32, since=1)
-    """The partition indexes."""
+    """The indexes of partitions of the topic."""
 
 
 class ConsumerProtocolSubscription(Message):
@@ -70,7 +70,7 @@ class ConsumerProtocolAssignmentTopicPartition(Struct):
     """
 
     topic: str = string()
-    """The topic name."""
+    """The name of the topic that has the partitions."""
 
     partitions: list[int] = array(i32)
     """The indexes of the partitions that are assigned to the member."""

@@ -25,7 +25,7 @@ class CreatableReplicaAssignment(Struct):
     """
 
     partition_index: int = i32()
-    """The partition index."""
+    """The index of the partition in its topic."""
 
     broker_ids: list[int] = array(i32)
     """The brokers to place the partition on."""
@@ -138,7 +138,7 @@ class CreatableTopicResult(Struct):
     """The topic name."""
 
     topic_id: uuid.UUID = uuid_(since=7, ignorable=True)
-    """The topic id."""
+    """The id of the created topic."""
 
     error_code: int = i16()
     """The error code, or 0 if there was no error."""

@@ -83,7 +83,7 @@ class DeleteAclsMatchingAcl(Struct):
     """The resource type, as numbered in Kafka's ResourceType."""
 
     resource_name: str = string()
-    """The resource name."""
+    """The name of the resource that the ACL applies to."""
 
     pattern_type: int = i8(since=1, default=3)
     """The pattern type of the resource name: 3 (LITERAL) or 4 (PREFIXED)."""

@@ -35,7 +35,7 @@ class DeletableGroupResult(Struct):
     """
 
     group_id: str = string()
-    """The group id."""
+    """The id of the group that was to be deleted."""
 
     error_code: int = i16()
     """The error code, or 0 if the deletion succeeded."""

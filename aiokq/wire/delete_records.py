@@ -22,7 +22,7 @@ class DeleteRecordsPartition(Struct):
     """
 
     partition_index: int = i32()
-    """The partition index."""
+    """The index of the partition in its topic."""
 
     offset: int = i64()
     """Records before this offset are deleted; -1 stands for the high watermark."""
@@ -71,7 +71,7 @@ class DeleteRecordsPartitionResult(Struct):
     """
 
     partition_index: int = i32()
-    """The partition index."""
+    """The index of the partition in its topic."""
 
     low_watermark: int = i64()
     """The log start offset of the partition after the deletion, or -1 after an error."""

@@ -80,7 +80,7 @@ class DescribeAclsResource(Struct):
     """The resource type, as numbered in Kafka's ResourceType."""
 
     resource_name: str = string()
-    """The resource name."""
+    """The name of the resource that the ACLs apply to."""
 
     pattern_type: int = i8(since=1, default=3)
     """The pattern type of the resource name: 3 (LITERAL) or 4 (PREFIXED)."""

@@ -41,13 +41,13 @@ class DescribeClusterBroker(Struct):
     """
 
     broker_id: int = i32()
-    """The broker ID."""
+    """The node id of the broker."""
 
     host: str = string()
-    """The broker hostname."""
+    """The host name of the broker."""
 
     port: int = i32()
-    """The broker port."""
+    """The port of the broker."""
 
     rack: str | None = string(nullable_since=0, default=None)
     """The rack of the broker, or null if it has not been assigned to a rack."""

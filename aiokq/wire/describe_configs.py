@@ -25,7 +25,7 @@ class DescribeConfigsResource(Struct):
     """The type of the resource, as numbered in Kafka's ConfigResource.Type."""
 
     resource_name: str = string()
-    """The resource name."""
+    """The name of the resource whose configs to describe."""
 
     configuration_keys: list[str] | None = array(string, nullable_since=0)
     """The names of the configurations to describe, or null for all configurations."""
@@ -132,7 +132,7 @@ class DescribeConfigsResult(Struct):
     """The type of the resource, as numbered in Kafka's ConfigResource.Type."""
 
     resource_name: str = string()
-    """The resource name."""
+    """The name of the resource that has the configs."""
 
     configs: list[DescribeConfigsResourceResult] = array(DescribeConfigsResourceResult)
     """The configurations of the resource."""

@@ -49,7 +49,7 @@ class DescribedGroupMember(Struct):
     """
 
     member_id: str = string()
-    """The member id."""
+    """The id of the described member."""
 
     group_instance_id: str | None = string(since=4, nullable_since=4, default=None, ignorable=True)
     """The group.instance.id of the member (static membership), or null."""
@@ -58,7 +58,7 @@ class DescribedGroupMember(Struct):
     """The client id of the member's latest JoinGroup request."""
 
     client_host: str = string()
-    """The client host."""
+    """The host from which the member connected."""
 
     member_metadata: bytes = bytes_()
     """The member's metadata for the protocol that the group uses."""
@@ -80,7 +80,7 @@ class DescribedGroup(Struct):
     """The error message, or null if there was no error."""
 
     group_id: str = string()
-    """The group id."""
+    """The id of the described group."""
 
     group_state: str = string()
     """The state of the group, such as `Stable`; the empty string if it is unknown."""

@@ -22,10 +22,10 @@ class DescribableLogDirTopic(Struct):
     """
 
     topic: str = string()
-    """The topic name."""
+    """The name of the topic that has the partitions."""
 
     partitions: list[int] = array(i32)
-    """The partition indexes."""
+    """The indexes of partitions of the topic."""
 
 
 class DescribeLogDirsRequest(Request["DescribeLogDirsResponse"]):
@@ -61,7 +61,7 @@ class DescribeLogDirsPartition(Struct):
     """
 
     partition_index: int = i32()
-    """The partition index."""
+    """The index of the partition in its topic."""
 
     partition_size: int = i64()
     """The size of the partition's log segments in this log directory, in bytes."""

@@ -52,10 +52,10 @@ class ProducerState(Struct):
     """
 
     producer_id: int = i64()
-    """The producer id."""
+    """The id of the producer."""
 
     producer_epoch: int = i32()
-    """The producer epoch."""
+    """The epoch of the producer id."""
 
     last_sequence: int = i32(default=-1)
     """The last sequence number that the producer wrote to the partition, or -1."""
@@ -78,7 +78,7 @@ class DescribeProducersPartitionResponse(Struct):
     """
 
     partition_index: int = i32()
-    """The partition index."""
+    """The index of the partition in its topic."""
 
     error_code: int = i16()
     """The error code for the partition, or 0 if there was no error."""

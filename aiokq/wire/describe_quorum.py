@@ -27,7 +27,7 @@ class DescribeQuorumPartitionData(Struct):
     """
 
     partition_index: int = i32()
-    """The partition index."""
+    """The index of the partition in its topic."""
 
 
 class DescribeQuorumTopicData(Struct):
@@ -37,7 +37,7 @@ class DescribeQuorumTopicData(Struct):
     """
 
     topic_name: str = string()
-    """The topic name."""
+    """The name of the topic that has the partitions."""
 
     partitions: list[DescribeQuorumPartitionData] = array(DescribeQuorumPartitionData)
     """The partitions to describe."""
@@ -99,7 +99,7 @@ class DescribeQuorumResponsePartitionData(Struct):
     """
 
     partition_index: int = i32()
-    """The partition index."""
+    """The index of the partition in its topic."""
 
     error_code: int = i16()
     """The error code for the partition, or 0 if there was no error."""
@@ -111,10 +111,10 @@ class DescribeQuorumResponsePartitionData(Struct):
     """The id of the current leader, or -1 if the leader is unknown."""
 
     leader_epoch: int = i32()
-    """The latest known leader epoch."""
+    """The latest known leader epoch of the partition."""
 
     high_watermark: int = i64()
-    """The high watermark."""
+    """The high watermark of the partition."""
 
     current_voters: list[DescribeQuorumReplicaState] = array(DescribeQuorumReplicaState)
     """The log end offset and fetch times of each voter."""
@@ -130,7 +130,7 @@ class DescribeQuorumResponseTopicData(Struct):
     """
 
     topic_name: str = string()
-    """The topic name."""
+    """The name of the topic that has the partitions."""
 
     partitions: list[DescribeQuorumResponsePartitionData] = array(
         DescribeQuorumResponsePartitionData
@@ -148,10 +148,10 @@ class DescribeQuorumListener(Struct):
     """The name of the listener."""
 
     host: str = string(since=2)
-    """The hostname."""
+    """The host name of the listener."""
 
     port: int = u16(since=2)
-    """The port."""
+    """The port of the listener."""
 
 
 class DescribeQuorumNode(Struct):

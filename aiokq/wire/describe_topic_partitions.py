@@ -73,7 +73,7 @@ class DescribeTopicPartitionsResponsePartition(Struct):
     """The error code for the partition, or 0 if there was no error."""
 
     partition_index: int = i32()
-    """The partition index."""
+    """The index of the partition in its topic."""
 
     leader_id: int = i32()
     """The ID of the leader broker, or -1 if there is no leader."""
@@ -111,7 +111,7 @@ class DescribeTopicPartitionsResponseTopic(Struct):
     """The topic name, or null."""
 
     topic_id: uuid.UUID = uuid_(ignorable=True)
-    """The topic id."""
+    """The id of the topic that has the partitions."""
 
     is_internal: bool = boolean(ignorable=True)
     """Whether the topic is internal."""

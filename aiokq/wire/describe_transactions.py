@@ -36,7 +36,7 @@ class DescribeTransactionsTopicData(Struct):
     """
 
     topic: str = string()
-    """The topic name."""
+    """The name of the topic that has the partitions."""
 
     partitions: list[int] = array(i32)
     """The indexes of the partitions that are in the transaction."""
@@ -53,7 +53,7 @@ class DescribeTransactionsTransactionState(Struct):
     """The error code, or 0 if there was no error."""
 
     transactional_id: str = string()
-    """The transactional id."""
+    """The transactional id that was described."""
 
     transaction_state: str = string()
     """The state of the transaction, such as `Ongoing`."""

@@ -61,7 +61,7 @@ class DescribeUserScramCredentialsResult(Struct):
     """
 
     user: str = string()
-    """The user name."""
+    """The name of the user who has the credentials."""
 
     error_code: int = i16()
     """The error code for the user, or 0 if there was no error."""

@@ -21,7 +21,7 @@ class ElectLeadersTopicPartitions(Struct):
     """
 
     topic: str = string()
-    """The topic name."""
+    """The name of the topic that has the partitions."""
 
     partitions: list[int] = array(i32)
     """The indexes of the partitions for which to elect a leader."""
@@ -64,7 +64,7 @@ class ElectLeadersPartitionResult(Struct):
     """
 
     partition_id: int = i32()
-    """The partition index."""
+    """The index of the partition in its topic."""
 
     error_code: int = i16()
     """The error code, or 0 if there was no error."""
@@ -81,7 +81,7 @@ class ReplicaElectionResult(Struct):
     """
 
     topic: str = string()
-    """The topic name."""
+    """The name of the topic that has the partitions."""
 
     partition_result: list[ElectLeadersPartitionResult] = array(ElectLeadersPartitionResult)
     """The result for each partition."""

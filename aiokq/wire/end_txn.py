@@ -34,7 +34,7 @@ class EndTxnRequest(Request["EndTxnResponse"]):
     """The transactional id of the transaction to end."""
 
     producer_id: int = i64()
-    """The producer id."""
+    """The producer id of the transaction."""
 
     producer_epoch: int = i16()
     """The current epoch of the producer id."""

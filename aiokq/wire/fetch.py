@@ -44,7 +44,7 @@ class FetchPartition(Struct):
     """
 
     partition: int = i32()
-    """The partition index."""
+    """The index of the partition in its topic."""
 
     current_leader_epoch: int = i32(since=9, default=-1, ignorable=True)
     """The leader epoch in the sender's metadata, for the leader to check; -1 for no check."""
@@ -79,10 +79,10 @@ class FetchTopic(Struct):
     """
 
     topic: str = string(until=12, ignorable=True)
-    """The topic name."""
+    """The name of the topic that has the partitions."""
 
     topic_id: uuid.UUID = uuid_(since=13, ignorable=True)
-    """The topic id."""
+    """The id of the topic that has the partitions."""
 
     partitions: list[FetchPartition] = array(FetchPartition)
     """The partitions to fetch."""
@@ -95,10 +95,10 @@ class ForgottenTopic(Struct):
     """
 
     topic: str = string(since=7, until=12, ignorable=True)
-    """The topic name."""
+    """The name of the topic that has the partitions."""
 
     topic_id: uuid.UUID = uuid_(since=13, ignorable=True)
-    """The topic id."""
+    """The id of the topic that has the partitions."""
 
     partitions: list[int] = array(i32, since=7)
     """The indexes of the partitions to remove from the fetch session."""
@@ -197,7 +197,7 @@ class FetchRequest(Request["FetchResponse"]):
     """
 
     topics: list[FetchTopic] = array(FetchTopic)
-    """The partitions to fetch; in a fetch session, only those that are new or have changed."""
+    """The partitions to fetch; in a fetch session, only the new and the changed partitions."""
 
     forgotten_topics_data: list[ForgottenTopic] = array(ForgottenTopic, since=7)
     """The partitions to remove from the fetch session."""
@@ -229,7 +229,7 @@ class FetchLeaderIdAndEpoch(Struct):
     """The id of the current leader, or -1 if the leader is unknown."""
 
     leader_epoch: int = i32(since=12, default=-1)
-    """The latest known leader epoch."""
+    """The latest known leader epoch of the partition."""
 
 
 class SnapshotId(Struct):
@@ -265,19 +265,19 @@ class FetchPartitionData(Struct):
     """
 
     partition_index: int = i32()
-    """The partition index."""
+    """The index of the partition in its topic."""
 
     error_code: int = i16()
     """The error code, or 0 if there was no error."""
 
     high_watermark: int = i64()
-    """The high watermark."""
+    """The high watermark of the partition."""
 
     last_stable_offset: int = i64(since=4, default=-1, ignorable=True)
     """The last stable offset: all transactions with records before it are committed or aborted."""
 
     log_start_offset: int = i64(since=5, default=-1, ignorable=True)
-    """The log start offset."""
+    """The log start offset of the partition."""
 
     diverging_epoch: FetchEpochEndOffset | None = struct(FetchEpochEndOffset, since=12, tag=0)
     """A leader epoch and its end offset in the leader's log; set only if the sender's log diverges
@@ -314,10 +314,10 @@ class FetchableTopicResponse(Struct):
     """
 
     topic: str = string(until=12, ignorable=True)
-    """The topic name."""
+    """The name of the topic that has the partitions."""
 
     topic_id: uuid.UUID = uuid_(since=13, ignorable=True)
-    """The topic id."""
+    """The id of the topic that has the partitions."""
 
     partitions: list[FetchPartitionData] = array(FetchPartitionData)
     """The result for each partition."""
@@ -330,13 +330,13 @@ class FetchNodeEndpoint(Struct):
     """
 
     node_id: int = i32(since=16)
-    """The id of the node."""
+    """The node id of a new leader."""
 
     host: str = string(since=16)
-    """The hostname."""
+    """The host name of the new leader."""
 
     port: int = i32(since=16)
-    """The port."""
+    """The port of the new leader."""
 
     rack: str | None = string(since=16, nullable_since=16, default=None)
     """The rack of the node, or null if it has not been assigned to a rack."""

@@ -149,11 +149,10 @@ class Field:
 
     @property
     def says_null(self) -> bool:
-        """Whether null is written explicitly: the field is a tagged struct that may be null.
+        """Whether the field is a tagged struct that may be null.
 
-        If such a field is absent, Kafka reads it as a struct whose fields have their defaults. Null
-        is therefore written as the byte 0; for structs without a tag, null is the byte -1. aiokq
-        reads an absent field as null, because no peer omits the field to send the defaults.
+        The encoder never omits such a field: it writes null as the byte 0, because Kafka reads an
+        absent field as a struct with default values. The decoder reads an absent field as null.
         """
         return self.kind == "struct" and self.tag is not None and self.nullable_since is not None
 

@@ -57,10 +57,10 @@ class Coordinator(Struct):
     """The broker id of the coordinator."""
 
     host: str = string(since=4)
-    """The host name."""
+    """The host name of the coordinator."""
 
     port: int = i32(since=4)
-    """The port."""
+    """The port of the coordinator."""
 
     error_code: int = i16(since=4)
     """The error code, or 0 if there was no error."""
@@ -101,10 +101,10 @@ class FindCoordinatorResponse(Response, request=FindCoordinatorRequest):
     """The broker id of the coordinator."""
 
     host: str = string(until=3)
-    """The host name."""
+    """The host name of the coordinator."""
 
     port: int = i32(until=3)
-    """The port."""
+    """The port of the coordinator."""
 
     coordinators: list[Coordinator] = array(Coordinator, since=4)
     """The result for each key of the request."""

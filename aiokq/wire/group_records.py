@@ -30,13 +30,13 @@ class LegacyOffsetCommitKey(Message):
     RECORD_TYPE = 0
 
     group: str = string()
-    """The group id."""
+    """The id of the group that committed the offset."""
 
     topic: str = string()
-    """The topic name."""
+    """The name of the topic that the offset is in."""
 
     partition: int = i32()
-    """The partition index."""
+    """The index of the partition that the offset is in."""
 
 
 class LegacyOffsetCommitValue(Message):
@@ -72,13 +72,13 @@ class OffsetCommitKey(Message):
     RECORD_TYPE = 1
 
     group: str = string()
-    """The group id."""
+    """The id of the group that committed the offset."""
 
     topic: str = string()
-    """The topic name."""
+    """The name of the topic that the offset is in."""
 
     partition: int = i32()
-    """The partition index."""
+    """The index of the partition that the offset is in."""
 
 
 class OffsetCommitValue(Message):
@@ -128,7 +128,7 @@ class GroupMetadataKey(Message):
     RECORD_TYPE = 2
 
     group: str = string()
-    """The group id."""
+    """The id of the classic group."""
 
 
 class MemberMetadata(Struct):
@@ -138,16 +138,16 @@ class MemberMetadata(Struct):
     """
 
     member_id: str = string()
-    """The member id."""
+    """The id of the group's member."""
 
     group_instance_id: str | None = string(since=3, nullable_since=3, default=None, ignorable=True)
     """The group.instance.id of the member (static membership), or null."""
 
     client_id: str = string()
-    """The client id."""
+    """The client id that the member sent."""
 
     client_host: str = string()
-    """The client host."""
+    """The host from which the member connected."""
 
     rebalance_timeout: int = i32(since=1, default=-1, ignorable=True)
     """The rebalance timeout, in milliseconds; -1 means the session timeout."""
@@ -181,7 +181,7 @@ class GroupMetadataValue(Message):
     """The protocol type of the group, such as `consumer`."""
 
     generation: int = i32()
-    """The generation id."""
+    """The generation of the group."""
 
     protocol: str | None = string(nullable_since=0)
     """The name of the group's protocol, such as `range`, or null."""

@@ -27,13 +27,13 @@ class HeartbeatRequest(Request["HeartbeatResponse"]):
     FLEXIBLE_SINCE = 4
 
     group_id: str = string()
-    """The group id."""
+    """The id of the group that has the member."""
 
     generation_id: int = i32()
     """The generation of the group."""
 
     member_id: str = string()
-    """The member ID."""
+    """The id of the member that sends the heartbeat."""
 
     group_instance_id: str | None = string(since=3, nullable_since=3, default=None)
     """The group.instance.id of the member (static membership), or null."""

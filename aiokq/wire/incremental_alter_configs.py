@@ -40,7 +40,7 @@ class IncrementalAlterConfigsResource(Struct):
     """The type of the resource, as numbered in Kafka's ConfigResource.Type."""
 
     resource_name: str = string()
-    """The resource name."""
+    """The name of the resource whose configs to change."""
 
     configs: list[IncrementalAlterConfigsAlterableConfig] = array(
         IncrementalAlterConfigsAlterableConfig
@@ -85,7 +85,7 @@ class IncrementalAlterConfigsResourceResponse(Struct):
     """The type of the resource, as numbered in Kafka's ConfigResource.Type."""
 
     resource_name: str = string()
-    """The resource name."""
+    """The name of the resource whose configs were to change."""
 
 
 class IncrementalAlterConfigsResponse(Response, request=IncrementalAlterConfigsRequest):

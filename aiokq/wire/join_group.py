@@ -54,7 +54,7 @@ class JoinGroupRequest(Request["JoinGroupResponse"]):
     FLEXIBLE_SINCE = 6
 
     group_id: str = string()
-    """The group id."""
+    """The id of the group to join."""
 
     session_timeout_ms: int = i32()
     """The time in milliseconds without a heartbeat after which the coordinator removes the member.
@@ -88,7 +88,7 @@ class JoinGroupResponseMember(Struct):
     """
 
     member_id: str = string()
-    """The group member ID."""
+    """The id of the group's member."""
 
     group_instance_id: str | None = string(since=5, nullable_since=5, default=None, ignorable=True)
     """The group.instance.id of the member (static membership), or null."""

@@ -46,7 +46,7 @@ class LeaveGroupRequest(Request["LeaveGroupResponse"]):
     FLEXIBLE_SINCE = 4
 
     group_id: str = string()
-    """The group id."""
+    """The id of the group to leave."""
 
     member_id: str = string(until=2)
     """The member id of the member to remove."""

@@ -37,7 +37,7 @@ class ConfigResource(Struct):
     """
 
     resource_name: str = string()
-    """The resource name."""
+    """The name of the resource that has configs."""
 
     resource_type: int = i8(since=1, default=16, ignorable=True)
     """The type of the resource, as numbered in Kafka's ConfigResource.Type."""

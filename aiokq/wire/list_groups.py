@@ -42,7 +42,7 @@ class ListedGroup(Struct):
     """
 
     group_id: str = string()
-    """The group ID."""
+    """The id of the listed group."""
 
     protocol_type: str = string()
     """The protocol type of the group, such as `consumer`."""
@@ -78,4 +78,4 @@ class ListGroupsResponse(Response, request=ListGroupsRequest):
     """The error code, or 0 if there was no error."""
 
     groups: list[ListedGroup] = array(ListedGroup)
-    """The groups."""
+    """The groups that match the filters of the request."""

@@ -22,7 +22,7 @@ class ListOffsetsPartition(Struct):
     """
 
     partition_index: int = i32()
-    """The partition index."""
+    """The index of the partition in its topic."""
 
     current_leader_epoch: int = i32(since=4, default=-1, ignorable=True)
     """The leader epoch in the client's metadata, for the broker to check; -1 for no check."""
@@ -112,7 +112,7 @@ class ListOffsetsPartitionResponse(Struct):
     """
 
     partition_index: int = i32()
-    """The partition index."""
+    """The index of the partition in its topic."""
 
     error_code: int = i16()
     """The error code for the partition, or 0 if there was no error."""

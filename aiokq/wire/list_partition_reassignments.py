@@ -56,7 +56,7 @@ class OngoingPartitionReassignment(Struct):
     """
 
     partition_index: int = i32()
-    """The partition index."""
+    """The index of the partition in its topic."""
 
     replicas: list[int] = array(i32)
     """The broker ids of the current replicas."""

@@ -49,7 +49,7 @@ class ListTransactionsTransactionState(Struct):
     """
 
     transactional_id: str = string()
-    """The transactional id."""
+    """The transactional id of the transaction."""
 
     producer_id: int = i64()
     """The current producer id of the transactional id."""

@@ -88,13 +88,13 @@ class MetadataResponseBroker(Struct):
     """
 
     node_id: int = i32()
-    """The broker ID."""
+    """The node id of the broker."""
 
     host: str = string()
-    """The broker hostname."""
+    """The host name of the broker."""
 
     port: int = i32()
-    """The broker port."""
+    """The port of the broker."""
 
     rack: str | None = string(since=1, nullable_since=1, default=None, ignorable=True)
     """The rack of the broker, or null if it has not been assigned to a rack."""
@@ -110,7 +110,7 @@ class MetadataResponsePartition(Struct):
     """The error code for the partition, or 0 if there was no error."""
 
     partition_index: int = i32()
-    """The partition index."""
+    """The index of the partition in its topic."""
 
     leader_id: int = i32()
     """The ID of the leader broker, or -1 if there is no leader."""

@@ -24,7 +24,7 @@ class OffsetCommitRequestPartition(Struct):
     """
 
     partition_index: int = i32()
-    """The partition index."""
+    """The index of the partition in its topic."""
 
     committed_offset: int = i64()
     """The offset to commit."""
@@ -51,7 +51,7 @@ class OffsetCommitRequestTopic(Struct):
     """The topic name."""
 
     topic_id: uuid.UUID = uuid_(since=10, ignorable=True)
-    """The topic ID."""
+    """The id of the topic that has the partitions."""
 
     partitions: list[OffsetCommitRequestPartition] = array(OffsetCommitRequestPartition)
     """The partitions whose offsets to commit."""
@@ -91,7 +91,7 @@ class OffsetCommitRequest(Request["OffsetCommitResponse"]):
     FLEXIBLE_SINCE = 8
 
     group_id: str = string()
-    """The group id."""
+    """The id of the group whose offsets to commit."""
 
     generation_id_or_member_epoch: int = i32(since=1, default=-1, ignorable=True)
     """The generation of a classic group, or the member epoch of a group of the consumer protocol.
@@ -117,7 +117,7 @@ class OffsetCommitResponsePartition(Struct):
     """
 
     partition_index: int = i32()
-    """The partition index."""
+    """The index of the partition in its topic."""
 
     error_code: int = i16()
     """The error code, or 0 if there was no error."""
@@ -133,7 +133,7 @@ class OffsetCommitResponseTopic(Struct):
     """The topic name."""
 
     topic_id: uuid.UUID = uuid_(since=10, ignorable=True)
-    """The topic ID."""
+    """The id of the topic that has the partitions."""
 
     partitions: list[OffsetCommitResponsePartition] = array(OffsetCommitResponsePartition)
     """The result for each partition."""

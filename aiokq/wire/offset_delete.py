@@ -22,7 +22,7 @@ class OffsetDeleteRequestPartition(Struct):
     """
 
     partition_index: int = i32()
-    """The partition index."""
+    """The index of the partition in its topic."""
 
 
 class OffsetDeleteRequestTopic(Struct):
@@ -50,7 +50,7 @@ class OffsetDeleteRequest(Request["OffsetDeleteResponse"]):
     MAX_VERSION = 0
 
     group_id: str = string()
-    """The group id."""
+    """The id of the group whose offsets to delete."""
 
     topics: list[OffsetDeleteRequestTopic] = array(OffsetDeleteRequestTopic)
     """The topics whose committed offsets to delete."""
@@ -63,7 +63,7 @@ class OffsetDeleteResponsePartition(Struct):
     """
 
     partition_index: int = i32()
-    """The partition index."""
+    """The index of the partition in its topic."""
 
     error_code: int = i16()
     """The error code, or 0 if there was no error."""

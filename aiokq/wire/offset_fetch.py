@@ -44,7 +44,7 @@ class OffsetFetchRequestTopics(Struct):
     """The topic name."""
 
     topic_id: uuid.UUID = uuid_(since=10, ignorable=True)
-    """The topic ID."""
+    """The id of the topic that has the partitions."""
 
     partition_indexes: list[int] = array(i32, since=8)
     """The partitions whose offsets to fetch."""
@@ -57,7 +57,7 @@ class OffsetFetchRequestGroup(Struct):
     """
 
     group_id: str = string(since=8)
-    """The group ID."""
+    """The id of the group whose offsets to fetch."""
 
     member_id: str | None = string(since=9, nullable_since=9, default=None, ignorable=True)
     """The member id, for groups of the consumer protocol (KIP-848); else null."""
@@ -130,7 +130,7 @@ class OffsetFetchResponsePartition(Struct):
     """
 
     partition_index: int = i32(until=7)
-    """The partition index."""
+    """The index of the partition in its topic."""
 
     committed_offset: int = i64(until=7)
     """The committed offset, or -1 if there is none."""
@@ -166,7 +166,7 @@ class OffsetFetchResponsePartitions(Struct):
     """
 
     partition_index: int = i32(since=8)
-    """The partition index."""
+    """The index of the partition in its topic."""
 
     committed_offset: int = i64(since=8)
     """The committed offset, or -1 if there is none."""
@@ -191,7 +191,7 @@ class OffsetFetchResponseTopics(Struct):
     """The topic name."""
 
     topic_id: uuid.UUID = uuid_(since=10, ignorable=True)
-    """The topic ID."""
+    """The id of the topic that has the partitions."""
 
     partitions: list[OffsetFetchResponsePartitions] = array(OffsetFetchResponsePartitions, since=8)
     """The result for each partition."""
@@ -204,7 +204,7 @@ class OffsetFetchResponseGroup(Struct):
     """
 
     group_id: str = string(since=8)
-    """The group ID."""
+    """The id of the group that has the offsets."""
 
     topics: list[OffsetFetchResponseTopics] = array(OffsetFetchResponseTopics, since=8)
     """The result for each topic."""

@@ -22,7 +22,7 @@ class OffsetForLeaderPartition(Struct):
     """
 
     partition: int = i32()
-    """The partition index."""
+    """The index of the partition in its topic."""
 
     current_leader_epoch: int = i32(since=2, default=-1, ignorable=True)
     """The leader epoch in the client's metadata, or -1 for no check. An epoch above the broker's
@@ -41,7 +41,7 @@ class OffsetForLeaderTopic(Struct):
     """
 
     topic: str = string()
-    """The topic name."""
+    """The name of the topic that has the partitions."""
 
     partitions: list[OffsetForLeaderPartition] = array(OffsetForLeaderPartition)
     """The partitions whose end offsets to return."""
@@ -91,7 +91,7 @@ class OffsetForLeaderEpochEndOffset(Struct):
     """The error code, or 0 if there was no error."""
 
     partition: int = i32()
-    """The partition index."""
+    """The index of the partition in its topic."""
 
     leader_epoch: int = i32(since=1, default=-1, ignorable=True)
     """The largest leader epoch in the log that is not above the requested epoch, or -1 if there is
@@ -109,7 +109,7 @@ class OffsetForLeaderTopicResult(Struct):
     """
 
     topic: str = string()
-    """The topic name."""
+    """The name of the topic that has the partitions."""
 
     partitions: list[OffsetForLeaderEpochEndOffset] = array(OffsetForLeaderEpochEndOffset)
     """The result for each partition."""

@@ -38,7 +38,7 @@ class AccessControlEntryRecord(Message):
     """The resource type, as numbered in Kafka's ResourceType."""
 
     resource_name: str = string()
-    """The resource name."""
+    """The name of the resource that the ACL applies to."""
 
     pattern_type: int = i8()
     """The pattern type of the resource name: 3 (LITERAL) or 4 (PREFIXED)."""
@@ -155,7 +155,7 @@ class DelegationTokenRecord(Message):
     """When the token expires if it is not renewed, in milliseconds since the Unix epoch."""
 
     token_id: str = string()
-    """The token id."""
+    """The id of the created or renewed token."""
 
 
 class RemoveDelegationTokenRecord(Message):

@@ -27,7 +27,7 @@ class PartitionProduceData(Struct):
     """
 
     index: int = i32()
-    """The partition index."""
+    """The index of the partition in its topic."""
 
     records: Records = records()
     """The record batches to append: from version 3 on, exactly one batch, of magic 2. Decoding
@@ -46,7 +46,7 @@ class TopicProduceData(Struct):
     """The topic name."""
 
     topic_id: uuid.UUID = uuid_(since=13, ignorable=True)
-    """The topic id."""
+    """The id of the topic that has the partitions."""
 
     partition_data: list[PartitionProduceData] = array(PartitionProduceData)
     """The records for each partition."""
@@ -109,14 +109,14 @@ class ProduceRequest(Request["ProduceResponse"]):
 
 
 class BatchIndexAndErrorMessage(Struct):
-    """Record because of which a batch was refused: an element of
+    """Record that caused the refusal of a batch: an element of
     `PartitionProduceResponse.record_errors`.
 
     Source: `ProduceResponse.json`, struct `BatchIndexAndErrorMessage`.
     """
 
     batch_index: int = i32(since=8)
-    """The index, within the batch, of a record because of which the batch was refused."""
+    """The index within the batch of a record that caused the refusal of the batch."""
 
     batch_index_error_message: str | None = string(since=8, nullable_since=8, default=None)
     """The error message for the record, or null."""
@@ -132,7 +132,7 @@ class ProduceLeaderIdAndEpoch(Struct):
     """The id of the current leader, or -1 if the leader is unknown."""
 
     leader_epoch: int = i32(since=10, default=-1)
-    """The latest known leader epoch."""
+    """The latest known leader epoch of the partition."""
 
 
 class PartitionProduceResponse(Struct):
@@ -142,7 +142,7 @@ class PartitionProduceResponse(Struct):
     """
 
     index: int = i32()
-    """The partition index."""
+    """The index of the partition in its topic."""
 
     error_code: int = i16()
     """The error code, or 0 if there was no error."""
@@ -161,7 +161,7 @@ class PartitionProduceResponse(Struct):
     record_errors: list[BatchIndexAndErrorMessage] = array(
         BatchIndexAndErrorMessage, since=8, ignorable=True
     )
-    """The records because of which the batch was refused."""
+    """The records that caused the refusal of the batch."""
 
     error_message: str | None = string(since=8, nullable_since=8, default=None, ignorable=True)
     """The reason why the batch was refused, or null."""
@@ -182,7 +182,7 @@ class TopicProduceResponse(Struct):
     """The topic name."""
 
     topic_id: uuid.UUID = uuid_(since=13, ignorable=True)
-    """The topic id."""
+    """The id of the topic that has the partitions."""
 
     partition_responses: list[PartitionProduceResponse] = array(PartitionProduceResponse)
     """The result for each partition."""
@@ -195,13 +195,13 @@ class ProduceNodeEndpoint(Struct):
     """
 
     node_id: int = i32(since=10)
-    """The id of the node."""
+    """The node id of a new leader."""
 
     host: str = string(since=10)
-    """The hostname."""
+    """The host name of the new leader."""
 
     port: int = i32(since=10)
-    """The port."""
+    """The port of the new leader."""
 
     rack: str | None = string(since=10, nullable_since=10, default=None)
     """The rack of the node, or null if it has not been assigned to a rack."""

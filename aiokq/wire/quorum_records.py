@@ -27,7 +27,7 @@ class LeaderChangeMessageVoter(Struct):
     """
 
     voter_id: int = i32()
-    """The ID of the voter."""
+    """The node id of the voter."""
 
     voter_directory_id: uuid.UUID = uuid_(since=1)
     """The id of the voter's log directory."""
@@ -122,10 +122,10 @@ class VotersRecordEndpoint(Struct):
     """The name of the endpoint."""
 
     host: str = string()
-    """The hostname."""
+    """The host name of the endpoint."""
 
     port: int = u16()
-    """The port."""
+    """The port of the endpoint."""
 
 
 class KRaftVersionFeature(Struct):
@@ -149,7 +149,7 @@ class VotersRecordVoter(Struct):
     """
 
     voter_id: int = i32()
-    """The id of the voter."""
+    """The node id of the voter."""
 
     voter_directory_id: uuid.UUID = uuid_()
     """The id of the voter's log directory."""

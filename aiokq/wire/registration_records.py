@@ -31,10 +31,10 @@ class BrokerEndpoint(Struct):
     """The name of the endpoint."""
 
     host: str = string()
-    """The hostname."""
+    """The host name of the endpoint."""
 
     port: int = u16()
-    """The port."""
+    """The port of the endpoint."""
 
     security_protocol: int = i16()
     """The security protocol, as numbered in Kafka's SecurityProtocol."""
@@ -75,7 +75,7 @@ class RegisterBrokerRecord(Message):
     RECORD_TYPE = 0
 
     broker_id: int = i32()
-    """The broker id."""
+    """The node id of the registered broker."""
 
     is_migrating_zk_broker: bool = boolean(since=2)
     """Whether the broker uses ZooKeeper and is being migrated to KRaft."""
@@ -118,7 +118,7 @@ class UnregisterBrokerRecord(Message):
     RECORD_TYPE = 1
 
     broker_id: int = i32()
-    """The broker id."""
+    """The node id of the removed broker."""
 
     broker_epoch: int = i64()
     """The broker epoch of the registration to remove."""
@@ -141,7 +141,7 @@ class BrokerRegistrationChangeRecord(Message):
     RECORD_TYPE = 17
 
     broker_id: int = i32()
-    """The broker id."""
+    """The node id of the broker whose state changes."""
 
     broker_epoch: int = i64()
     """The broker epoch that the controller assigned."""
@@ -205,10 +205,10 @@ class ControllerEndpoint(Struct):
     """The name of the endpoint."""
 
     host: str = string()
-    """The hostname."""
+    """The host name of the endpoint."""
 
     port: int = u16()
-    """The port."""
+    """The port of the endpoint."""
 
     security_protocol: int = i16()
     """The security protocol, as numbered in Kafka's SecurityProtocol."""
@@ -243,7 +243,7 @@ class RegisterControllerRecord(Message):
     RECORD_TYPE = 27
 
     controller_id: int = i32()
-    """The controller id."""
+    """The node id of the registered controller."""
 
     incarnation_id: uuid.UUID = uuid_()
     """The incarnation id of the controller: a new id for each start."""

@@ -85,8 +85,8 @@ class Source(ABC):
 
     Attributes:
         names: the objects to which the source refers, by name.
-        run: the pending run: fixed-width values, as pairs of format character and expression, for
-            which the next flush generates one call of `struct`.
+        run: the pending run of fixed-width values, as pairs of format character and expression. The
+            next flush generates one call of `struct` for the run.
     """
 
     verb: str

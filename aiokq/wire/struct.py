@@ -250,7 +250,7 @@ class Message(Struct):
         MAX_VERSION: newest version.
         UNSTABLE_VERSION: newest version that Kafka has not released. It can be decoded and encoded,
             but must not be advertised or negotiated. `None` if there is no such version.
-        FLEXIBLE_SINCE: first flexible version: with compact lengths and tagged fields (KIP-482).
+        FLEXIBLE_SINCE: first version with compact lengths and tagged fields (KIP-482).
             `None` if there is no such version.
         RECORD_TYPE: type number of a coordinator record or cluster metadata record; `None` for
             other messages.
@@ -277,7 +277,7 @@ class Message(Struct):
 
 
 class Response(Message):
-    """Base class of responses, declared with their request class.
+    """Base class of responses. A response class is declared with its request class.
 
     For example: ``class XResponse(Response, request=XRequest)``.
 

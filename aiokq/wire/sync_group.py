@@ -43,7 +43,7 @@ class SyncGroupRequest(Request["SyncGroupResponse"]):
     FLEXIBLE_SINCE = 4
 
     group_id: str = string()
-    """The group id."""
+    """The id of the group that has the member."""
 
     generation_id: int = i32()
     """The generation of the group."""

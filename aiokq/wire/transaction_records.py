@@ -20,7 +20,7 @@ class TransactionLogKey(Message):
     RECORD_TYPE = 0
 
     transactional_id: str = string()
-    """The transactional id."""
+    """The transactional id that has the state."""
 
 
 class PartitionsSchema(Struct):

@@ -22,7 +22,7 @@ class TxnOffsetCommitRequestPartition(Struct):
     """
 
     partition_index: int = i32()
-    """The partition index."""
+    """The index of the partition in its topic."""
 
     committed_offset: int = i64()
     """The offset to commit."""
@@ -75,7 +75,7 @@ class TxnOffsetCommitRequest(Request["TxnOffsetCommitResponse"]):
     """The transactional id of the transaction."""
 
     group_id: str = string()
-    """The ID of the group."""
+    """The id of the group whose offsets to commit."""
 
     producer_id: int = i64()
     """The current producer id of the transactional id."""
@@ -103,7 +103,7 @@ class TxnOffsetCommitResponsePartition(Struct):
     """
 
     partition_index: int = i32()
-    """The partition index."""
+    """The index of the partition in its topic."""
 
     error_code: int = i16()
     """The error code, or 0 if there was no error."""

@@ -20,7 +20,7 @@ class FeatureUpdateKey(Struct):
     """
 
     feature: str = string()
-    """The name of the feature."""
+    """The name of the feature to change."""
 
     max_version_level: int = i16()
     """The new finalized level of the feature; a value below 1 deletes the finalized feature."""
@@ -69,7 +69,7 @@ class UpdatableFeatureResult(Struct):
     """
 
     feature: str = string()
-    """The name of the feature."""
+    """The name of the feature that was to change."""
 
     error_code: int = i16()
     """The error code, or 0 if there was no error."""

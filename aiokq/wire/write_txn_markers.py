@@ -84,7 +84,7 @@ class WritableTxnMarkerPartitionResult(Struct):
     """
 
     partition_index: int = i32()
-    """The partition index."""
+    """The index of the partition in its topic."""
 
     error_code: int = i16()
     """The error code, or 0 if there was no error."""
