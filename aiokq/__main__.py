@@ -12,7 +12,7 @@ def main() -> None:
     if arguments[:1] == ["broker"]:
         # `aiokq broker` starts without Typer and Rich, because importing them takes longer than a
         # start of the broker may take. Garbage collection during imports would find no garbage; the
-        # broker enables it when it begins to accept connections.
+        # broker enables garbage collection when it begins to accept connections.
         gc.disable()
         from aiokq.broker.process import main as broker
 

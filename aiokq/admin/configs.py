@@ -87,7 +87,7 @@ async def by_node(
 def _target(resource: ConfigResource) -> int | Target:
     """Return the node to which requests about a resource are sent.
 
-    Requests about a single broker go to this broker, all others to any broker.
+    Requests about a single broker go to this broker. Other requests go to any broker.
 
     Raises:
         ConfigError: the name of a broker is not a number.

@@ -140,8 +140,8 @@ class PlaceholderMember:
         joins again. This member assigns no partitions.
 
         Raises:
-            PlaceholderRemoved: the group is not held: this member was removed, the coordinator
-                moved, the group changed its protocol, or the deadline passed.
+            PlaceholderRemoved: the group is not held, because this member was removed, the
+                coordinator moved, the group changed its protocol, or the deadline passed.
             KafkaError: the group cannot be joined, or a member cannot be removed, and no retry can
                 help.
         """

@@ -155,7 +155,7 @@ class AbortTransactionSpec:
     def of(cls, topic_partition: TopicPartition, producer: ProducerState) -> Self:
         """Return the spec of a producer's open transaction.
 
-        If the partition has no marker of the producer, the coordinator epoch is 0: the partition
+        If the partition has no marker of the producer, the coordinator epoch is 0. The partition
         accepts a marker with this epoch, and later markers of any coordinator.
         """
         return cls(

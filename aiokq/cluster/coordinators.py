@@ -44,8 +44,8 @@ class Coordinators:
     Args:
         find: sends a FindCoordinator request to a broker to which a connection can be opened.
         learned: called with the broker of each coordinator found.
-        trouble: returns the error of the latest metadata request, which explains a timeout, or
-            None if that request succeeded.
+        trouble: returns the error of the latest metadata request, to explain a timeout; None if
+            the metadata request succeeded.
         spawn: starts a task.
     """
 

@@ -68,7 +68,7 @@ class EventStream:
             try:
                 await waiter
             except BaseException:
-                # This waiter was woken and then cancelled: wake the next waiter for the event.
+                # This waiter was woken, but is cancelled. The next waiter gets the event.
                 if waiter.done() and not waiter.cancelled() and self._events:
                     self._wake()
                 raise

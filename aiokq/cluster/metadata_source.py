@@ -170,7 +170,7 @@ class MetadataSource:
         last = self._last_success()
         limit = settings.metadata_recovery_rebootstrap_trigger_ms / 1000
         waited = None if last is None else self._engine.now() - last
-        # Until metadata has this age, no response arrives, because no refresh is due.
+        # Metadata is refreshed at the latest at this age. The limit counts from this age.
         age = settings.metadata_max_age_ms / 1000
         return waited is not None and waited > age + limit
 

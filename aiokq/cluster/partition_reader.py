@@ -349,8 +349,9 @@ class _Fetch:
     """The parameters of one fetch.
 
     Attributes:
-        topic_id: the id of the topic to read. Zeros before the first fetch, which accepts any
-            topic with the name and sets the id; later fetches fail if the topic was recreated.
+        topic_id: the id of the topic to read. The id is zero before the first fetch. That fetch
+            accepts any topic with the name, and sets the id. Later fetches fail if the topic was
+            recreated.
     """
 
     __slots__ = (

@@ -357,8 +357,8 @@ class FrameReader:
 def foreign_protocol(start: bytes) -> str | None:
     """Return advice if the first 4 bytes suggest another protocol than Kafka's, else None.
 
-    Interpreted as the size of a frame, the bytes that suggest another protocol mean at least 320
-    MiB. No first frame is that large.
+    Read as the size of a frame, the bytes of such a protocol mean at least 320 MiB. The first frame
+    of a connection is never so large.
     """
     if start[0] in _TLS_RECORD_TYPES and start[1] == 3 and start[2] <= 4:
         return (

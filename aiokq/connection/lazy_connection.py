@@ -91,7 +91,7 @@ class LazyConnection:
             await self._connection.close(reason)
 
     def reset(self, reason: str) -> None:
-        """Close the connection, because the node has moved; the next `get` opens a new one."""
+        """Close the connection, because the node has moved; `get` then opens another connection."""
         if self._connection is not None:
             self._connection.shut(reason)
         # The node restarts an attempt that is in progress.

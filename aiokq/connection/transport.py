@@ -27,8 +27,8 @@ __all__ = ["WRITE_HIGH_WATER_BYTES", "FrameReceiver", "FrameTransport"]
 _HOLD_BYTES: Final = 16 * 1024
 _HELD_MAX_BYTES: Final = 64 * 1024
 
-# The limit exceeds the size of a Produce request of several batches, so that it does not slow down
-# senders.
+# The limit exceeds the size of a Produce request of several batches, so that the limit does not
+# slow down senders.
 WRITE_HIGH_WATER_BYTES: Final = 1024 * 1024
 
 

@@ -73,7 +73,7 @@ def _visible(
 
 
 def check_duplicates(index: HistoryIndex) -> Iterator[Anomaly]:
-    """Find values read at more offsets than they were sent, except copies (`check_copies`)."""
+    """Find values with more offsets than sends, except copies (`check_copies`)."""
     inputs: dict[str, list[str]] = defaultdict(list)
     for copy in dict.fromkeys((copy.input, copy.output) for copy in index.copies):
         inputs[copy[1]].append(copy[0])
@@ -125,7 +125,7 @@ def check_offsets_of_records(index: HistoryIndex) -> Iterator[Anomaly]:
 
 
 def _misplaced(index: HistoryIndex, send: Send) -> Iterator[Anomaly]:
-    """Find another value at the offset of `send`, or its value at other offsets only."""
+    """Find another value at the offset of `send`, or the sent value only at other offsets."""
     place = f"{send.topic}-{send.partition}@{send.offset}"
     if (found := _other_value(index, send)) is not None:
         message = f"{place} was acknowledged for {send.value!r} and has {found[0]!r}"

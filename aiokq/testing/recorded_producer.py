@@ -213,7 +213,10 @@ class RecordedProducer:
             await self._end(leave, commit=commit)
 
     async def _end(self, call: Callable[[], Awaitable[None]], *, commit: bool) -> None:
-        """Call `call`, and record the end of the transaction; if unknown, the requested end."""
+        """Call `call`, and record the end of the transaction.
+
+        If the outcome is unknown, the requested end is recorded.
+        """
         if self._open is None:
             await call()  # raises an error, because no transaction is open
             return

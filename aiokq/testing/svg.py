@@ -177,7 +177,7 @@ def _txn(operation: Operation) -> str | None:
 
 
 def _leads_to(first: Operation, second: Operation) -> bool:
-    """Return whether `second` read a record or offset of `first`, or wrote a record after it."""
+    """Return whether `second` read from `first`, or wrote to the partition of `first` later."""
     match first, second:
         case Send(), Poll():
             return any(

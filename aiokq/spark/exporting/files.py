@@ -68,7 +68,7 @@ class Piece:
 
     @property
     def until(self) -> int:
-        """The number, counted as `first`, of the row after the last row of the piece."""
+        """The number of the row after the last row of the piece, counted like `first`."""
         return self.first + int(self.batch.num_rows)
 
 

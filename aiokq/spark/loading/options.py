@@ -243,7 +243,7 @@ class LoadOptions:
             maximum=limits.INT64_MAX,
         ),
     )
-    """A batch has at least one record of each partition with new records, so it may exceed this."""
+    """A batch may be larger, because each partition with new records adds at least one record."""
     checkpoint: str | Path | None = field(
         default=None,
         metadata=option(
