@@ -1,8 +1,8 @@
 """The dispatcher: decodes a request, calls its handler and encodes the response.
 
-The dispatcher holds no state of the broker. The package `connection` keeps the responses of a
-connection in order, enforces its limits and counts its requests and bytes. The errors in all
-responses are counted here, except on the fast path of Produce: the fast path counts its own.
+The dispatcher holds no state of the broker. It counts the errors in responses, except those of the
+fast path of Produce, which counts its errors itself. The package `connection` keeps the responses
+of a connection in order, enforces its limits and counts its requests and bytes.
 """
 
 from __future__ import annotations

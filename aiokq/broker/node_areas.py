@@ -54,7 +54,7 @@ class NodeCluster:
         self._brokers = brokers
 
     def brokers(self, listener: str | None = None) -> list[BrokerEndpoint]:
-        """Return the live brokers that advertise a listener, by default the inter-broker one."""
+        """Return the live brokers that advertise a listener; None for the inter-broker listener."""
         return self._brokers(listener)
 
 

@@ -21,10 +21,10 @@ except RuntimeError:
 else:
 
     class _Pool(ThreadPoolExecutor):
-        """A pool that works with fewer threads if the system has no thread left.
+        """A pool that uses fewer threads if the system can start no further thread.
 
-        `submit` queues the function before it starts a thread. If that failed, `submit` would raise
-        an error, and a thread of the pool would run the function nevertheless.
+        `ThreadPoolExecutor.submit` queues a function and then starts a thread. If the start of the
+        thread failed, `submit` would raise an error although another thread runs the function.
         """
 
         def _adjust_thread_count(self) -> None:
@@ -58,7 +58,7 @@ A caller with many long functions should leave most threads to other callers.
 
 
 class NoThread(RuntimeError):
-    """No thread can be started for a function, and the pool has none: the function is not run."""
+    """The function was not run: the pool has no thread, and no thread can be started."""
 
 
 def interpreter_ends() -> bool:

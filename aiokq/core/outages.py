@@ -1,4 +1,4 @@
-"""Log lines of lasting failures: when a failure begins, once a minute, and when it ends.
+"""Logs a failure when it begins, once a minute while it lasts, and when it ends.
 
 The callers (nodes, metadata, producers, consumers and groups) report failures and their ends.
 Tests: tests/unit/core/test_outages.py, tests/sim/test_outage_log.py.
@@ -18,7 +18,7 @@ from aiokq.core.log_lines import BURST, EVERY, log_line
 __all__ = ["Outages", "cause_of"]
 
 FORGOTTEN_AFTER: Final = 600.0
-"""An outage is forgotten this many seconds after its latest failure, without a line about its end.
+"""Seconds after which a failure that did not recur is forgotten, without a line about its end.
 
 Pauses between retries are shorter. An operation that has not failed for this long is therefore no
 longer retried.

@@ -8,16 +8,17 @@ __all__ = ["Rules", "split_list"]
 
 
 class Rules:
-    """Base class of settings models and values: checks of several settings, and derived settings.
+    """Base class of the settings models, and of `Values`.
 
-    A subclass has the checks and the derived settings of one kind of client.
+    A subclass for one kind of client checks whether settings contradict each other, and derives
+    settings from other settings.
     """
 
     if TYPE_CHECKING:
 
         @property
         def explicit(self) -> frozenset[str]:
-            """The names of the settings that were given; all other settings have their defaults."""
+            """The names of the settings that were given; other values are defaults or derived."""
 
         @property
         def of_cluster(self) -> frozenset[str]:
@@ -31,7 +32,7 @@ class Rules:
         """
 
     def _settle(self, name: str, value: object) -> None:
-        """Set a setting that is derived from others; it does not count as explicit."""
+        """Set a derived setting, which does not count as explicit."""
         self.__dict__[name] = value
 
 

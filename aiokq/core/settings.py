@@ -84,10 +84,10 @@ In a property file they are ignored with a warning, which ends with the replacem
 OF_OTHER_CLIENTS: Final[Mapping[str, str]] = {
     "retries": "requests with a retriable error are retried until default.api.timeout.ms is over",
 }
-"""Settings that all of Kafka's clients have but only some of aiokq's clients.
+"""Settings that every client of Kafka has, and that only some of aiokq's clients have.
 
-If a client finds a setting that it lacks in a property file, it ignores the setting with a warning.
-The warning ends with the text here, which describes how the client behaves instead.
+If a property file has such a setting, a client without the setting ignores it with a warning. The
+warning ends with the text here, which describes how the client behaves instead.
 """
 
 NOT_YET: Final[Mapping[str, str]] = {
@@ -136,7 +136,7 @@ class Settings(Rules, BaseModel):
 
     @property
     def explicit(self) -> frozenset[str]:
-        """The names of the settings that were given; all other settings have their defaults."""
+        """The names of the settings that were given; other values are defaults or derived."""
         return frozenset(self.model_fields_set)
 
     @property

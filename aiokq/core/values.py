@@ -221,7 +221,7 @@ class Values(Rules):
     def given(
         cls, settings: Mapping[str, object], of_cluster: frozenset[str] = frozenset()
     ) -> Self:
-        """Return the values of the given settings; all other settings have their defaults.
+        """Return the values of all settings; `settings` has the settings that were given.
 
         Args:
             of_cluster: names of the settings that were given to the Cluster that this client
@@ -278,7 +278,7 @@ class Values(Rules):
 
     @property
     def explicit(self) -> frozenset[str]:
-        """The names of the settings that were given; all other settings have their defaults."""
+        """The names of the settings that were given; other values are defaults or derived."""
         return self._explicit
 
     @property

@@ -29,10 +29,10 @@ STACK_LIMIT: Final = 40
 """Maximum number of frames recorded; the innermost frames are kept."""
 
 SUSPENSION_SECONDS: Final = 0.5
-"""A wait of the watchdog thread that ends later than this means that the process was suspended."""
+"""If a wait of the watchdog thread ends this many seconds late, the process was suspended."""
 
 SUSPENSIONS_KEPT: Final = 16
-"""The number of suspensions that are remembered."""
+"""Maximum number of suspensions that are remembered."""
 
 
 class Watchdog:
@@ -121,7 +121,7 @@ class _LoopThread(threading.Thread):
         self._watchdogs: tuple[Watchdog, ...] = (first,)
         self._changed = threading.Event()
         self._waiting = (time.monotonic(), math.inf)
-        """Begin of the last wait, and the time at which it should have ended."""
+        """Begin of the present wait, and the time at which the wait should end."""
         self._suspensions: tuple[tuple[float, float], ...] = ()
         """Begin and end of the waits during which the process was suspended."""
 

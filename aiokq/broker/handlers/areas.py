@@ -252,7 +252,7 @@ class Markers(Protocol):
 
 
 class Logs(Protocol):
-    """The logs: waiting fetches, disk reads, log directories and file deletion."""
+    """The log directories, the fetches that read from them, and the removal of deleted files."""
 
     @property
     def purgatory(self) -> FetchPurgatory:
@@ -271,7 +271,7 @@ class Logs(Protocol):
 
     @property
     def directories(self) -> LogDirectories:
-        """The log directories."""
+        """The log directories of this node."""
         ...
 
     async def save_log_starts(self) -> None:
@@ -301,7 +301,7 @@ class Cluster(Protocol):
 
     @property
     def cluster_id(self) -> str:
-        """The id of the cluster."""
+        """The id of the cluster, as in ``meta.properties``."""
         ...
 
     @property
@@ -324,7 +324,7 @@ class Configs(Protocol):
 
     @property
     def settings(self) -> BrokerSettings:
-        """The settings in effect."""
+        """The settings in effect on this node."""
         ...
 
     @property
@@ -334,7 +334,7 @@ class Configs(Protocol):
 
     @property
     def group_configs(self) -> GroupConfigs:
-        """The settings of groups."""
+        """The settings that apply to individual groups."""
         ...
 
     def broker_entries(self) -> Iterable[ConfigEntry]:
@@ -346,7 +346,7 @@ class Quorum(Protocol):
     """The metadata quorum, and the features and registrations that it records."""
 
     def describe(self) -> QuorumDescription:
-        """Return the state of the quorum."""
+        """Return the state of the metadata quorum."""
         ...
 
     def features(self) -> FinalizedFeatures:
@@ -410,7 +410,7 @@ class Host(Protocol):
 
     @property
     def files(self) -> Files:
-        """The file system."""
+        """The file system of the log directories."""
         ...
 
     @property

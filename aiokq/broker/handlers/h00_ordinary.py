@@ -1,9 +1,8 @@
 """Produce (0), the fast path: requests whose batches are all stored without conversion.
 
 Almost all requests are of this kind. Such a request is decoded, checked, appended and answered in
-one iteration of the event loop, without the general codec. A request takes the fast path with all
-of its batches or not at all. Every other request is left unchanged to `h00_produce`, which also
-reports the errors of these requests.
+one iteration of the event loop. A request takes the fast path with all of its batches or not at
+all. Every request that is not ordinary is left unchanged to `h00_produce`.
 
 A request is ordinary if it is not larger than `APPENDED_BYTES_PER_TURN`, `fastpath.read_produced`
 can read it, `admit` lets every batch be stored unchanged, and every partition acknowledges

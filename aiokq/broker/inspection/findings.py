@@ -10,7 +10,7 @@ __all__ = ["Finding", "Severity"]
 
 
 class Severity(enum.Enum):
-    """The severity of a finding."""
+    """How serious a finding is."""
 
     ERROR = "error"
     """Data is damaged or missing, would be read or written wrongly, or prevents a start."""

@@ -30,9 +30,9 @@ def clear_elr_records(image: MetadataImage, records: Iterable[object]) -> Iterat
 
     Nothing is yielded if the feature ``eligible.leader.replicas.version`` is off.
 
-    A replica became eligible according to the value of this setting at the time when the replica
-    left the in-sync replicas. After a change of the value, the recorded eligible replicas are
-    therefore not valid.
+    When a replica left the in-sync replicas, the value of ``min.insync.replicas`` at that time
+    decided whether the replica became eligible. After a change of the value, the recorded eligible
+    replicas are therefore not valid.
     """
     if not elr_is_on(image):
         return

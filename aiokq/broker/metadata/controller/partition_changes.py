@@ -103,7 +103,8 @@ def _elect(
 ) -> tuple[int, bool]:
     """Return the leader, and whether it was elected uncleanly.
 
-    A clean election takes a live in-sync replica or, if no replica is in sync, a live eligible one.
+    A clean election takes a live in-sync replica. If no replica is in sync, it takes a live
+    eligible leader replica.
     """
     valid = isr or elr
     for replica in (partition.leader, *partition.replicas):

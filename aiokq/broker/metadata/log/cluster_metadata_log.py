@@ -71,12 +71,13 @@ class LogLimits:
     """When snapshots are written, and how much of the log is kept.
 
     Attributes:
-        snapshot_bytes: bytes appended since the last snapshot after which a new one is written
+        snapshot_bytes: a snapshot is due when this many bytes were appended since the last snapshot
             (``metadata.log.max.record.bytes.between.snapshots``).
-        closing_bytes: bytes appended since the last snapshot after which a clean stop writes one.
+        closing_bytes: a clean stop writes a snapshot if this many bytes were appended since the
+            last snapshot.
         segment_bytes: maximum size of a segment in bytes (``metadata.log.segment.bytes``).
-        kept_snapshots: number of snapshots that are kept. Once there are this many, the log begins
-            at the oldest of them.
+        kept_snapshots: number of snapshots that are kept. When there are this many, the segments
+            before the oldest snapshot are deleted.
     """
 
     snapshot_bytes: int = 20 * 1024 * 1024
@@ -86,10 +87,11 @@ class LogLimits:
 
 
 class ClusterMetadataLog:
-    """The open metadata log. Its methods can block on the disk.
+    """The open metadata log.
 
-    They are therefore called in an executor, except for small appends of an ephemeral broker, which
-    does not sync. Threads may call them concurrently; appends are made one after the other.
+    Its methods can block on the disk and are therefore called in an executor. An ephemeral broker,
+    which does not sync, makes small appends on the loop. Threads may call the methods concurrently;
+    appends are made one after the other.
 
     Attributes:
         image: the state after all records. Only ``lead`` and ``append`` change it. While neither
@@ -218,7 +220,7 @@ class ClusterMetadataLog:
 
     @property
     def end_offset(self) -> int:
-        """Offset of the next record."""
+        """Offset of the next record of the log."""
         return self._log.log_end_offset
 
     @property

@@ -3,9 +3,9 @@
 ``aiokq log repair`` cuts damaged records off, and so does a start if the damage is in the last
 batch. A log may also be older than the clean shutdown markers, and an adopted log may end before
 the log of its former leader. Producer ids and leader epochs in the logs of partitions may then be
-newer than the metadata. A start that finds this file appends records that exceed both
-(`start.lost_records`). The file is durable before records are cut off, and stays until these
-records are appended.
+newer than the metadata. A start that finds this file appends records with higher producer ids and
+leader epochs (`start.lost_records`). The file is durable before records are cut off, and is removed
+after this append.
 
 The file is in the log directory that has the metadata log. Apache Kafka ignores it.
 
@@ -48,7 +48,9 @@ def may_lack_records(files: Files, path: str) -> bool:
 
 
 def forget_lost_records(files: Files, path: str) -> None:
-    """Remove the file. If a power cut brings it back, the next start appends such records again.
+    """Remove the file.
+
+    If a power cut restores the file, the next start appends higher ids and epochs again.
 
     Raises:
         OSError: the disk failed.

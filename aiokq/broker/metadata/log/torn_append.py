@@ -117,7 +117,7 @@ def _lacks_offset(file: File, position: int, expected: int) -> bool:
     """Whether the sector in which a batch with a valid checksum begins was not written.
 
     The checksum covers neither base offset nor length. It is valid without the sector if the sector
-    ends inside these fields and its bytes of the length are 0 anyway.
+    has only bytes of these two fields, and its bytes of the length are 0.
     """
     left = -position % SECTOR
     known = expected.to_bytes(LENGTH_OFFSET, "big")
@@ -132,9 +132,9 @@ def _lacks_offset(file: File, position: int, expected: int) -> bool:
 def _missing_sectors(file: File, start: int, end: int, size: int, expected: int) -> Iterator[int]:
     """Yield the positions of the unwritten sectors between ``start`` and ``end``.
 
-    The first sector counts from ``start`` on, where a batch begins. If it has only bytes of the
-    base offset ``expected`` that are 0 anyway, nothing shows whether it was written, and it is not
-    yielded.
+    A batch begins at ``start``, and the bytes of the first sector before ``start`` are ignored. If
+    all other bytes of this sector are zero bytes of the base offset ``expected``, nothing shows
+    whether the sector was written, and the sector is not yielded.
     """
     known = expected.to_bytes(LENGTH_OFFSET, "big")
     first = start

@@ -199,7 +199,7 @@ class MetadataPublisher:
     def _epoch_of(self, partition: Partition) -> int:
         """Return the epoch in which this node leads a partition; -1 if this node is not the leader.
 
-        Any thread may call this.
+        Any thread may call this method.
         """
         topic = partition.topic
         assert isinstance(topic, Topic)
@@ -288,7 +288,7 @@ class MetadataPublisher:
         return failure
 
     def _tell_places(self) -> None:
-        """Report the directories of all open logs, after metadata.version got a level with them."""
+        """Report the directories of open logs, after an upgrade to a level with directories."""
         for topic, images in self._applied.items():
             for partition, image in zip(topic.partitions, images, strict=False):
                 if partition.local_log is not None:  # otherwise reported when its log is opened

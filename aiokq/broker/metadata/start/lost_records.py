@@ -1,9 +1,9 @@
 """The records that a start appends if the metadata log may lack acknowledged records.
 
-The logs of partitions may have facts of the missing records: producer ids that were reserved, and
-leader epochs that were begun. If the ids were given to other producers, the records of these
-producers would be taken for duplicates of earlier ones and dropped. If an epoch began twice,
-followers and clients could not distinguish the two.
+The logs of partitions may have producer ids and leader epochs from the missing records. If such an
+id were given to another producer, the records of this producer could be dropped as duplicates of
+earlier records. If such an epoch began again, followers and clients could not distinguish the two
+epochs.
 
 Source: none; Apache Kafka's controller continues from what is left of its log.
 Tests: ``tests/unit/broker/metadata/start/test_lost_records.py``.
@@ -34,7 +34,7 @@ SKIPPED_IDS: Final = 1 << 32
 def records_after_loss(
     files: Files, directories: LogDirectories, image: MetadataImage, *, broker_epoch: int
 ) -> list[Message]:
-    """Return the records that exceed the producer ids and the leader epochs in the logs.
+    """Return records with higher producer ids and leader epochs than those in the logs.
 
     Args:
         image: the metadata after the other records of the start.

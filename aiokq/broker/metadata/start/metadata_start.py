@@ -212,8 +212,8 @@ class MetadataStart:
     def _is_older_than_logs(self) -> bool:
         """Whether a clean shutdown marker shows that the metadata log had a later registration.
 
-        The end of the log was then lost, or the log was restored from a copy. New logs and migrated
-        ones have no registration yet.
+        If so, the end of the log was lost, or the log was restored from a copy. New and migrated
+        logs have no registration yet.
         """
         broker = self._image.brokers.get(self._node_id)
         known = NO_BROKER_EPOCH if broker is None else broker.broker_epoch

@@ -1,6 +1,6 @@
 """Log directories that hold partitions of this node and are missing at this start.
 
-The metadata log has the directory.id of the directory of each partition. The node looks for missing
+The metadata log records the directory.id of a partition's directory. The node looks for missing
 directories after the metadata log is read and before logs of topics are opened. If a directory is
 left out of ``log.dirs``, or its disk is not mounted, its partitions are offline, like those of a
 directory that cannot be read. If these partitions were recreated empty in other directories, the

@@ -88,10 +88,10 @@ def _changes(
 ) -> list[Message]:
     """Return the records that make the next start create the partitions again.
 
-    The record of each partition names a leader and so raises the leader epoch, because consumers
-    have seen the epochs of the lost records. The lost directories are removed from the registration
-    of the node, because the next start would otherwise assume that they have the partitions whose
-    directory was not recorded.
+    The record of each partition names a leader, which raises the leader epoch: consumers may have
+    seen the present epoch with the lost records. The lost directories are removed from the
+    registration of the node. Otherwise the next start would assume that they have the partitions
+    whose directory was not recorded.
 
     Args:
         present: ids of the remaining directories.

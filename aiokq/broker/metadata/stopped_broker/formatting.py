@@ -5,8 +5,8 @@ only voter is this node, the metadata directory also gets a first snapshot, whic
 With ``--no-initial-controllers`` the metadata directory gets a ``quorum-state`` without voters, as
 at Kafka's first start, so that aiokq does not take the directory for a new one.
 
-Each ``meta.properties`` is written last: a directory without it is not formatted, and the next call
-formats it again.
+In each directory, ``meta.properties`` is written last. A directory without this file does not count
+as formatted, and the next call formats the directory.
 
 Source: Kafka ``Formatter.java``, ``StorageTool.scala``, KIP-853, KIP-1022.
 Tests: ``tests/unit/broker/metadata/stopped_broker/test_formatting.py``.
