@@ -1,4 +1,4 @@
-"""Batches of coordinator records: one timestamp, uncompressed, no headers.
+"""Uncompressed batches of coordinator records, with one timestamp and without record headers.
 
 `records.record` encodes and decodes every kind of batch, but takes three times as long. Each offset
 commit writes a batch of this form, and the load of a coordinator reads hundreds of thousands of

@@ -2,7 +2,7 @@
 
 The runtime takes due timers on the event loop; tests advance the time themselves.
 
-Source: Kafka ``CoordinatorTimer.java`` (a key has one timer; scheduling it again replaces it).
+Source: Kafka ``CoordinatorTimer.java`` (a key has one timer, which the next ``schedule`` replaces).
 """
 
 from __future__ import annotations

@@ -157,9 +157,9 @@ class Checkpoints:
     def forget(self, partition: TopicPartition) -> None:
         """Remove the offsets that an earlier log of a partition left. Called when a log is created.
 
-        On return, all offsets except the high watermark are also removed from the files. After a
-        kill, an old log start offset would hide acknowledged records, and an old recovery point
-        would cover segments that were never synced. The call may be repeated after an error.
+        On return, all offsets except the high watermark are also removed from the files. Without
+        the removal, a start after a kill would take the old log start offset and recovery point
+        for those of the new log. The call may be repeated after an error.
 
         Raises:
             OSError: the disk failed.

@@ -31,8 +31,8 @@ class CleanShutdown:
 
     Attributes:
         found: whether the directory had a valid marker.
-        broker_epoch: until this broker is registered, the epoch in the marker that was found, or
-            -1; then the epoch of the registration. ``leave`` writes this epoch.
+        broker_epoch: the broker epoch that ``leave`` writes. At first it is the epoch in the marker
+            that was found, or -1. The registration of this broker replaces it.
     """
 
     __slots__ = ("_directory", "_files", "_path", "broker_epoch", "found")
@@ -54,10 +54,10 @@ class CleanShutdown:
     def remove(self) -> None:
         """Remove the marker, if the directory has a marker.
 
-        The marker is removed before the logs are loaded, because a crash while they are loaded is
-        an unclean shutdown. The removal is durable on return: if a power cut brought the marker
-        back, the next start would not check the records, although appends are not synced. A missing
-        marker is synced, too: the previous start may have failed, or been killed, in between.
+        Called before the logs are loaded, because a crash during the load is an unclean shutdown.
+        The removal is durable on return: otherwise a power cut could bring the marker back, and the
+        next start would not recover the logs. The directory is synced even if the marker is
+        missing, because the previous start may have failed between the removal and the sync.
 
         Raises:
             OSError: the disk failed.

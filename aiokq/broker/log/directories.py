@@ -249,7 +249,7 @@ class LogDirectories:
                     reason = f"partition belongs to no topic {partition=!s} {topic_id=!s}"
                     self._to_set_aside.append((partition, directory, reason))
             except OSError as error:
-                if len(self.all) == 1:  # its partitions are there, and are opened later
+                if len(self.all) == 1:  # there is no other directory for its partitions
                     directory.disk.refused(None, "directory not read", error, directory.path)
                     continue
                 # Fail the directory even for a lack of descriptors: otherwise its partitions would

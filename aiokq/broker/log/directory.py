@@ -56,7 +56,7 @@ class LogDirectory:
     any thread.
 
     Attributes:
-        path: path of the directory.
+        path: path of the log directory.
         properties: the ids of the directory.
         clean: whether the last shutdown was clean, so that logs need no recovery. At a stop,
             ``Storage`` may set it to whether the stop is clean; ``close_unused`` reads it.
@@ -553,10 +553,10 @@ class LogDirectory:
     def close_unused(self) -> None:
         """Unlock a directory in which no log of a partition was opened.
 
-        The start was refused or cancelled, or the node stops and the directory has only the
-        metadata log. If ``begin`` was not called, no file is changed. Otherwise the clean shutdown
-        marker is written if ``clean`` is true, except after ``leave_unclean``. If the write fails,
-        the next start recovers the logs.
+        Called if the start was refused or cancelled, or if the node stops and the directory has
+        only the metadata log. If ``begin`` was not called, no file is changed. Otherwise the
+        clean shutdown marker is written if ``clean`` is true, except after ``leave_unclean``. If
+        the write fails, the next start recovers the logs.
         """
         self._closed = True
         try:

@@ -43,7 +43,7 @@ class DiskTrouble:
     """The errors of one log directory's disk. Used in any thread.
 
     Args:
-        path: path of the directory.
+        path: path of the log directory.
         now: returns the seconds of a monotonic clock.
 
     Attributes:

@@ -45,7 +45,7 @@ class FlushableLog(Protocol):
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """The partition."""
+        """The partition of the log."""
 
     @property
     def directory(self) -> str:

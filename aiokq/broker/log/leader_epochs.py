@@ -50,7 +50,7 @@ class LeaderEpochs:
 
     @property
     def entries(self) -> tuple[EpochEntry, ...]:
-        """All entries."""
+        """All leader epochs, oldest first."""
         return tuple(self._entries)
 
     @property

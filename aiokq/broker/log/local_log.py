@@ -43,7 +43,7 @@ class LocalLog(ABC):
     """The part of a ``PartitionLog`` that handles segments, syncs, and errors of the disk.
 
     Attributes:
-        topic_partition: the partition.
+        topic_partition: the partition of the log.
         directory: path of the log's directory.
         config: the topic's settings; changed by ``update_config``.
         durability: how far the log is synced.

@@ -187,7 +187,7 @@ class ProducerState:
         self._unverified = set(self._open)
 
     def is_unverified(self, producer_id: int) -> bool:
-        """Whether a producer's open transaction is not compared with the coordinator yet."""
+        """Whether a producer's open transaction was not compared with the coordinator yet."""
         return producer_id in self._unverified
 
     def verified(self, producer_id: int) -> None:

@@ -88,7 +88,11 @@ def valid_batches(
 def _batches(
     file: File, end: int, crc32c: Checksum
 ) -> Iterator[tuple[int, BatchHeader | None, str]]:
-    """Yield position, header and error of each batch; end after the first error."""
+    """Yield position, header and error of each batch.
+
+    If the header is malformed or the file ends inside the batch, the header is None, and the
+    iteration ends.
+    """
     window, start, position = memoryview(b""), 0, 0
     while position < end:
         at = position - start

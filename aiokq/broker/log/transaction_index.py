@@ -110,7 +110,7 @@ class TransactionIndex:
         return index
 
     def entries(self) -> list[AbortedTransaction]:
-        """Return all entries."""
+        """Return the aborted transactions in the order of their markers."""
         columns = self._columns
         return [
             AbortedTransaction(*columns[at : at + _COLUMNS])

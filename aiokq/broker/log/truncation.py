@@ -2,8 +2,8 @@
 
 Files derived from the records are cut first, the file with the records last. A crash in between
 leaves records that the derived files do not cover; recovery reads these records and completes the
-derived files. In the other order, a checkpoint would count records that are appended after the cut
-as durable or compacted.
+derived files. If the records were cut first, a crash in between would leave checkpoints beyond the
+log end offset. Records that are appended later would count as durable or compacted.
 
 A log that is restarted with an empty segment (``restart_files``) loses all leader epochs and
 producers. Its segments are removed before the leader epoch file is cleared and the producer

@@ -266,8 +266,7 @@ class Partition:
     def last_stable_offset(self) -> int:
         """The offset up to which a consumer with ``read_committed`` reads.
 
-        The first offset of the oldest open transaction, or the high watermark if that is lower or
-        no transaction is open. See ``ReadableLog.last_stable_offset``.
+        See ``ReadableLog.last_stable_offset``.
         """
         return self.log.last_stable_offset
 

@@ -311,7 +311,7 @@ class GroupShard:
     ) -> OffsetFetchResponseGroup:
         """Handle OffsetFetch of one group.
 
-        A group of the consumer protocol validates the member, if the request has a member id.
+        A group of the consumer protocol validates the member id and epoch, if the request has them.
 
         Raises:
             UnknownMemberId: the request names a member that does not exist.

@@ -1,4 +1,4 @@
-"""Completion of prepared transactions: writes their markers, then records that all are written.
+"""Completion of prepared transactions: writes their markers, then records their completion.
 
 EndTxn, InitProducerId, a timeout or a repair prepares a transaction. A load may also find a
 transaction in a prepared state. The response to EndTxn is sent before the markers are written, so

@@ -159,8 +159,6 @@ class TransactionCoordinator(CoordinatorRuntime["TransactionShard"]):
         super().stop()
         self._completion.close()
 
-    # --- requests
-
     async def initialize(
         self, transactional_id: str, timeout_ms: int, expected: TransactionalProducer | None
     ) -> TransactionalProducer:

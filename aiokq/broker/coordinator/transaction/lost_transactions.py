@@ -36,7 +36,7 @@ class Found(NamedTuple):
 
 
 class Verdict(enum.Enum):
-    """The verdict on a transaction that is open in a partition; the recovery acts by it."""
+    """The verdict on a transaction that is open in a partition; the recovery carries it out."""
 
     ONGOING = "ongoing"
     """The coordinator has the transaction with this partition, and will end it.

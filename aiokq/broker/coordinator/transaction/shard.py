@@ -112,8 +112,6 @@ class TransactionShard:
     def __len__(self) -> int:
         return len(self.transactions)
 
-    # --- InitProducerId
-
     def initialize(
         self,
         transactional_id: str,
@@ -151,8 +149,6 @@ class TransactionShard:
         return self._transitions.initialized(
             _outcome(*decision), before, named=expected is not None
         )
-
-    # --- AddPartitionsToTxn, AddOffsetsToTxn, Produce and TxnOffsetCommit
 
     def add_partitions(
         self,
@@ -225,8 +221,6 @@ class TransactionShard:
             raise fenced(producer, current)
         return current
 
-    # --- EndTxn
-
     def end(
         self,
         transactional_id: str,
@@ -293,8 +287,6 @@ class TransactionShard:
             deferred = self._completions[transactional_id] = Deferred()
         return Outcome(deferred=deferred)
 
-    # --- after an unclean shutdown
-
     def repair(
         self,
         found: TransactionMetadata,
@@ -319,8 +311,6 @@ class TransactionShard:
             self._transitions.ended(outcome, Cause.RECOVERY)
         return outcome
 
-    # --- lookup
-
     def by_producer(self, producer_id: int) -> TransactionMetadata | None:
         """Return the metadata with this current producer id; None if there is none."""
         transactional_id = self._ids.get(producer_id)
@@ -342,8 +332,6 @@ class TransactionShard:
         """
         transactional_id = self._previous_ids.get(producer_id)
         return None if transactional_id is None else self.transactions[transactional_id]
-
-    # --- calls of the runtime
 
     def replay(
         self, record: CoordinatorRecord, *, offset: int, producer_id: int = NO_PRODUCER

@@ -88,8 +88,6 @@ class TransactionMetadata(NamedTuple):
         """When the coordinator aborts the transaction, if it is still open then."""
         return self.started_ms + self.timeout_ms
 
-    # --- transitions
-
     def epoch_bumped(
         self, timeout_ms: int, expected_epoch: int | None, now_ms: int
     ) -> TransactionMetadata:

@@ -132,7 +132,7 @@ class TransactionRecovery:
         self._task = None
 
     async def _compare(self, partition: Partition) -> bool:
-        """Compare the open transactions of a partition; return whether all are compared.
+        """Compare a partition's open transactions; return whether the comparison has ended.
 
         Raises:
             BrokerError: the coordinator is not available, or a log cannot be written.

@@ -294,7 +294,7 @@ class GroupRewriter:
             self._put(closing(header), header.last_offset, header.max_timestamp_ms)
 
     def _put_converted(self, header: BatchHeader, stay: Sequence[Message]) -> None:
-        # The kept records are converted to v2. Kafka 4 also writes no older format.
+        # The kept records are converted to v2, the only format that Kafka 4 writes.
         plain = encode_batch(
             (RawRecord(*message[:4]) for message in stay),
             crc32c=crc32c,

@@ -129,7 +129,7 @@ def chunks(files: Files, view: SegmentView, buffer_bytes: int) -> Generator[memo
                 raise CorruptRecord(f"{view.path} has fewer than {view.size} bytes")
             used = yield piece
             if not used:
-                # a batch is larger than the buffer, or the file ends inside it
+                # the batch at `position` is larger than the buffer, or the file ends inside it
                 size = int.from_bytes(piece[8:12], "big", signed=True) + LOG_OVERHEAD
                 if wanted < _SIZE_KNOWN or not wanted < size <= view.size - position:
                     raise CorruptRecord(f"{view.path} has no complete batch at position {position}")

@@ -35,7 +35,7 @@ AT_ONCE: Final = 256
 
 
 MOST_LOOKS: Final = 4
-"""The maximum number of times that one call loads timestamps and examines all logs again.
+"""The maximum number of times that `take_dirtiest` loads timestamps and examines all logs again.
 
 A log may need two loads, one after the other; more are needed if logs were added or timestamps were
 evicted meanwhile.

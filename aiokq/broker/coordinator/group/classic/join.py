@@ -40,7 +40,7 @@ FIRST_WITH_SKIP_ASSIGNMENT: Final = 9
 def join(
     group: ClassicGroup, request: JoinGroupRequest, caller: Caller, instant: Instant
 ) -> Outcome[JoinGroupResponse]:
-    """Handle JoinGroup; the response is immediate, or deferred until the next generation."""
+    """Handle JoinGroup; the response is immediate or deferred."""
     member_id = request.member_id
     if not _is_within_max_size(group, member_id):
         group.roster.remove(member_id)

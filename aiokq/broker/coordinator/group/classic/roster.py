@@ -42,8 +42,8 @@ class ClassicRoster:
         leader_id: the id of the member that computes the assignment; None without members.
         members: the members by member id, in the order in which the ids were added.
         static_members: the member ids of static members by instance id.
-        pending_joins: member ids that were given to clients with MEMBER_ID_REQUIRED and have not
-            joined yet.
+        pending_joins: member ids that were sent with MEMBER_ID_REQUIRED, and that no client has
+            joined with yet.
         pending_syncs: the ids of members that have not sent SyncGroup in this generation yet.
     """
 

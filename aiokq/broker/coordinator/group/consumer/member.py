@@ -47,7 +47,7 @@ class MemberState(IntEnum):
     STABLE = 0
     """The member has all partitions of the target assignment of its epoch."""
     UNREVOKED_PARTITIONS = 1
-    """The member was asked to revoke partitions, and has not confirmed it yet."""
+    """The member was asked to revoke partitions, and has not confirmed the revocation yet."""
     UNRELEASED_PARTITIONS = 2
     """The member is at the newest epoch, and waits for other members to revoke partitions."""
     UNKNOWN = 127

@@ -235,8 +235,8 @@ class MemberChange:
                 list them.
 
         Raises:
-            FencedMemberEpoch: the member's state was written by a newer version; it has to join
-                again.
+            FencedMemberEpoch: the member's state was written by a newer version; the member has to
+                join again.
         """
         subscriptions = Subscriptions(self._context.topics, self._regexes)
         target = self._target(subscriptions)

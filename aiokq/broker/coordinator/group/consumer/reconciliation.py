@@ -51,7 +51,8 @@ def reconcile(
         subscription_changed: whether this request changed the subscription.
 
     Raises:
-        FencedMemberEpoch: the member's state was written by a newer version; it has to join again.
+        FencedMemberEpoch: the member's state was written by a newer version; the member has to join
+            again.
     """
     if member.is_reconciled_to(target.epoch) or (
         # The member has not yet confirmed the revocation. A changed subscription may require it to

@@ -157,7 +157,7 @@ def regex_tombstone(group_id: str, regex: str) -> CoordinatorRecord:
 def partition_metadata_tombstone(group_id: str) -> CoordinatorRecord:
     """Return the record that removes the partition metadata that a broker before 4.1 wrote.
 
-    Since 4.1, the metadata hash in the epoch record replaces this record.
+    Since 4.1, the epoch record has a metadata hash instead.
     """
     return CoordinatorRecord(ConsumerGroupPartitionMetadataKey(group_id=group_id), None)
 

@@ -58,8 +58,8 @@ class Subscriptions:
 def metadata_hash(names: Iterable[str], view: TopicView) -> int:
     """Return a signed 64-bit hash of id, name, partitions and racks of the topics that exist.
 
-    The hash is 0 if none of the topics exists. Kafka uses XXH3. The difference is harmless: a
-    broker that reads the hash of another broker recomputes the target assignment once.
+    The hash is 0 if none of the topics exists. Kafka uses XXH3. The difference is harmless: after
+    aiokq has loaded a hash that Kafka wrote, it recomputes the target assignment once.
     """
     digest = hashlib.blake2b(digest_size=8)
     seen = False

@@ -39,7 +39,7 @@ def target_assignment(
     Args:
         epoch: the group epoch of the assignment.
         members: the members after the change that caused the assignment.
-        targets: the previous targets; a member without one gets a record in any case.
+        targets: the previous targets; a member without a previous target always gets a record.
     """
     specs = {
         member_id: ServerMember(
