@@ -124,10 +124,11 @@ class _Work:
                 self._give(owner, partition)
 
     def fill(self, owners: Mapping[TopicPartition, str]) -> None:
-        """Give each free partition to the least loaded member that can take it.
+        """Give each free partition to the least loaded subscriber with room.
 
-        If racks matter, there are three rounds. Partitions go first to members that are in the rack
-        of a replica or have no rack, then to their previous owners, and then to any subscriber.
+        If racks matter, there are two earlier rounds. In the first round, a member with a rack
+        takes only partitions with a replica in that rack. In the second round, the previous owners
+        take partitions.
         """
         free = list(self._free)
         if not self._equal:  # partitions that few members can take come first
@@ -173,7 +174,8 @@ class _Work:
         """Give each partition to the least loaded member that can take it.
 
         Args:
-            in_rack: whether a partition is only for members in a replica's rack or without a rack.
+            in_rack: if True, a member with a rack takes only partitions with a replica in that
+                rack.
 
         Returns:
             The partitions that no member can take.

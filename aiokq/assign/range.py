@@ -133,8 +133,8 @@ def _co_partitioned(topics: list[_Topic]) -> list[list[_Topic]]:
 def _assign_same_partitions(topics: list[_Topic]) -> None:
     """For each partition number, give that partition of every topic to one member.
 
-    The member must have room for each of these partitions. It must also have no rack, or a replica
-    of each of them in its rack. Without such a member, the partitions stay free.
+    The member must have room for these partitions. If the member has a rack, each of the partitions
+    must have a replica in that rack. If there is no such member, the partitions stay free.
     """
     remaining = dict.fromkeys(topics[0].members)
     for number in range(topics[0].count):
