@@ -261,8 +261,8 @@ class ClassicMember(GroupMember):
             else:
                 self._join_refused(response.error_code, "JoinGroup", now)
             return
-        # The backoff is not reset here, but after a successful sync: after a failed sync the member
-        # joins again.
+        # The backoff is reset only after a successful sync, because the member joins again after a
+        # failed sync.
         self.heartbeat_at = now
         self.error = None
         self._next_heartbeat = now + self._config.heartbeat_interval
