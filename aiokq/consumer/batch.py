@@ -42,8 +42,8 @@ class RecordBatch(Generic[R]):
     or use `records`, which counts no record as delivered if it raises an error.
 
     Attributes:
-        topic: the topic.
-        partition: the partition number.
+        topic: the name of the records' topic.
+        partition: the number of the records' partition.
         base_offset: the position before the batch; no record of the batch has a smaller offset.
         size: the size of the batch's data in memory, in bytes.
     """

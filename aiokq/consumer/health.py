@@ -36,7 +36,7 @@ class PartitionHealth:
         buffered_bytes: bytes that were fetched and not delivered.
         fetched_ago: seconds since the latest fetch response for the partition; None before the
             first.
-        error: why the partition cannot be fetched now; None if it can.
+        error: why the partition is parked, or why its last request was refused; None otherwise.
     """
 
     position: int | None

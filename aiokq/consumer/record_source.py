@@ -356,7 +356,7 @@ class RecordSource:
         """Return the offset up to which a partition's records are finished; -1 without a position.
 
         A record is finished when the reader requests the next record. Automatic commits use this
-        offset.
+        offset, unless ``ack_mode`` is "explicit".
         """
         if state.held is not None:
             return state.held
@@ -439,8 +439,8 @@ class RecordSource:
 class _ReadingBlock:
     """The context manager of one reader.
 
-    `contextlib.contextmanager` would set an attribute of an exception that leaves the block. The
-    class of an exception that a deserializer raises might forbid that.
+    `contextlib.contextmanager` is not used, because it sets an attribute of each exception that
+    leaves the block. An exception class of user code may refuse the new value of the attribute.
     """
 
     __slots__ = ("_source",)

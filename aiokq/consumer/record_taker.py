@@ -77,8 +77,9 @@ class RecordTaker:
         """Return at most `limit` records of a partition, and whether to read other partitions.
 
         Args:
-            first: whether no record was taken before. If so, an error is raised. Otherwise the
-                error is raised by the call of `take` that begins at its record.
+            first: whether other partitions gave no record. An error is raised only while no record
+                was taken at all. Otherwise the call of `take` that begins at the unreadable data
+                raises the error.
         """
         before = state.position
         records: list[Record] = []

@@ -1,4 +1,7 @@
-"""Rules that combine several consumer settings, and values derived from them."""
+"""ConsumerRules: compares consumer settings with each other, and computes values from settings.
+
+The functions check and convert single settings.
+"""
 
 from __future__ import annotations
 
@@ -100,7 +103,7 @@ def known_policy(value: str) -> str:
 
 
 class ConsumerRules(ClusterRules):
-    """The rules and the derived values of a consumer's settings."""
+    """Compares consumer settings with each other, and computes values from settings."""
 
     if TYPE_CHECKING:
         auto_offset_reset: str
