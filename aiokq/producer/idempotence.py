@@ -164,16 +164,16 @@ NUMBERING_MOVES: Final[Mapping[Numbering, frozenset[Numbering]]] = MappingProxyT
 class Sequences:
     """The sequence numbers of one partition.
 
-    A batch keeps its stamp while it may have been written. The numbering is *broken* when a
-    numbered batch fails without an acknowledgement, when the broker disputes a sequence, or when
-    the topic is recreated. The broker will never accept the numbers after a missing number. All
-    numbers stay unchanged until every attempt is answered. If no number is missing, numbering
-    continues (`mend`). If a number is missing, the epoch is bumped, and the batches that were
-    certainly not written start at sequence 0 (`renumber`). In a transaction, the numbers continue
-    in either case (`resume`).
+    A batch keeps its stamp while it may have been written. The numbering is *broken* when a number
+    may be missing from the broker's log, for example after a numbered batch has failed. A broker
+    accepts no number after a missing number. No batch is numbered until every attempt is answered.
+    After that, numbering continues if no number is missing (`mend`). Otherwise the remaining
+    batches start at sequence 0, in a new epoch or with a new producer id (`renumber`). In a
+    transaction, the numbers continue in either case (`resume`).
 
-    A FRESH partition has one batch in flight: a broker that does not know a producer id accepts
-    any first sequence, so it could append the second batch although it refused the first.
+    A FRESH partition has one batch in flight, because a broker that does not know the producer id
+    accepts any first number. With two batches in flight, the broker could refuse the first batch
+    and append the second.
     """
 
     __slots__ = ("_expected", "_fenced", "_id", "_identity", "_next", "state")

@@ -531,11 +531,9 @@ class PartitionQueue:
     def _resolve(self, sequences: Sequences) -> QueuedBatch | None:
         """Resolve broken sequences when no batch is in flight.
 
-        If a batch may have been written, it has to be sent again unchanged before any batch is
-        renumbered. The broker acknowledges this batch or refuses it as out of order; a refusal
-        proves that it was not written. If certainly none of the batches was written, numbering
-        continues: in the same epoch if no sequence number is missing or the producer has
-        transactions, or else from sequence 0 in a new epoch or with a new producer id.
+        A batch that may have been written has to be sent again unchanged, to learn from the
+        response whether the broker has the batch. If certainly no batch was written, numbering
+        continues as described for `Sequences`.
 
         Returns:
             The first batch that may have been written; None if all were certainly not written.

@@ -35,7 +35,7 @@ class QueuedBatch:
             whether the batch's sequence numbers were used.
         done: whether the batch was removed from its queue, because it was delivered, has failed, or
             was replaced by its parts. An expired batch in flight is not done.
-        error: error of the newest attempt that failed; None before.
+        error: error of the newest attempt that failed; None if no attempt has failed.
     """
 
     __slots__ = (

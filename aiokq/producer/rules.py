@@ -1,4 +1,7 @@
-"""Constraints between the settings of a producer, and values derived from them."""
+"""ProducerRules: compares producer settings with each other, and computes values from settings.
+
+The functions check and convert single settings.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +87,7 @@ def not_empty(value: str | None) -> str | None:
 
 
 class ProducerRules(ClusterRules):
-    """Validation and derived values of producer settings."""
+    """Compares producer settings with each other, and computes values from settings."""
 
     if TYPE_CHECKING:
         acks: Literal[0, 1, -1, "all"]
@@ -150,7 +153,7 @@ class ProducerRules(ClusterRules):
 
     @property
     def timeouts(self) -> ProducerTimeouts:
-        """The effective timeouts: each is set, or derived from other settings."""
+        """The effective timeouts; see `fitted`."""
         given = ProducerTimeouts(
             self.linger_ms, self.request_timeout_ms, self.delivery_timeout_ms, self.max_block_ms
         )

@@ -1,4 +1,4 @@
-"""The timeouts of a producer: derives unset timeouts, and refuses contradictory settings."""
+"""The timeouts of a producer; `fitted` derives unset timeouts and refuses contradictions."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class Epochs:
         return producer
 
     async def initialize(self) -> None:
-        """Request the producer id and epoch; this fences earlier producers of the transactional id.
+        """Request the producer id and epoch, and fence earlier producers of the transactional id.
 
         Raises:
             KafkaError: see `TransactionRequests.initialize`.
@@ -123,13 +123,11 @@ class Epochs:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         if self.addition_lost:
-            # The lost request may have begun a transaction. InitProducerId would abort it with a
-            # bumped epoch, which is not returned, and thus fence this producer. EndTxn prevents
-            # the fence, unless the lost request arrives between EndTxn and InitProducerId. The
-            # producer cannot distinguish the bumped epoch from the epoch of a successor. Java's
-            # producer requests no new epoch here. There, a late request begins a transaction that
-            # fences the producer when it times out, unless the next transaction ends it. Late
-            # offsets overwrite the offsets of the next transaction.
+            # The lost request may have begun a transaction. InitProducerId would abort that
+            # transaction with a bumped epoch, not return the epoch, and thus fence this producer.
+            # Therefore EndTxn ends the transaction first. If the lost request arrives between
+            # EndTxn and InitProducerId, this producer is fenced nevertheless. Java's producer
+            # requests no new epoch here.
             try:
                 await self._requests.end(
                     self.producer, committed=False, bumps=False, timeout=timeout

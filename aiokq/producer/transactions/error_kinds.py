@@ -127,10 +127,9 @@ ERROR_KINDS: Final[Mapping[str, Mapping[int, ErrorKind]]] = MappingProxyType(
 )
 """The kind of each error code, by API. `kind_of_code` has the rules for the codes that are missing.
 
-ABORT stands for the abortable errors of Java; FINISHED and INVALID stand for its fatal errors. Java
-has one more rule, which is not in this table: an abortable error of an abort is fatal, because the
-next abort would fail with this error again. After UNKNOWN_PRODUCER_ID, Java's producer is in the
-state ABORTING_TRANSACTION instead of FATAL_ERROR, and only ``close()`` is possible.
+ABORT stands for the abortable errors of Java; FINISHED and INVALID stand for its fatal errors. One
+more rule of Java is not in this table: if an abort fails with an abortable error, the error is
+fatal, because the next abort would fail with the same error.
 """
 
 _OTHERWISE: Final = {"AddPartitionsToTxn": _K.ABORT, "Produce": _K.ABORT}

@@ -1,11 +1,10 @@
 """SentOffsets: commits offsets of a group as part of the current transaction.
 
 Records and offsets both add partitions to a transaction. If a producer adds partitions while other
-partitions are being added, Apache Kafka refuses one of the requests with a retriable error, and the
-retry takes longer than waiting for the records. aiokq's broker accepts both requests. Offsets are
-therefore sent after the records that were accepted before them. There is one exception: from
-`transaction.version` 2 on, commits of `process()` send offsets and records together, as long as no
-broker has refused a request of the producer.
+partitions are being added, Apache Kafka refuses one of the requests with a retriable error. The
+retry takes longer than waiting for the records. Offsets are therefore sent after the records that
+were accepted before them. There is one exception: from `transaction.version` 2 on, commits of
+`process()` send offsets and records together until a broker has refused records or offsets.
 
 Source: KIP-447, Kafka ``TransactionManager.java``, TxnOffsetCommitHandler.
 """

@@ -53,7 +53,8 @@ class TransactionRequests:
     """Sends the requests of one transactional id.
 
     Each method repeats its request after retriable errors until its `timeout` is over; without this
-    argument, until `max_block_ms` is over. It raises the errors of `CoordinatorRequests.send`.
+    argument, until `max_block_ms` is over. The methods raise the errors of
+    `CoordinatorRequests.send`.
     """
 
     def __init__(self, settings: ProducerValues, engine: ClusterEngine) -> None:

@@ -87,8 +87,6 @@ class TransactionState:
         assert to in MOVES[self.phase], f"{self.phase.name} to {to.name}"
         self.phase = to
 
-    # -- errors
-
     def refused(self, api: str, error: KafkaError) -> KafkaError:
         """Process an error of an API, and return the error for the caller.
 
@@ -141,8 +139,6 @@ class TransactionState:
                     self.settling.reschedule(loop.time())
 
         loop.call_soon(fail)
-
-    # -- checks
 
     def check_not_closed(self) -> None:
         """Raise Closed if the producer is closed or being closed."""

@@ -87,10 +87,8 @@ class Transactions:
             engine.counters.transactions_ended,
         )
 
-    # -- lifecycle
-
     async def initialize(self) -> None:
-        """Request the producer id and epoch; this fences earlier producers of the transactional id.
+        """Request the producer id and epoch, and fence earlier producers of the transactional id.
 
         Raises:
             RequestTimeout: no coordinator answered within max_block_ms.
@@ -147,8 +145,6 @@ class Transactions:
         """Fail the calls that wait for the end of a transaction, because the producer is closed."""
         self._state.closed = True
         self._end.abandon()
-
-    # -- transactions
 
     def new_transaction(self, check_open: Callable[[], None]) -> Transaction:
         """Return a new transaction; its `__aenter__` and `send_offsets` call `check_open` first."""
@@ -321,7 +317,7 @@ class Transactions:
         return self._additions.has(queue.topic_partition)
 
     def sequence_lost(self) -> None:
-        """Note that a batch with sequence numbers of this epoch failed, which leaves a gap."""
+        """Note that a batch with sequence numbers of this epoch failed and may leave a gap."""
         self._epochs.need()
 
     def batch_refused(self) -> None:
