@@ -135,7 +135,7 @@ class Backlog:
         return None if known is None else self.suspect_of(self.queues[tp].first)
 
     def suspect_of(self, item: Item) -> Suspect | None:
-        """Return the suspect of an item, or of a record in the batch; None if there is none."""
+        """Return the suspect of a record, or a suspect in a batch; None if there is none."""
         known = self.suspects.get(TopicPartition(item.topic, item.partition))
         if known is None:
             return None

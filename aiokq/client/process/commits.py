@@ -125,8 +125,6 @@ class Commits:
         """Whether a commit, an abort or a new producer is due before more records are handled."""
         return self._begun is not None or self._doomed is not None or self._fenced is not None
 
-    # -- partitions that another member may own
-
     def lost(self, partitions: AbstractSet[TopicPartition]) -> bool:
         """Remove revoked or lost partitions; return whether the handled records must be aborted.
 
@@ -165,8 +163,6 @@ class Commits:
     def _doom_lost(self, partitions: AbstractSet[TopicPartition]) -> None:
         names = ", ".join(map(str, sorted(partitions)))
         self.doom(f"partitions with unfinished records were lost: {names}")
-
-    # -- a transaction
 
     async def begin(self) -> bool:
         """Begin a transaction, unless one is open; return whether records can be handled.
@@ -211,8 +207,8 @@ class Commits:
         """Commit the results and offsets of the handled records.
 
         Args:
-            meanwhile: called with the end of a transaction that is being committed. It may handle
-                further records. Its exception is raised after the end of the commit.
+            meanwhile: called with the `Ending` of the transaction that is being committed; may
+                handle further records. Its exception is raised after the end of the commit.
 
         Raises:
             TransactionAborted, CommitFailed, DeliveryFailed: the handled records that are not

@@ -33,7 +33,8 @@ class HandlerLimit:
     """Cancels handlers when their transaction takes too long, or has to be aborted.
 
     Args:
-        suspended: returns for how many of the last `seconds` the whole process was suspended.
+        suspended: given a number of seconds, returns for how many of the last seconds in this
+            number the whole process was suspended.
     """
 
     def __init__(
@@ -100,7 +101,9 @@ class HandlerLimit:
         return self._options.transaction_timeout_ms / 1000 * HANDLER_SHARE
 
     def _check_suspended(self) -> None:
-        """Raise an error if the transaction has to be aborted anyhow, or the process was suspended.
+        """Raise an error if the transaction has to be aborted, or a suspension explains the delay.
+
+        After `MAX_SUSPENSIONS`, a suspension raises no error here.
 
         Raises:
             TransactionAborted: see `over`.

@@ -134,8 +134,6 @@ class Processor:
             done.records, done.outputs, done.commits, done.aborts, self._failures.dead_letters
         )
 
-    # -- rebalances; called by the consumer
-
     async def revoked(self, partitions: frozenset[TopicPartition]) -> None:
         """Commit the handled records before another member gets the partitions."""
         if self._ended:
@@ -164,8 +162,6 @@ class Processor:
         if not self._ended and self._commits.lost(partitions):
             self._limit.end()
             self._reader.wake()
-
-    # -- one round
 
     def _patience(self) -> float:
         """Return the seconds to wait for records, at most until the next commit or retry."""
@@ -361,8 +357,6 @@ class Processor:
                 else getattr(item, "key", None)
             )
         return None
-
-    # -- waiting
 
     async def _watch_stop(self) -> None:
         await self._stop.wait()
