@@ -96,7 +96,7 @@ async def per_group(
                     engine.coordinator_failed(kind, group_id, node)
                 if isinstance(outcome, RequestTimeout):
                     if deadline - engine.now() > LEAST:
-                        # Only this request timed out: the coordinator may answer the next request.
+                        # Only this request timed out. The coordinator may answer the next request.
                         outcome = _later(outcome)
                     elif group_id in refused:
                         continue  # the error of an earlier attempt says more than a timeout

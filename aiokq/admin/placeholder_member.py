@@ -108,7 +108,7 @@ class PlaceholderMember:
             wanted = Subscription(tuple(sorted(subscribed.union(topics))))
             self._metadata = encode_subscription(wanted)
         # All current members support the group's strategy. Kafka's other strategies are offered for
-        # members that join later and do not support it.
+        # members that join later and do not support that strategy.
         self._protocols = [name for name in (group.assignor,) if name]
         if group.protocol_type == PROTOCOL_TYPE:
             self._protocols += [name for name in ASSIGNORS if name not in self._protocols]
@@ -289,7 +289,7 @@ class PlaceholderMember:
 
     async def _leave(self) -> None:
         try:
-            await self._coordinator.drop()  # closes the connection: a join may be pending on it
+            await self._coordinator.drop()  # a join may be pending on the connection
             async with asyncio.timeout(GOODBYE):
                 await self._coordinator.ask(
                     Ask(

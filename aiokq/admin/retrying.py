@@ -102,8 +102,8 @@ async def per_item(
             failure = None
             refresh = False
             for item, outcome in answers.items():
-                # REQUEST_TIMED_OUT of an item is final: the broker waited for the timeout of the
-                # request.
+                # REQUEST_TIMED_OUT of an item is final, because the broker has waited for the
+                # timeout of the request.
                 if (
                     isinstance(outcome, KafkaError)
                     and outcome.retriable

@@ -291,7 +291,7 @@ async def delete_topics(
         )
         outcomes: dict[str | UUID, TopicDeleted | KafkaError] = {}
         for answer in response.responses:
-            # Check the id first: an answer about a topic id may also have the topic's name.
+            # The id is checked first, because an answer about an id may also have the name.
             item = answer.topic_id if answer.topic_id in left else (answer.name or "")
             if answer.error_code:
                 outcomes[item] = error_for(
@@ -421,7 +421,7 @@ def _described(topic: TopicInfo) -> TopicDescription:
 async def _metadata(
     engine: ClusterEngine, names: frozenset[str] | None, timeout: float
 ) -> MetadataReceived:
-    """Request metadata from a broker: the cached metadata may lack new topics."""
+    """Request metadata from a broker, because the cached metadata may lack new topics."""
     response = await engine.router.request(
         lambda version: metadata_request(names, create=False, version=version),
         MetadataRequest,

@@ -110,7 +110,7 @@ MetadataDirectory = Annotated[
 
 
 def at_most(maximum: float) -> Callable[[Any], Any]:
-    """Return a callback for an option: it refuses a number above `maximum` or below `-maximum`.
+    """Return an option's callback, which refuses numbers above `maximum` or below `-maximum`.
 
     The option could have the maximum as `max`, but then its help would show all the digits.
     """
@@ -126,7 +126,7 @@ def at_most(maximum: float) -> Callable[[Any], Any]:
 
 
 def executing(*, dry_run: bool, execute: bool) -> bool:
-    """Return whether to change anything: only with --execute, as in Kafka's tools.
+    """Return True if --execute is given; without it nothing changes, as in Kafka's tools.
 
     Raises:
         typer.BadParameter: both options are given.

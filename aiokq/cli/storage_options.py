@@ -172,7 +172,7 @@ def quorum_of(choices: FormatChoices, node: Node, node_id: int) -> Quorum:
             f"(and set controller.quorum.bootstrap.servers), or leave {_FLAGS} out"
         )
     if choices.no_initial_controllers:
-        # The settings are not checked: the voters are other nodes, which may run Apache Kafka.
+        # The settings are not checked. The voters are other nodes, which may run Apache Kafka.
         return Quorum(without_voters=True)
     listeners = checked_listeners(node)
     if choices.initial_controllers is not None:

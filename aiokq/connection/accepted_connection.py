@@ -250,8 +250,8 @@ class AcceptedConnection:
     async def _serve(self, context: RequestContext) -> None:
         """Handle requests until the connection ends."""
         try:
-            # The connection does not count as idle before the loop has polled the socket: a request
-            # may already be in the socket's buffer.
+            # The connection does not count as idle before the loop has polled the socket, because
+            # a request may already be in the socket's buffer.
             await asyncio.sleep(0)
             await asyncio.sleep(0)
             while not self._stopping:

@@ -176,7 +176,7 @@ class Connection:
     ) -> asyncio.Future[R]:
         """Send a request and return a future of the response.
 
-        Cancelling the future only ends the wait: the response is dropped when it arrives.
+        Cancelling the future only ends the wait. The response is dropped when it arrives.
 
         Context: loop, sync.
 
@@ -298,10 +298,10 @@ class Connection:
     # The transport calls the following public methods.
 
     def connected(self) -> None:
-        """Do nothing: the handshake continues when the transport exists."""
+        """Do nothing, because the handshake continues when the transport exists."""
 
     def bytes_received(self) -> None:
-        """Do nothing: only complete frames are handled."""
+        """Do nothing, because only complete frames are handled."""
 
     # Hot path, once per read; measured by benchmarks/micro/connection.py.
     def frames_received(self, frames: list[memoryview]) -> None:
@@ -356,7 +356,7 @@ class Connection:
             self.shut("replaced, because the login expires")
 
     def invalid_received(self, error: KafkaError) -> None:
-        """Fail the connection: no later response can be trusted."""
+        """Fail the connection, because no later response can be trusted."""
         self.transport.fail(error)
 
     def lost(self, error: KafkaError) -> None:

@@ -21,7 +21,7 @@ POOL_BYTES: Final = 16 * 1024 * 1024
 class FramePool:
     """The buffers that were used last for large frames.
 
-    The total size of the buffers is at most `max_bytes`. When it is exceeded, the buffers that were
+    The total size of the buffers is at most `max_bytes`. Above this limit, the buffers that were
     taken longest ago are removed from the pool, even if they are in use.
     """
 

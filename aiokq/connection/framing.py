@@ -274,7 +274,7 @@ class FrameReader:
             self.together = True
             self.slack = len(received) - left
         # Expect as many bytes again, or twice as many if the memory was full. If the partial frame
-        # is too large to be expected, `buffer_updated` resets `_expected` when it is complete.
+        # is too large to be expected, `buffer_updated` resets `_expected` after the frame.
         ahead = 2 * nbytes if nbytes == len(received) else nbytes
         self._expected = max(1, min(-(-ahead // one), _TOGETHER_BYTES // one)) * one
         if position < nbytes:

@@ -426,7 +426,7 @@ class Node:
         )
 
     def _succeeded(self, connection: Connection) -> None:
-        # The backoff is not reset: a broker may close the connection after the handshake.
+        # The backoff is not reset, because a broker may close the connection after a handshake.
         self._setup.reset()
         self._retry_at = 0.0
         self._closed_on_api_versions = 0

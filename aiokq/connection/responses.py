@@ -321,5 +321,5 @@ class ResponseWriter:
 
 
 def _peer_is_gone(error: OSError) -> bool:
-    """Return whether an error means that the peer is gone, not an error of the file or a bug."""
+    """Return whether an error means that the peer is gone; False for file errors and bugs."""
     return isinstance(error, ConnectionError) or error.errno in _GONE

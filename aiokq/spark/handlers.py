@@ -34,8 +34,8 @@ def foreach_batch(
     ``bridge.collect(...)`` and other functions of `bridge`.
 
     Args:
-        loop: event loop of the handler. The loop must keep running until the query ends. Spark
-            Connect does not support this argument, because it calls the handler in a process of the
+        loop: event loop of the handler. The loop must keep running until the query ends. The
+            argument cannot be used with Spark Connect, which calls the handler in a process of the
             server. Default: a loop in a thread of its own, in the process that calls the handler.
     """
     return _OnLoop(handler, loop)

@@ -154,7 +154,7 @@ class MicroBatchPlanner:
         return ends
 
     def _moves(self, begun: SourceOffset, starts: PartitionOffsets, ends: PartitionOffsets) -> bool:
-        """Whether a partition's end differs from its start, or a partition no longer exists."""
+        """Return True if a partition's end differs from its start, or if a partition is gone."""
         gone = begun.positions.keys() - ends.keys()
         return bool(gone) or any(end != starts.get(tp) for tp, end in ends.items())
 

@@ -107,7 +107,7 @@ async def frames(
 
 @dataclass
 class _Gathered:
-    """Decoded batches for one frame; also whether the source ended or failed after them."""
+    """Decoded batches for one frame, and the end or failure of the source after these batches."""
 
     parts: list[pa.RecordBatch] = field(default_factory=list)
     rows: int = 0

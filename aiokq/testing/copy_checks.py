@@ -112,7 +112,7 @@ def _committed_copies(index: HistoryIndex, topic: str, value: str) -> dict[tuple
 
 
 def _was_copied(index: HistoryIndex, topic: str, value: str) -> bool:
-    """Return whether a copy was acknowledged and committed; `check_missing` reports it as lost."""
+    """Return whether a copy was acknowledged and committed; `check_missing` reports lost copies."""
     return any(index.was_committed(send) for send in _sends(index, topic, value))
 
 

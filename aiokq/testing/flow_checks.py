@@ -175,7 +175,7 @@ def _settled_at(index: HistoryIndex, commit: Offsets) -> float | None:
 
 
 def _ended_before(index: HistoryIndex, commit: Offsets, other: Offsets) -> bool:
-    """Return whether `commit` failed, or took effect before `other` was called."""
+    """Return True if `commit` failed, or if `commit` took effect before `other` was called."""
     if _is_void(index, commit):
         return True
     done = _settled_at(index, commit)

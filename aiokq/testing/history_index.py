@@ -227,7 +227,7 @@ class HistoryIndex:
             yield from sends
 
     def is_retained(self, partition: TopicPartition, offset: int) -> bool:
-        """Return False if an offset is below the final log start offset."""
+        """Return False if an offset is below the final log start offset, otherwise True."""
         final = self.finals.get(partition)
         return final is None or offset >= final.log_start_offset
 

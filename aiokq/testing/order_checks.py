@@ -53,7 +53,7 @@ def _skipped(index: HistoryIndex, gap: Gap) -> list[tuple[int, Poll]]:
 
 
 def check_rebalances(index: HistoryIndex) -> Iterator[Anomaly]:
-    """Find records that a consumer skipped between two assignments and its group never read."""
+    """Find records that were skipped between two assignments, and that the group never read."""
     found = [(gap, skipped) for gap in index.rebalance_gaps if (skipped := _skipped(index, gap))]
     if not found:
         return

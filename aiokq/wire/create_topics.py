@@ -138,7 +138,7 @@ class CreatableTopicResult(Struct):
     """The topic name."""
 
     topic_id: uuid.UUID = uuid_(since=7, ignorable=True)
-    """The id of the created topic."""
+    """The id of the created topic; zero if no topic was created."""
 
     error_code: int = i16()
     """The error code, or 0 if there was no error."""

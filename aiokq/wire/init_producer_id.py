@@ -85,7 +85,7 @@ class InitProducerIdResponse(Response, request=InitProducerIdRequest):
     """The error code, or 0 if there was no error."""
 
     producer_id: int = i64(default=-1)
-    """The id that the coordinator gave to the producer."""
+    """The producer id to use; -1 after an error."""
 
     producer_epoch: int = i16()
     """The epoch of the producer id."""

@@ -26,8 +26,8 @@ class FeatureUpdateKey(Struct):
     """The new finalized level of the feature; a value below 1 deletes the finalized feature."""
 
     allow_downgrade: bool = boolean(until=0)
-    """Whether the level may be lowered or the feature deleted. Version 1 replaces this field by
-    `upgrade_type`.
+    """Whether a lower level and the deletion of the feature are allowed. Version 1 replaces this
+    field by `upgrade_type`.
     """
 
     upgrade_type: int = i8(since=1, default=1)

@@ -188,7 +188,7 @@ class DeltaTable:
             )
 
     def _sync_log(self, first: int, last: int) -> None:
-        """Sync the commits from version `first` to `last`, by any writer."""
+        """Sync the commits of all writers from version `first` to `last`."""
         log = self._root / LOG
         names = ["_last_checkpoint"]
         for version in range(first, last + 1):

@@ -146,7 +146,7 @@ class IcebergTable:
         )
 
     def _opened(self, *, make: bool) -> pyiceberg.table.Table | None:
-        """Return the table. If it does not exist, create it if `make` is true, or return None.
+        """Return the table. If there is none, create a table if `make` is true, or return None.
 
         Raises:
             OptionError: the catalog cannot be reached, or refuses a request.
@@ -185,7 +185,7 @@ class IcebergTable:
         return catalog.load_table(self._name)
 
     def _has(self, table: pyiceberg.table.Table, manifest: Manifest) -> bool:
-        """Whether the newest snapshot of the query is of this batch or of a later one."""
+        """Whether the newest snapshot of the query has at least the batch number of `manifest`."""
         for snapshot in reversed(table.metadata.snapshots):
             summary = snapshot.summary
             if summary is not None and summary.get(QUERY) == manifest.query:

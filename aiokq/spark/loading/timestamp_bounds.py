@@ -1,7 +1,7 @@
 """Limits of timestamps: the years 1 to 9999, which readers can represent.
 
-Timestamps outside these limits occur: a producer that writes microseconds in place of milliseconds
-creates records of the year 50,000.
+Timestamps outside these limits occur, for example if a producer writes microseconds in place of
+milliseconds.
 """
 
 from __future__ import annotations

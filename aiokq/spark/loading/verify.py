@@ -77,8 +77,8 @@ def verify_load(
         to: the target, as given to `load`. Options of the load that are not arguments here are read
             from the target.
         dead_letter: directory of dead letters; default: as for the load.
-        checkpoint: checkpoint of the load; default: within the target. If it does not exist, the
-            loss of the newest batch together with its manifest is not noticed.
+        checkpoint: checkpoint of the load; default: within the target. If there is no checkpoint,
+            the loss of the newest batch together with its manifest is not noticed.
         kafka: settings of the client by Kafka's names. The log is read where offsets have no rows.
 
     Raises:
