@@ -181,8 +181,8 @@ class CoordinatorRuntime(Generic[S]):
             CoordinatorLoadInProgress: the shard is being loaded.
             CoordinatorNotAvailable: the shard cannot be used, too few replicas are in sync, or the
                 in-sync replicas do not fetch the records in time.
-            NotCoordinator: this node does not coordinate the key in the requested leader epoch,
-                ceases to do so before the records are committed, or could not store the records.
+            NotCoordinator: this node does not coordinate the key in the requested leader epoch, or
+                resigns before the records are committed, or could not store the records.
             UnknownServer: the records are too large or cannot be encoded.
             BrokerError: the error that the operation raised.
         """

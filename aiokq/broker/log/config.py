@@ -47,7 +47,7 @@ class _Settings(NamedTuple):
 
 
 class LogConfig(_Settings):
-    """Kafka's topic settings by name, with ``_`` for ``.``; the defaults are Kafka's.
+    """Kafka's topic settings by name, with ``_`` instead of ``.``; the defaults are Kafka's.
 
     Ranges and meanings are in ``aiokq.broker.metadata.configs.topic_configs``.
     """

@@ -168,11 +168,12 @@ class _SparseIndex:
 
 
 class OffsetIndex(_SparseIndex):
-    """Positions of some batches: 8-byte entries, int32 relative offset, int32 position.
+    """Positions of some batches.
 
-    An entry's offset is the *last* offset of the batch at its position. In memory an entry is one
-    integer, with the offset in the high bits and the position in the low bits, so that a list of
-    entries is sorted by both and can be searched in C.
+    An entry in the file has 8 bytes: an int32 relative offset and an int32 position. The offset is
+    the *last* offset of the batch at the position. In memory an entry is one integer,
+    with the offset in the high bits and the position in the low bits, so that a list of entries is
+    sorted by offset and position, and can be searched in C.
     """
 
     ENTRY = 8
@@ -252,10 +253,11 @@ class OffsetIndex(_SparseIndex):
 
 
 class TimeIndex(_SparseIndex):
-    """The largest timestamps up to some offsets: 12-byte entries, int64 time, int32 offset.
+    """The largest timestamps up to some offsets.
 
-    The offset is the last offset of the batch that holds the timestamp, relative to the segment's
-    base offset. Timestamps and offsets rise strictly.
+    An entry in the file has 12 bytes: an int64 timestamp and an int32 offset. The offset is
+    the last offset of the batch that holds the timestamp, relative to the segment's base offset.
+    Timestamps and offsets rise strictly.
     """
 
     ENTRY = 12

@@ -1,4 +1,4 @@
-"""``meta.properties``: the file that names the node and cluster a log directory belongs to.
+"""``meta.properties``: the file with the ids of a log directory and of its node and cluster.
 
 Source: Kafka ``MetaProperties.java``, KIP-866.
 Tests: ``tests/unit/broker/log/test_meta_properties.py``.

@@ -79,8 +79,8 @@ class SegmentFiles:
     def release(self) -> None:
         """Drop the reference to the ``.log``, which is reopened when it is needed.
 
-        The file is not closed here, because responses may still be sent from it. The last response
-        closes it.
+        The file is not closed here, because responses may still be sent from it. The last user
+        of the file closes it.
         """
         # Called while `_file` is set: once `_file` is None, another thread may reopen the file.
         self._forget_file()

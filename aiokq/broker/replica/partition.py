@@ -297,7 +297,7 @@ class Partition:
 
     def commits_late(self, acks: int) -> bool:
         """Whether the acknowledgement of an append with these ``acks`` may have to wait."""
-        # hot: benchmarks/micro/produce.py; the property `log` is not used, because it is a call
+        # hot: benchmarks/micro/produce.py; `log` is not used, because a property costs a call
         log = self._log
         if log is None or self.unavailable is not None:
             raise self._refusal()

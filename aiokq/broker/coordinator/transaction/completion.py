@@ -203,7 +203,7 @@ class _Completion:
         return self._metadata.transactional_id
 
     def try_now(self) -> bool:
-        """Complete the transaction without waiting; return whether that was possible."""
+        """Complete the transaction without waiting; return False if it is not completed."""
         log, key = self._transactions, self.transactional_id
         try:
             if not log.is_committed(key, self._end_offset, self._shard):

@@ -162,7 +162,7 @@ class TransactionCoordinator(CoordinatorRuntime["TransactionShard"]):
     async def initialize(
         self, transactional_id: str, timeout_ms: int, expected: TransactionalProducer | None
     ) -> TransactionalProducer:
-        """Return a producer id and epoch for a transactional id; this fences earlier producers.
+        """Return a producer id and epoch for a transactional id, and fence earlier producers.
 
         Args:
             timeout_ms: milliseconds after which the coordinator aborts a transaction of the
@@ -424,7 +424,7 @@ class TransactionCoordinator(CoordinatorRuntime["TransactionShard"]):
         )
 
     async def restore_epoch(self, found: TransactionMetadata, seen_epoch: int) -> bool:
-        """Take over an epoch that only a partition has; return whether that was possible.
+        """Take over an epoch that only a partition has; return False if the repair does not apply.
 
         See `repairs`.
 

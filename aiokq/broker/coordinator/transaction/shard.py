@@ -120,7 +120,7 @@ class TransactionShard:
         spare_id: int | None,
         instant: Instant,
     ) -> Outcome[TransactionalProducer]:
-        """Return a producer id and epoch for a transactional id; this fences earlier producers.
+        """Return a producer id and epoch for a transactional id, and fence earlier producers.
 
         If a transaction is open, it is aborted, and the caller calls again afterwards.
 
