@@ -1,7 +1,8 @@
 """ElectLeaders (43), versions 0-2: elect the preferred or another live replica as leader.
 
-With one node a partition has one replica, which is the leader or is offline, so no election can
-change the leader. If the request is for all partitions, partitions that have a leader are left out.
+No election can change a leader, because this node is the only live broker. The response has an
+error for each partition. If the request is for all partitions, partitions that have a leader are
+left out.
 
 Errors of a partition: UNKNOWN_TOPIC_OR_PARTITION, PREFERRED_LEADER_NOT_AVAILABLE,
 ELIGIBLE_LEADERS_NOT_AVAILABLE, ELECTION_NOT_NEEDED.

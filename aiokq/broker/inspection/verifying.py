@@ -159,7 +159,7 @@ def _metadata(
 ) -> MetadataImage | None:
     """Check the metadata log in a log directory; return its image, or None if there is none.
 
-    The result is also None if the log cannot be read, which is reported.
+    The result is also None if the log cannot be read; a finding has the reason.
     """
     _private_file(files, root, findings)
     reader = MetadataReader(files, f"{root}/{file_names.CLUSTER_METADATA}", crc32c)

@@ -159,8 +159,9 @@ def _head(record_type: int, version: int) -> bytes:
 def record_version(record: Message, metadata_version: int) -> int:
     """Return the version in which a record is written at a known level of metadata.version.
 
-    Kafka's controller chooses the same version: for a `BrokerRegistrationChangeRecord` the lowest
-    version that has all fields that are set, for other types the highest that the level allows.
+    A `BrokerRegistrationChangeRecord` is written in the lowest version that has all fields that are
+    set. Records of other types are written in the highest version that the level allows. Kafka's
+    controller chooses the same versions.
 
     Raises:
         UnsupportedVersion: the level does not have the type or a field that is set, or Kafka no

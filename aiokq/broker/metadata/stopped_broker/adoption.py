@@ -108,9 +108,9 @@ def adopt(
 ) -> Adoption:
     """Make this node the only voter of the metadata log in a log directory.
 
-    The node becomes the leader and the only replica of each partition whose replica on this node is
-    in sync or eligible to lead (KIP-966). Other partitions keep their replicas and have no leader.
-    Registrations of other nodes are dropped.
+    The node becomes the leader and the only replica of each partition that it may lead; see
+    `take_partitions`. Other partitions keep their replicas and have no leader. Registrations of
+    other nodes are dropped.
 
     Args:
         path: the log directory with ``__cluster_metadata-0``.
