@@ -32,11 +32,10 @@ class Claim(NamedTuple):
 
 
 PORTION: Final = 16
-"""Divisor that gives the number of partitions that one step moves along a path.
+"""One step moves 1/`PORTION` of the difference in load between the two ends of a path.
 
-The difference in load between the two ends of the path is divided by this number; at least one
-partition moves. Moving one partition at a time would need a search for each partition. Moving half
-of the difference would give members partitions that they have to pass on.
+At least one partition moves. Moving one partition at a time would need a search for each partition.
+Moving half of the difference would give members partitions that they have to pass on.
 """
 
 _Heap: TypeAlias = list[tuple[int, int, str]]

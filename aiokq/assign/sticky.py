@@ -1,4 +1,4 @@
-"""The sticky assignors: balanced, with as few moves as possible (KIP-54, KIP-429).
+"""The sticky assignors, which balance partitions with few moves (KIP-54, KIP-429).
 
 They read the previous partitions of the members; `balance` makes the assignment.
 """
