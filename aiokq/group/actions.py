@@ -101,7 +101,8 @@ class NeedNames:
 class Fail:
     """The membership ended with `error`, and a retry is useless.
 
-    The driver tries the other protocol if that may help. Otherwise it raises `error` to the user.
+    If the error permits a switch, the driver tries the other group protocol. Otherwise the driver
+    raises `error` to the user.
     """
 
     error: KafkaError

@@ -95,7 +95,7 @@ class TopicWatch:
         self._nameless = topic_ids
         self._notify_names()
         if self._nameless:
-            # Refresh all topics: a topic that matches the broker's pattern may be new.
+            # Refresh all topics, because a topic that matches the subscribed regex may be new.
             self._engine.refresher.refresh()
 
     def _topology(self) -> Topology:
