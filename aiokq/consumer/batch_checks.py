@@ -1,4 +1,4 @@
-"""Checks of fetched batches: checksums, record counts, and the end of readable data."""
+"""Checks the checksums of fetched batches, counts records, and finds the end of readable data."""
 
 from __future__ import annotations
 

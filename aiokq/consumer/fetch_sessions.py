@@ -45,7 +45,7 @@ class Ask(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """One request: its session, the new and changed partitions, and the partitions to forget."""
+    """The session of one request, its new and changed partitions, and the partitions to forget."""
 
     session_id: int
     epoch: int

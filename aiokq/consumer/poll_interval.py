@@ -1,6 +1,7 @@
 """PollIntervalMonitor: detects a consumer that is not polled within `max_poll_interval_ms`.
 
-It checks at intervals instead of once per record. The member's reaction is in membership.py.
+The monitor checks at intervals instead of once per record. The member's reaction is in
+membership.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""TimeLimit: a time limit with an error that names the cause."""
+"""TimeLimit: a timeout for which the caller chooses the error."""
 
 from __future__ import annotations
 
