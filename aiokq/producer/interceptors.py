@@ -40,7 +40,7 @@ class ProducerRecord:
 
 @frozen
 class BatchInfo:
-    """The description of a batch that interceptors receive.
+    """The description of a batch for interceptors.
 
     Attributes:
         count: number of records.

@@ -546,9 +546,9 @@ class PartitionQueue:
                 numbered = True
         if self._gate is not None:
             # Only the coordinator gives a transactional producer another epoch, so the numbers
-            # continue. If a batch failed, the transaction can only be aborted. With
-            # `transaction.version` below 2, the new log of a recreated topic accepts any first
-            # sequence number. From version 2 on, the log refuses the batch, and the transaction
+            # continue. If a batch failed, the transaction can only be aborted. If the topic was
+            # recreated, the result depends on `transaction.version`: below 2, the new log accepts
+            # any first sequence number. From 2 on, the log refuses the batch, and the transaction
             # is aborted.
             sequences.resume()
         elif numbered or not sequences.mend():

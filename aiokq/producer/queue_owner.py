@@ -63,8 +63,8 @@ class SendGate(Protocol):
     def admits(self, queue: PartitionQueue) -> bool:
         """Return whether the next batch of a partition may be sent now.
 
-        After False, the queue is offered again when the batch may be sent; or, if the batch must
-        not be sent at all, the unsent batches of the queue fail soon.
+        If the result is False, the queue is offered again when the batch may be sent. If batches
+        must not be sent at all, the unsent batches of the queue fail soon instead.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""ProducerSettings: batching, memory, delivery guarantees and hooks of a producer."""
+"""ProducerSettings: the settings of a producer."""
 
 from __future__ import annotations
 

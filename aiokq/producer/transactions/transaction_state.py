@@ -42,8 +42,8 @@ class TransactionState:
             be closed, or the outcome is unknown; None if there is none.
         version: the level of `transaction.version` that the current transaction uses.
         started: whether the coordinator may know of the current transaction.
-        commits: whether the last call to end the transaction was a commit. False after that commit
-            has failed and while the transaction is being aborted.
+        commits: whether the last call to end the transaction was a commit. The value becomes False
+            if the commit raises its error while the transaction is still being aborted.
         closed: whether the producer is closed or being closed.
         settling: timeout of the wait for the records of a transaction that is being committed; None
             if nothing waits.
