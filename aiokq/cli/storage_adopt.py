@@ -41,7 +41,7 @@ def adopt(
     stay.
 
     The node becomes the leader and the only replica of each partition whose replica here is in
-    sync. Without --unclean, all other partitions are offline. Stop the other nodes for good: they
+    sync. Without --unclean, all other partitions are offline. Stop the other nodes for good. They
     would use the old log.
     """
     import random

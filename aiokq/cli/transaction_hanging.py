@@ -58,7 +58,7 @@ def find_hanging(
         ),
     ] = None,
 ) -> None:
-    """Find hanging transactions: no coordinator has a record of them, so nothing will end them.
+    """Find hanging transactions: open transactions that no coordinator will end.
 
     Readers with isolation level read_committed stop at the start of a hanging transaction. To end
     the transaction, use `aiokq transactions abort`.

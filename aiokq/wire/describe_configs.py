@@ -113,7 +113,7 @@ class DescribeConfigsResourceResult(Struct):
     """
 
     documentation: str | None = string(since=3, nullable_since=0, ignorable=True)
-    """The configuration documentation."""
+    """The documentation of the configuration."""
 
 
 class DescribeConfigsResult(Struct):
