@@ -138,7 +138,8 @@ class CoordinatorRuntime(Generic[S]):
     def stop(self) -> None:
         """Close all shards.
 
-        Pending requests fail with NOT_COORDINATOR, later requests with COORDINATOR_NOT_AVAILABLE.
+        Pending requests fail with NOT_COORDINATOR. Later requests fail with
+        COORDINATOR_NOT_AVAILABLE.
         """
         self._closed = True
         self._unload()

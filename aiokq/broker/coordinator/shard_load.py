@@ -26,8 +26,8 @@ RECORDS_PER_TURN: Final = 64
 class ReplayingLoad:
     """A `ShardLoad` that replays each record into the shard.
 
-    A record that cannot be decoded is skipped: this loses one entry, whereas refusing to load would
-    lose all entries of the partition.
+    A record that cannot be decoded is skipped, so that only its entry is lost. If the load failed,
+    all entries of the partition would be unavailable.
 
     Args:
         decode: returns the record of a key and value; None for an unknown type, which is ignored.

@@ -1,8 +1,8 @@
 """The log of one partition: appends, truncation, deletion of old records, producer state.
 
-The replica decides which records are committed (``aiokq.broker.replica``). Reads are in
-``log_reading``, segments and syncs in ``local_log``, opening and repair in ``recovery``, and the
-checks of an append in ``appending`` and ``validation``.
+The replica decides which records are committed (``aiokq.broker.replica``). Other modules
+have the reads (``log_reading``), segments and syncs (``local_log``), opening and repair
+(``recovery``), and the checks of an append (``appending``, ``validation``).
 
 Source: Kafka ``UnifiedLog.java``.
 Tests: ``tests/unit/broker/log/test_partition_log.py``, ``tests/property/test_log_partition.py``.

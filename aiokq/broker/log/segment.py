@@ -1,7 +1,7 @@
 """One segment: the batches of a ``.log`` file and their three indexes.
 
 A segment handles positions, offsets and timestamps, but not producers or leader epochs. Reads are
-in ``segment_reading``, the open file and the file names in ``segment_files``.
+in ``segment_reading``. The open file and the file names are in ``segment_files``.
 
 Source: Kafka ``LogSegment.java``. Tests: ``tests/unit/broker/log/test_segment.py``.
 """

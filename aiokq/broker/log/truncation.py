@@ -1,9 +1,10 @@
 """Truncation of a log's end: the position of the cut, and the order of changes to files.
 
-Files derived from the records are cut first, the file with the records last. A crash in between
-leaves records that the derived files do not cover; recovery reads these records and completes the
-derived files. If the records were cut first, a crash in between would leave checkpoints beyond the
-log end offset. Records that are appended later would count as durable or compacted.
+Files derived from the records are cut first. The file with the records is cut last. A crash in
+between leaves records that the derived files do not cover; recovery reads these records and
+completes the derived files. If the records were cut first, a crash in between would leave
+checkpoints beyond the log end offset. Records that are appended later would count as durable or
+compacted.
 
 A log that is restarted with an empty segment (``restart_files``) loses all leader epochs and
 producers. Its segments are removed before the leader epoch file is cleared and the producer

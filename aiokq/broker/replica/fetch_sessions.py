@@ -87,7 +87,7 @@ class FetchTarget:
 
 @dataclass(slots=True)
 class FetchSession:
-    """One session.
+    """One fetch session.
 
     Attributes:
         privileged: whether the session belongs to a follower; if not, it belongs to a consumer.

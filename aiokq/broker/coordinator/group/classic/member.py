@@ -38,7 +38,7 @@ def protocols_of(requested: Iterable[JoinGroupRequestProtocol]) -> tuple[Protoco
 
 @dataclass(slots=True, eq=False)
 class ClassicMember:
-    """One member.
+    """One member of a classic group.
 
     Attributes:
         group_instance_id: the instance id of a static member (KIP-345).

@@ -87,7 +87,7 @@ class ClassicMetadata:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerMember:
-    """One member.
+    """One member of a group of the consumer protocol.
 
     Attributes:
         member_epoch: the epoch required in the member's next heartbeat, OffsetCommit or
