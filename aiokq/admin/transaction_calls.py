@@ -120,9 +120,9 @@ class TransactionCalls(ABC):
     ) -> None:
         """Abort the open transaction of a producer in one partition.
 
-        Use this call only for a hanging transaction, which the coordinator does not know and never
-        ends. For any other transaction, use `terminate_transaction`, because after this call the
-        coordinator would still count the partition as part of the transaction.
+        Use this call only for a hanging transaction, which no coordinator will end. For any other
+        transaction, use `terminate_transaction`, because after this call the coordinator would
+        still count the partition as part of the transaction.
 
         Args:
             spec: the transaction, usually ``AbortTransactionSpec.of(partition, producer)`` with a
@@ -131,8 +131,8 @@ class TransactionCalls(ABC):
         Raises:
             InvalidProducerEpoch: the producer has another epoch in the partition.
             TransactionCoordinatorFenced: the coordinator epoch is too old.
-            ClusterAuthorization: the principal lacks the operation ALTER, or CLUSTER_ACTION before
-                Kafka 3.9, on the cluster.
+            ClusterAuthorization: the principal lacks the operation ALTER on the cluster. Brokers
+                before Kafka 3.9 require CLUSTER_ACTION instead.
             UnknownTopicOrPartition: the partition does not exist.
         """
         engine = self._check(timeout)
