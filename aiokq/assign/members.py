@@ -1,4 +1,4 @@
-"""Functions about members and racks that several assignors use."""
+"""Functions for members and racks, used by several assignors."""
 
 from __future__ import annotations
 

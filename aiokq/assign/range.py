@@ -22,8 +22,8 @@ class RangeAssignor:
     """Kafka's "range", with the same assignments as Java's, also if racks matter (KIP-881).
 
     Topics with the same number of partitions and the same subscribers are assigned alike, so that
-    a member gets the same partition numbers of each of these topics (co-partitioning). This does
-    not hold if racks matter for only some of these topics.
+    a member gets the same partition numbers of each of these topics (co-partitioning). The
+    partition numbers may differ if racks matter for only some of these topics.
 
     Source: Kafka's `RangeAssignor`.
     """
