@@ -97,7 +97,7 @@ def heartbeat_request(member: GroupMetadata) -> HeartbeatRequest:
 
 
 def leave_request(member: GroupMetadata, version: int, reason: str) -> LeaveGroupRequest:
-    """Return the request to leave the group, which only dynamic members send."""
+    """Return the request with which a dynamic member leaves the group."""
     if version < SEVERAL_LEAVE_SINCE:
         return LeaveGroupRequest(group_id=member.group_id, member_id=member.member_id)
     return LeaveGroupRequest(
