@@ -627,7 +627,7 @@ class Consumer:
         return await self._queries.topics(timeout)
 
     def partitions_for_topic(self, topic: str) -> frozenset[int] | None:
-        """Return the known partitions of a topic, which need not be subscribed to.
+        """Return the known partitions of a topic; the topic need not be subscribed to.
 
         The result is None if the topic is unknown. In that case its metadata is requested, and a
         later call may return the partitions; `await cluster.refresh(topic)` waits for the response.

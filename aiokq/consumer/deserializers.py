@@ -1,4 +1,4 @@
-"""Deserializers: conversion of keys and values, and the record that contains the results."""
+"""Deserializers, which convert keys and values, and the record that contains the results."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def deserializer_of(
 ) -> MakeDeserializer | None:
     """Return a function that makes record deserializers from `key` and `value`.
 
-    None if both are None; otherwise see `record_deserializer`.
+    The result is None if both are None. The deserializers are described at `record_deserializer`.
 
     Args:
         after: text at the end of an exception's note, about what happens to the record.

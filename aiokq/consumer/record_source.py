@@ -332,7 +332,7 @@ class RecordSource:
         self.wake()
 
     def forget_errors(self, tp: TopicPartition) -> None:
-        """Discard undelivered errors about a partition, which no longer apply."""
+        """Discard undelivered errors about a partition, because they no longer apply."""
         self._errors.forget(tp)
 
     def close(self, failure: KafkaError | None = None) -> None:

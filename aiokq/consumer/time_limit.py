@@ -15,7 +15,7 @@ class TimeLimit:
     """An `asyncio.timeout` that raises an error of the caller's choice.
 
     Args:
-        seconds: the limit.
+        seconds: how long the block may take.
         overdue: called with the limit; returns the error to raise when the limit is reached.
     """
 
