@@ -296,7 +296,7 @@ class DeliveryEngine:
         self._unsent[place] = self._unsent.get(place, 0) + batch.count
 
     def _on_internal_failure(self, error: BaseException) -> None:
-        """Fail all records, because a task ended with a bug: callers must not wait forever."""
+        """Fail all records, because a task ended with a bug and callers would wait forever."""
         self.appender.close(_unsent_error(error, written=False))
         self._fail_unsent()
 

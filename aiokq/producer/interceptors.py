@@ -85,7 +85,7 @@ class Interceptor:
 
 
 class Interceptors:
-    """Calls several interceptors in order; an exception in one does not affect the others."""
+    """Calls the interceptors in order; an exception of one does not stop the other interceptors."""
 
     __slots__ = ("_chain", "_logged")
 
