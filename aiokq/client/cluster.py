@@ -382,8 +382,8 @@ class Cluster:
         Args:
             topics: the topics to read.
             handler: called with each record, or with each batch if `batch` is set; a function or a
-                coroutine function. It returns None, an `Outgoing`, or several in a list or an async
-                iterator.
+                coroutine function. It returns None, an `Outgoing`, or a list or an async iterator
+                of `Outgoing` objects.
             group_id: the group whose members share the partitions, and whose offsets are committed.
             guarantee: "exactly_once" or "at_least_once". With "at_least_once", results may be
                 written again after a failure.

@@ -1,4 +1,4 @@
-"""Nodes of the registry view: paths, and the contents that Kafka wrote to ZooKeeper for them.
+"""The nodes of the registry view, with the contents that Kafka wrote to ZooKeeper.
 
 Pure functions from metadata and group descriptions to nodes; registry.py sends the requests.
 

@@ -27,7 +27,7 @@ class Suspect:
     """An item whose handler raised an error, or whose results were refused.
 
     Attributes:
-        error: the latest error.
+        error: the latest error of the handler, or of the results.
         attempts: the number of handler calls that raised an error.
         refused: whether the results cannot be written, so that another call of the handler would
             not help.

@@ -68,7 +68,7 @@ class Begun(NamedTuple):
 
 
 class Commits:
-    """The commits of one call of `process()`: transactions, or with `at_least_once` offset commits.
+    """The commits of one call of `process()`: transactions, or offset commits (`at_least_once`).
 
     While a commit is in progress, handlers may be called for further records. These records belong
     to the next commit, and their results are held until the next transaction has begun.

@@ -1,4 +1,4 @@
-"""CurrentProducer: the producer of one `process()` call, which is replaced when it is fenced.
+"""CurrentProducer: replaces the producer of a `process()` call when the producer is fenced.
 
 The coordinator fences a producer whose transaction exceeds the transaction timeout, for example
 because no broker was reachable for that long.

@@ -233,9 +233,10 @@ class Processor:
         return self._commits.opened_at + self._options.commit_interval_ms / 1000
 
     def _is_due(self) -> bool:
-        """Whether a commit is due: after enough records or time, or because something waits for it.
+        """Whether a commit is due.
 
-        A rebalance, the end of `run`, or the retry of a failed record may wait for the commit.
+        A commit is due after enough records, after enough time, or when a rebalance, the end of
+        `run`, or the retry of a failed record waits for the commit.
         """
         taken = self._commits.taken
         if not taken:
