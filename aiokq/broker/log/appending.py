@@ -264,7 +264,7 @@ class PreparedAppend(NamedTuple):
         return producers.check(data_headers, self.origin)
 
     def _markers(self) -> dict[int, EndTransactionMarker]:
-        """Return the index of each batch that ends a transaction, with its marker."""
+        """Return the marker of each batch that ends a transaction, by the index of the batch."""
         if self.origin is Origin.CLIENT:
             return {}
         found = {

@@ -1,7 +1,7 @@
 """Reading of batch headers and batches from files, with few reads of limited size.
 
-The functions use no log, only what the caller passes. Any thread may call the functions, also while
-the log is appended to.
+The functions use only the files that the caller passes. Any thread may call the functions, also
+while the log is appended to.
 
 Tests: ``tests/unit/broker/log/test_batch_reading.py``.
 """

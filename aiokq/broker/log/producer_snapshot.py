@@ -169,7 +169,7 @@ class UnsyncedSnapshots:
 def remove_stray_snapshots(files: Files, directory: str, segments: Sequence[Segment]) -> None:
     """Remove the snapshots that no recovery needs.
 
-    The newest snapshot within the log is kept, and the snapshot at each segment's base offset.
+    The newest snapshot within the log and the snapshots at the segments' base offsets are kept.
 
     Source: Kafka ``ProducerStateManager.removeStraySnapshots``.
     """

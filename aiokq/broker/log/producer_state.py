@@ -1,7 +1,7 @@
 """The state of a partition's idempotent producers, used to detect sequence gaps and duplicates.
 
-Per producer id the state has the epoch, the last five batches and the open transaction. The checks
-are Kafka's; which of them apply depends on the ``Origin`` of an append.
+The state of a producer id is its epoch, its last five batches and its open transaction. The checks
+are Kafka's; the ``Origin`` of an append determines which checks apply.
 
 Source: Kafka ``ProducerStateManager.java``, ``ProducerAppendInfo.java``, KIP-98, KIP-360.
 Tests: ``tests/unit/broker/log/test_producer_state.py``.

@@ -1,4 +1,4 @@
-"""The types of records in `__consumer_offsets`, their encoding, and the versions written.
+"""The types of records in `__consumer_offsets`, their encoding, and the versions that aiokq writes.
 
 Source: Kafka ``GroupCoordinatorRecordSerde.java``, ``GroupCoordinatorRecordHelpers.java`` (4.2).
 """

@@ -37,9 +37,9 @@ class ShardLimits(NamedTuple):
     """The settings that a shard applies."""
 
     expiration_ms: int
-    """``transactional.id.expiration.ms``"""
+    """The setting ``transactional.id.expiration.ms``."""
     expiry_interval_ms: int
-    """``transaction.remove.expired.transaction.cleanup.interval.ms``"""
+    """The setting ``transaction.remove.expired.transaction.cleanup.interval.ms``."""
 
 
 class Deadlines:

@@ -104,7 +104,7 @@ class TransactionShard:
         self._completions: dict[str, Deferred[bool]] = {}
         """The responses that wait for the markers of prepared transactions."""
         self._ended: dict[str, bytes] = {}
-        """By transactional id, the encoded value that prepared the last transaction.
+        """The encoded value that prepared the last transaction, by transactional id.
 
         Only for transactions that ended before the load; see `ended_partitions`.
         """

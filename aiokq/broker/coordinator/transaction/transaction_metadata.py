@@ -279,7 +279,7 @@ class TransactionMetadata(NamedTuple):
             state,
             self.partitions if partitions is None else partitions,
             self.started_ms if started_ms is None else started_ms,
-            # A clock that was set back must not make the entry look older than it is.
+            # A clock that was set back must not make the metadata look older than it is.
             max(now_ms, self.updated_ms),
             self.client_version if client_version is None else client_version,
             self.producer_id,

@@ -92,7 +92,7 @@ class MemberTimers:
         self._context.timers.schedule(self._key(kind, member_id), instant.now + timeout, expire)
 
     def cancel(self, member_id: str, *kinds: Kind) -> None:
-        """Cancel the timers of these kinds of a member; all of its timers if no kind is given."""
+        """Cancel a member's timers of the given kinds, or all its timers if no kind is given."""
         for kind in kinds or _KINDS:
             self._context.timers.cancel(self._key(kind, member_id))
 
