@@ -181,7 +181,7 @@ class Sender:
         self._woken = asyncio.Event()
 
     def offer(self, queue: PartitionQueue) -> None:
-        """Add a partition queue whose leader is this broker: it may have a batch to send."""
+        """Add the queue of a partition that this broker leads; the queue may have a ready batch."""
         if queue not in self._ready:
             if self._waiting_since is None:
                 self._waiting_since = self._owner.now()

@@ -325,7 +325,7 @@ class Transactions:
         self._offsets.may_overlap = False
 
     def record_failed(self, error: KafkaError) -> None:
-        """Note that records of the transaction failed, so that it cannot be committed."""
+        """Note that records failed, so that the transaction cannot be committed."""
         if error.may_have_been_written:
             # The batch may arrive late: a new epoch keeps it out of the next transaction.
             self._epochs.need()
