@@ -17,6 +17,7 @@ from aiokq.connection.request_context import CloseConnection, RequestContext
 from aiokq.connection.responses import SERVER_WRITE_HIGH_WATER_BYTES, ResponseWriter
 from aiokq.connection.transport import FrameTransport
 from aiokq.connection.turn import RECEIVED_BYTES_PER_TURN
+from aiokq.core import forks
 from aiokq.core.errors import Closed, ConnectionLost, KafkaError, ProtocolError
 from aiokq.wire import API_NAMES
 
@@ -123,6 +124,15 @@ class AcceptedConnection:
         )
         self._writer = ResponseWriter(self.transport, limits.write_stall, server.turn)
         self._share = server.turn.share(RECEIVED_BYTES_PER_TURN)
+        forks.watch(self)
+
+    def forget(self) -> None:
+        """Drop the queued requests in a forked child; the parent handles its copy of them.
+
+        A child that leaves a coroutine of the parent's loop may still run other tasks of the loop.
+        """
+        self._stopping = True
+        self._frames.clear()
 
     # The transport calls the following public methods.
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -1418,3 +1419,33 @@ def test_a_port_in_use_raises_the_systems_error() -> None:
             await second.server.close()
 
     run(1, main)
+
+
+def test_a_forked_child_does_not_handle_the_queued_requests_of_its_parent() -> None:
+    """Regression: a child that left the parent's loop by sys.exit handled a request on its way."""
+
+    async def scenario(simulation: Simulation) -> None:
+        async with bench(simulation) as made:
+            ends: list[int] = []
+
+            async def fork(context: RequestContext, data: memoryview) -> Sequence[wire.Fragment]:
+                made.handler.answer = made.handler.echo
+                pid = os.fork()
+                if pid == 0:
+                    try:
+                        await asyncio.sleep(1)
+                    finally:
+                        [connection] = made.server._connections
+                        os._exit(len(connection._frames))
+                _, status = os.waitpid(pid, 0)  # noqa: ASYNC222
+                ends.append(os.waitstatus_to_exitcode(status))
+                return await made.handler.echo(context, data)
+
+            made.handler.answer = fork
+            client = await made.client()
+            client.send(b"a", b"b", b"c")
+            assert await client.receive(3) == [b"a", b"b", b"c"]
+            assert ends == [0]
+            assert made.handler.frames == [b"a", b"b", b"c"]
+
+    run(1, scenario)
