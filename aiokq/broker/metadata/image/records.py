@@ -16,6 +16,7 @@ from aiokq.wire.cluster_metadata_records import (
 
 __all__ = [
     "BROKER_CONFIG",
+    "CLIENT_METRICS_CONFIG",
     "GROUP_CONFIG",
     "METADATA_VERSION",
     "NOBODY",
@@ -31,6 +32,7 @@ __all__ = [
 TOPIC_CONFIG: Final = 2
 BROKER_CONFIG: Final = 4
 GROUP_CONFIG: Final = 32
+CLIENT_METRICS_CONFIG: Final = 16
 """The types of resources in a `ConfigRecord`."""
 
 METADATA_VERSION: Final = "metadata.version"

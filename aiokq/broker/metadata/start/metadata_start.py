@@ -34,7 +34,7 @@ from aiokq.broker.metadata.image.features import (
     METADATA_VERSION,
     SUPPORTED_LEVELS,
 )
-from aiokq.broker.metadata.image.records import TRANSACTION_MARKERS
+from aiokq.broker.metadata.image.records import CLIENT_METRICS_CONFIG, TRANSACTION_MARKERS
 from aiokq.broker.metadata.log.bootstrap_checkpoint import (
     BOOTSTRAP_CHECKPOINT,
     read_bootstrap_checkpoint,
@@ -611,6 +611,9 @@ def _owned(
 def _tell_unenforced(image: MetadataImage) -> None:
     """Log the parts of the metadata that this broker keeps but does not act on."""
     held = [f"{count} {what}" for what, count in image.principals.counts().items()]
+    subscriptions = sum(kind == CLIENT_METRICS_CONFIG for kind, _ in image.configs)
+    if subscriptions:
+        held.append(f"{subscriptions} client metrics subscriptions")
     held += [
         f"{name}={level}"
         for name, level in sorted(image.features.items())

@@ -23,6 +23,7 @@ from aiokq.fastpath import crc32c
 from aiokq.records.header import iter_headers
 from aiokq.wire.cluster_metadata_records import (
     BeginTransactionRecord,
+    ConfigRecord,
     FeatureLevelRecord,
     PartitionChangeRecord,
     ProducerIdsRecord,
@@ -423,11 +424,13 @@ async def test_what_is_not_enforced_is_counted(log: KafkaLog, caplog) -> None:
         *acls,
         RemoveAccessControlEntryRecord(id=acls[1].id),
         UserScramCredentialRecord(name="u", mechanism=1),
+        ConfigRecord(resource_type=16, resource_name="m", name="interval.ms", value="100"),
         FeatureLevelRecord(name="share.version", feature_level=1),
     )
     async with Broker(log.files) as broker:
         broker.node.storage.metadata.snapshot()
-    assert "NOT enforced here: 2 ACLs, 1 SCRAM credentials, share.version=1" in caplog.text
+    held = "2 ACLs, 1 SCRAM credentials, 1 client metrics subscriptions, share.version=1"
+    assert f"NOT enforced here: {held}" in caplog.text
     image = image_of(log.files)
     assert image.principals.counts() == {"ACLs": 2, "SCRAM credentials": 1}
     assert image.features["share.version"] == 1
