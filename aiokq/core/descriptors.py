@@ -34,7 +34,7 @@ Listing takes time proportional to the number of open descriptors.
 """
 
 _LISTED_AGAIN: Final = 0.1
-"""Minimum seconds between two listings."""
+"""Age of a listing in seconds from which `used` lists again; `missing` may list earlier."""
 
 _LISTING_SHARE: Final = 0.01
 """Maximum fraction of the elapsed time that is spent on listings."""

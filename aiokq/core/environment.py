@@ -27,7 +27,7 @@ P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 
 class Address(NamedTuple):
-    """A numeric address that a name resolved to."""
+    """A numeric address: one that a name resolved to, or the peer of an accepted connection."""
 
     host: str
     port: int

@@ -280,7 +280,7 @@ class LogDirectories:
         self._to_set_aside.append((partition, directory, reason))
 
     def take_back(self, partition: TopicPartition, directory: LogDirectory, path: str) -> None:
-        """Give a directory that was set aside the name of its partition again, durably.
+        """Rename a directory that was set aside back to its partition's name, durably.
 
         Called after ``find``, before the metadata names the partition.
 

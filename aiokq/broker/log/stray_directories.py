@@ -102,6 +102,6 @@ class StrayDirectories:
         return found
 
     def take_back(self, partition: TopicPartition, path: str) -> None:
-        """Give a directory that was set aside the name of its partition again, durably."""
+        """Rename a directory that was set aside back to its partition's name, durably."""
         self._files.rename(path, f"{self._path}/{file_names.partition_directory(partition)}")
         self._files.sync_dir(self._path)

@@ -267,7 +267,7 @@ class ClusterMetadataLog:
             LeaderChangeMessage(leader_id=self.node_id, voters=[voter], granting_voters=[voter])
         ]
         if self.kraft_version >= 1 and not self.end_offset:
-            # So far, only the first snapshot of the directory (`write_voters`) names the voters.
+            # The log has no records yet: only its first snapshot (`write_voters`) names the voters.
             assert self._voters is not None
             controls += [KRaftVersionRecord(k_raft_version=self.kraft_version), self._voters]
         return controls
