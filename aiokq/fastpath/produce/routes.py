@@ -80,7 +80,7 @@ class Route:
         self.cache = {}
 
     def batch_opened(self, batch):
-        """Add a batch of records that wait for the metadata to `pending`."""
+        """Add to `pending` a batch whose records wait for the metadata."""
         self.pending.append(batch)
 
     def batch_full(self, batch):
