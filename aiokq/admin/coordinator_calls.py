@@ -34,9 +34,10 @@ LEAST: Final = 0.001
 """Seconds that must remain for the retry of a request that timed out."""
 
 Ask = Callable[[int, Mapping[K, T], float], Coroutine[Any, Any, Mapping[K, R | KafkaError]]]
-"""Coroutine function that sends a coordinator a request about groups, or items of one group.
+"""Coroutine function that sends a coordinator a request.
 
-Its arguments are the node id, the groups or items, and a timeout in seconds.
+Its arguments are the node id, the groups, transactional ids or items of one group that the request
+is about, and a timeout in seconds.
 """
 
 
@@ -71,8 +72,8 @@ async def per_group(
         deadline = engine.now() + remaining
         outcomes: dict[str, R | KafkaError] = {}
         nodes: dict[str, int] = {}
-        # A group without a coordinator delays other groups by at most a quarter of the timeout of
-        # one request.
+        # In each attempt, a group without a coordinator delays other groups by at most a quarter of
+        # the timeout of one request.
         limit = min(remaining, engine.settings.request_timeout) / 4
         found_nodes = await find_coordinators(engine, left, timeout=limit, kind=kind)
         for group_id, found in found_nodes.items():

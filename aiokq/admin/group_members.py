@@ -129,7 +129,11 @@ async def _remove(
 def _resolve(
     group: GroupDescription, member_ids: list[str] | None, instance_ids: list[str]
 ) -> tuple[dict[str, _Member], dict[str, MemberRemoved]]:
-    """Return the members to remove, and results for unknown ids; None stands for all members."""
+    """Return the members to remove, and results for unknown ids.
+
+    Args:
+        member_ids: None for all members.
+    """
     if member_ids is None:
         member_ids = [member.member_id for member in group.members]
     by_id = {member.member_id: member for member in group.members}
@@ -211,7 +215,7 @@ async def _leave_modern(
     members: Mapping[str, _Member],
     timeout: float,
 ) -> dict[str, KafkaError | None]:
-    """Send the leave heartbeat of the consumer protocol, which has no field for a reason."""
+    """Send leave heartbeats of the consumer protocol; a heartbeat has no field for a reason."""
 
     async def leave(member: _Member) -> KafkaError | None:
         response = await engine.request(

@@ -181,7 +181,7 @@ def _checked(
     to: ResetToLike | Mapping[TopicPartition, ResetToLike],
     partitions: Iterable[str | TopicPartition] | None,
 ) -> list[str | TopicPartition] | None:
-    """Validate targets and partitions before any request; return the partitions, if given."""
+    """Validate targets and partitions; return the partitions, if given."""
     if not isinstance(to, Mapping):
         ResetTo.of(to)
     elif partitions is not None:

@@ -3,8 +3,8 @@
 The members are removed and the new offsets are committed. The members notice their removal with
 their next heartbeat, rejoin, and resume from the new offsets. The coordinator refuses commits of
 removed members, so no late commit can move an offset past records that are to be read again. A
-`PlaceholderMember` stays in a group of the classic protocol until a member rejoins, because an
-empty group would accept commits of clients that are not members.
+`PlaceholderMember` waits in a group of the classic protocol for a member to rejoin, because an empty
+group would accept commits of clients that are not members.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ async def _held(
     commits: Mapping[TopicPartition, OffsetAndMetadata],
     deadline: Deadline,
 ) -> Mapping[TopicPartition, KafkaError]:
-    """Commit as a placeholder that leads the group, and wait until another member rejoins."""
+    """Commit as a placeholder that leads the group, and wait for another member to rejoin."""
     group_id = group.group_id
     listed = await list_group_offsets(
         engine, group_id, require_stable=False, timeout=deadline.left()

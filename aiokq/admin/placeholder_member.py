@@ -87,8 +87,9 @@ class PlaceholderMember:
 
     Args:
         group: the description of a stable group of the classic protocol, with members.
-        topics: topics with committed offsets. The placeholder subscribes to these topics, because
-            offsets of other topics may expire (KIP-211) or be deleted by OffsetDelete.
+        topics: topics whose offsets are committed or will be committed. The placeholder subscribes
+            to these topics, because offsets of other topics may expire (KIP-211) or be deleted by
+            OffsetDelete.
     """
 
     def __init__(

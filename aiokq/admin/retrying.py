@@ -22,7 +22,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 Attempt = Callable[[Mapping[K, T], float], Awaitable[Mapping[K, R | KafkaError]]]
-"""Coroutine function that sends one request for the items, and returns their outcomes.
+"""Coroutine function that sends requests about the items once, and returns their outcomes.
 
 Its arguments are the items and a timeout in seconds.
 """
@@ -66,8 +66,8 @@ async def per_item(
 ) -> dict[K, R | KafkaError]:
     """Return an outcome per item, in the order of ``items``.
 
-    Only items with a retriable error (NOT_CONTROLLER, leader changes, quotas) are retried, with
-    growing backoff. Metadata is refreshed before a retry if outdated metadata may have caused the
+    Items with a retriable error (NOT_CONTROLLER, leader changes, quotas) are retried with growing
+    backoff. Metadata is refreshed before a retry if outdated metadata may have caused the
     error.
 
     Args:
@@ -138,7 +138,7 @@ async def repeated(
 ) -> T:
     """Return the result of ``ask``, which is repeated after retriable errors.
 
-    This function is for read-only requests, which may be repeated after a lost connection.
+    This function is for requests that may be repeated after a lost connection.
 
     Args:
         ask: called with the remaining seconds.
