@@ -3,8 +3,8 @@
 The members are removed and the new offsets are committed. The members notice their removal with
 their next heartbeat, rejoin, and resume from the new offsets. The coordinator refuses commits of
 removed members, so no late commit can move an offset past records that are to be read again. A
-`PlaceholderMember` waits in a group of the classic protocol for a member to rejoin, because an empty
-group would accept commits of clients that are not members.
+`PlaceholderMember` waits in a group of the classic protocol for a member to rejoin, because an
+empty group would accept commits of clients that are not members.
 """
 
 from __future__ import annotations
