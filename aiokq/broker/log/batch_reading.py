@@ -1,4 +1,4 @@
-"""Reading of batch headers and batches from files, with few reads of limited size.
+"""Reading of batch headers and batches from files.
 
 The functions use only the files that the caller passes. Any thread may call the functions, also
 while the log is appended to.

@@ -114,7 +114,7 @@ def only_zeros(file: File, position: int, end: int) -> bool:
 
 
 def keep_aside(files: Files, file: File, path: str, position: int, end: int) -> str:
-    """Copy the bytes between two positions to a new file beside ``path``; return its path.
+    """Copy the bytes between two positions to a new file beside ``path``; return the new path.
 
     The copy is durable on return, so that the caller may remove these bytes from the original.
     """

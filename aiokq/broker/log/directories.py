@@ -228,8 +228,7 @@ class LogDirectories:
 
         Args:
             belongs: returns whether a partition belongs to a topic, given its stored topic id.
-            listed: the result of ``list_partitions`` if no partition was moved since. A directory
-                that could not be read goes offline.
+            listed: the result of ``list_partitions`` if no partition was moved since.
 
         Raises:
             KafkaStorage: a partition has records in two directories: Apache Kafka was killed while

@@ -180,7 +180,7 @@ class LogDirectory:
         """Prepare the directory for changes: remove the clean shutdown marker and leftovers.
 
         Called when the start cannot be refused any more. The removal of the marker is durable on
-        return. Leftovers are directories whose deletion was interrupted by a stop or a kill.
+        return. Leftovers are directories of deleted partitions.
 
         Raises:
             OSError: the disk failed; no log may be loaded.

@@ -112,7 +112,7 @@ class DiskTrouble:
     ) -> KafkaStorage:
         """Take the directory offline, whatever the error is; return the error to raise.
 
-        Used for files that are unusable after any error, even after a lack of file descriptors.
+        Used where the directory must not be used after any error, even a lack of file descriptors.
 
         Args:
             what: the failed operation, as in ``refused``.

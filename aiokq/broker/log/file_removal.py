@@ -1,7 +1,6 @@
 """Removal of the files of deleted partitions and segments.
 
-``file_deletion`` decides when files are removed. Files that cannot be removed are logged, and
-removed at the next start.
+Files that cannot be removed are logged, and removed at the next start.
 
 Source: Kafka ``LocalLog.deleteSegmentFiles``, ``LogManager.deleteLogs``.
 Tests: ``tests/unit/broker/log/test_directory.py``.

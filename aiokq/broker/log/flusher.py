@@ -33,7 +33,7 @@ AGAIN_SECONDS: Final = 1.0
 """Delay before the retry of a sync that failed for lack of file descriptors."""
 
 SHARES: Final = 2
-"""The number of threads that sync logs in a pass.
+"""The maximum number of threads that sync logs in a pass.
 
 Concurrent syncs share a commit of the file system, but more threads would delay the other work of
 the executor.

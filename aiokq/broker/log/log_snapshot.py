@@ -74,7 +74,7 @@ class LogSnapshot(NamedTuple):
 def snapshot_log(
     log: PartitionLog, files: Files, crc32c: Checksum, cleaned: int | None
 ) -> LogSnapshot:
-    """Write the index files of a log, and return a view of the log. Called on the log's loop.
+    """Write the newest segment's index files; return a view of the log. Called on the log's loop.
 
     Raises:
         OSError: the disk failed.

@@ -113,8 +113,7 @@ class LogWriter:
                 writes the producer snapshot.
 
         Raises:
-            KafkaStorage: the disk failed, or the old segment is damaged; the next append tries
-                again.
+            KafkaStorage: the disk failed, or the old segment is damaged.
         """
         old = self._segments.active
         try:

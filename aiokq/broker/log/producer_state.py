@@ -160,7 +160,7 @@ class ProducerState:
     def in_transaction(self, producer_id: int, producer_epoch: int) -> bool:
         """Whether a producer has an open transaction in the partition, in this epoch.
 
-        A transaction that was not compared with the coordinator yet does not count.
+        An unverified transaction does not count; see ``distrust_open_transactions``.
         """
         # hot: benchmarks/raw_load.py
         if producer_id not in self._open or producer_id in self._unverified:
@@ -187,7 +187,7 @@ class ProducerState:
         self._unverified = set(self._open)
 
     def is_unverified(self, producer_id: int) -> bool:
-        """Whether a producer's open transaction was not compared with the coordinator yet."""
+        """Whether a producer has an unverified transaction; see ``distrust_open_transactions``."""
         return producer_id in self._unverified
 
     def verified(self, producer_id: int) -> None:
@@ -398,11 +398,11 @@ class ProducerState:
             self._open[entry.producer_id] = entry.transaction_first_offset
 
     def inherit(self, before: ProducerState, end_offset: int) -> None:
-        """Take over the facts that are not on disk from ``before``, the state before a truncation.
+        """Copy facts from ``before``, the state before a truncation.
 
-        These facts are the time when each producer was last seen, the completed transactions whose
-        markers may be uncommitted, and the producers whose batches before ``end_offset`` were
-        compacted away.
+        These facts are not on disk: the time when each producer was last seen, the completed
+        transactions whose markers may be uncommitted, and the producers whose batches before
+        ``end_offset`` were compacted away.
         """
         for old in before:
             batches = [batch for batch in old.batches if batch.last_offset < end_offset]

@@ -1,7 +1,7 @@
 """Retention policies: how many of a log's oldest segments may be deleted.
 
 The policies delete nothing themselves. Only whole segments below the high watermark are deleted,
-from the oldest on. A segment is deleted if at least one policy counts it. A node may have
+from the oldest on. A segment may be deleted if at least one policy counts it. A node may have
 additional policies.
 
 Source: Kafka ``UnifiedLog.deleteOldSegments``. Tests: ``tests/unit/broker/log/test_retention.py``.

@@ -20,7 +20,7 @@ class Statistics:
         keyless_records: removed records that had no key.
         bytes_read: bytes that the two passes read, in total.
         size_before: bytes of the cleaned segments before the run.
-        seconds: time from the choice of the log until its last segment was swapped in.
+        seconds: duration of the run.
         map_fill: number of keys in the offset map, divided by the number of offsets in the dirty
             part: 0 to 1.
     """
