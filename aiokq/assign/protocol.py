@@ -1,7 +1,7 @@
 """The bytes that members of a classic consumer group exchange through their coordinator.
 
 They have Kafka's `ConsumerProtocol` schemas, and are converted from and to the values of `model`.
-In a classic group the broker passes the bytes on unchanged; it reads only the subscribed topics.
+In a classic group the broker passes the bytes on unchanged.
 In a group of the consumer protocol the broker reads and writes them for classic members.
 
 Source: Kafka's `ConsumerProtocol`.
