@@ -74,7 +74,7 @@ def sync_request(
 ) -> SyncGroupRequest:
     """Return a SyncGroup request for the member's assignment.
 
-    The request of the group's leader contains the assignments of all members.
+    Only the group's leader sends assignments.
     """
     return SyncGroupRequest(
         group_id=member.group_id,

@@ -1,7 +1,7 @@
 """CoordinatorConnection: a member's own connection to the coordinator of its group.
 
-It is not shared, because a broker answers the requests of a connection in order, and a join is
-answered only when all members of the group have joined.
+It is not shared, because a broker answers the requests of a connection in order, and the response
+to a join waits for the other members of the group.
 """
 
 from __future__ import annotations
