@@ -60,7 +60,7 @@ class Acknowledgements:
         # Items that were unacknowledged when their partition was last forgotten (revoked or lost,
         # or its position changed). They are kept in case the topic is deleted and recreated under
         # the same name: an acknowledgement of an old record must not acknowledge the new topic's
-        # record at that offset.
+        # record at the same offset.
         self._former: dict[TopicPartition, _Work] = {}
         self._warned = False
 

@@ -36,7 +36,7 @@ class SoundPrefix(NamedTuple):
 
     Attributes:
         size: the size of these batches in bytes; the size of the chunk if no batch is damaged.
-        next_offset: the position after the last undamaged batch.
+        next_offset: the position after the last undamaged batch; used only if a batch is damaged.
         records: the number of records according to the headers; None if a batch has an old format
             or an invalid header, or begins before the start offset.
         checked: whether the checksums were verified.

@@ -216,8 +216,8 @@ class BrokerFetcher:
     def _enough(self) -> bool:
         """Whether to delay the next request a little, to fetch more partitions with one request.
 
-        True if more partitions have enough buffered than are to be fetched, and no reader waits for
-        the partitions to be fetched.
+        True if the partitions with enough buffered data outnumber the partitions to be fetched, and
+        no reader waits for one of the partitions to be fetched.
         """
         wanted = self.session.wanted
         return len(self._full) > len(wanted) and not any(

@@ -145,7 +145,7 @@ class FetchSession:
             self.session_id = 0
 
     def lost(self) -> None:
-        """Start a new session, because it is unknown whether the broker received the request."""
+        """Start a new session with the next request."""
         self._epoch = INITIAL_EPOCH
 
     def close(self) -> Plan | None:

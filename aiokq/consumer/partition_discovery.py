@@ -205,7 +205,7 @@ class PartitionDiscovery:
         return self._topics is not None or tp in self._subscription.partitions
 
     def _notify_topics(self) -> None:
-        """Notify the group of the subscribed topics, once they are known."""
+        """Pass the subscribed topics to the group, once they are known."""
         if self._topics is None:
             return
         mode = self._subscription.mode
