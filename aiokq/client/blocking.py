@@ -134,6 +134,6 @@ def _set(ended: asyncio.Future[None]) -> None:
 
 
 def _log_failure(running: Future[R]) -> None:
-    """Log the exception of a call whose wait was cancelled; nothing else reports it."""
+    """Log the exception of a call for which nothing waits any more."""
     if not running.cancelled() and (error := running.exception()) is not None:
         logger.error("blocking call failed after its wait was cancelled", exc_info=error)

@@ -198,7 +198,10 @@ class Cluster:
 
     @property
     def closed(self) -> bool:
-        """Whether `close` was called. Context: any thread."""
+        """Whether the cluster is closed; False while `close` closes clients.
+
+        Context: any thread.
+        """
         return self._engine.closed
 
     @property
@@ -569,7 +572,7 @@ class Cluster:
             stop: the first offset that is not read; None for the current end of the log. If the
                 offset is after the end of the log, the read waits for records.
             isolation_level: "read_committed" leaves out records of aborted and open transactions.
-            max_bytes: the maximum number of bytes of one fetch.
+            max_bytes: see `fetch`.
             timeout: seconds for each fetch to succeed; default ``default_api_timeout_ms``.
 
         Raises:

@@ -33,7 +33,7 @@ from aiokq.core.types import OffsetAndMetadata, TopicPartition
 __all__ = ["Registry", "RegistryChange", "RegistryChangeKind", "RegistryWatch"]
 
 GROUP_INTERVAL: Final = 5.0
-"""Seconds between two polls of a watched node of a group, if no interval is given."""
+"""Seconds between two polls of ``/consumers`` or a node below it, if no interval is given."""
 
 TOPICS: Final = ("brokers", "topics")
 
@@ -73,8 +73,8 @@ class Registry:
 
     Contents are as Kafka 0.8 to 3.x wrote them, mostly JSON. Fields that a client cannot know
     (``timestamp``, ``jmx_port``, ``controller_epoch``) are -1. In the id of a group or member,
-    ``/`` is written ``%2F`` and ``%`` is written ``%25``. Each call sends new requests, and fails
-    after ``timeout`` seconds, by default ``default_api_timeout_ms``.
+    ``/`` is written ``%2F`` and ``%`` is written ``%25``. Contents are not cached between calls. A
+    call fails after ``timeout`` seconds, by default ``default_api_timeout_ms``.
 
     Source: the ZooKeeper directories of Kafka's documentation, section 5.6.
     """

@@ -1,8 +1,8 @@
 """Backlog: keeps the records that were read and not handled yet, and selects those to handle next.
 
 The records of a partition are handled in offset order, without gaps. One offset per partition is
-therefore enough to commit them. A `Suspect` describes a record that failed; the record stays the
-first of its partition until it is handled alone.
+therefore enough to commit them. A `Suspect` describes a record that failed and must be
+handled alone.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Backlog:
         suspects: the failed items, by partition and first offset. An entry is kept while its item
             is read again, until the item is handled or its partition is revoked or lost.
         taken: the offset of the first item that was taken from each partition since the last
-            commit.
+            commit was begun.
     """
 
     def __init__(self) -> None:
@@ -186,7 +186,8 @@ class Backlog:
         """Return the queue of a partition, to handle items from its start.
 
         If `taken` has no offset of the partition, the offset of the first item is recorded there.
-        None if the partition has no items, or if its first item must be handled alone.
+        The method returns None if the partition has no items, or if its first item must be handled
+        alone.
         """
         queue = self.queues.get(tp)
         if queue is None or (self.suspects and self.suspect_at_head(tp) is not None):

@@ -77,7 +77,8 @@ class Commits:
         opened_at: the loop's time at which the first record of the next commit was given to a
             handler.
         begun_at: the loop's time at which the last transaction began.
-        taken: the number of records given to handlers since the last commit was begun.
+        taken: the number of records given to handlers, or written as dead letters, since the last
+            commit was begun.
         handled: the number of these records whose results were accepted.
         records, outputs, commits, aborts: see `ProcessReport`.
     """
@@ -221,7 +222,7 @@ class Commits:
             raise TransactionAborted(f"{self.taken - self.handled} records were not handled")
         if not await self.begin():
             return
-        # The broker can append these records while the commit is prepared.
+        # The broker can append the accepted results while the commit is prepared.
         await send_accepted(self._producer.now)
         offsets, member = self._committable()
         if self._transaction is None:
@@ -318,7 +319,7 @@ class Commits:
         owned = self._consumer.assignment()
         for tp, first in self._backlog.rewind().items():
             if tp in owned:
-                self._consumer.seek(tp, first)  # `first` is the committed offset
+                self._consumer.seek(tp, first)  # the first uncommitted record
         return 0.0 if refused else self._pauses.next()
 
     async def give_up(self) -> None:

@@ -33,8 +33,8 @@ class HandlerLimit:
     """Cancels handlers when their transaction takes too long, or has to be aborted.
 
     Args:
-        suspended: given a number of seconds, returns for how many of the last seconds in this
-            number the whole process was suspended.
+        suspended: called with the length in seconds of a period that ends now; returns for how
+            many seconds of this period the whole process was suspended.
     """
 
     def __init__(

@@ -63,7 +63,7 @@ class Lanes:
         self._failure: Exception | None = None
 
     async def run(self) -> None:
-        """Handle items until the backlog has none, or `ended` returns True.
+        """Handle items until none can be taken, or `ended` returns True.
 
         If `run` is cancelled, or `work` raises an exception, the other calls of `work` are
         cancelled, and have ended when `run` ends.

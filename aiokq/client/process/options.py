@@ -85,8 +85,7 @@ class ProcessReport:
         records: records that were handled, and whose results are committed.
         outputs: results of these records.
         commits: transactions, or commits of offsets with at_least_once.
-        aborts: number of times that the results since the last commit were discarded, and the
-            records were handled again.
+        aborts: number of times that the records since the last commit were handled again.
         dead_letters: records that were sent to the dead-letter topic.
     """
 

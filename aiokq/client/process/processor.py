@@ -157,7 +157,7 @@ class Processor:
     def lost(self, partitions: frozenset[TopicPartition]) -> None:
         """Remove partitions that another member may own.
 
-        If records of these partitions were handled, the handled records are aborted.
+        If handled records of these partitions are uncommitted, all uncommitted records are aborted.
         """
         if not self._ended and self._commits.lost(partitions):
             self._limit.end()
