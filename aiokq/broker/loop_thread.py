@@ -17,10 +17,9 @@ __all__ = ["STOP_SECONDS", "LoopThread"]
 T = TypeVar("T")
 
 STOP_SECONDS: Final = 30.0
-"""Maximum number of seconds that the exit from `with` waits for the end of the thread.
+"""Maximum number of seconds to wait for the end of the thread.
 
-It is also the default timeout of `EmbeddedCluster.run`. After this time, the exit and `run` raise
-TimeoutError.
+It is also the default timeout of `EmbeddedCluster.run`.
 """
 
 _STILL_RUNNING_SECONDS: Final = 0.1

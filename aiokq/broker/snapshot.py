@@ -187,8 +187,8 @@ class _Copy:
     async def attempt(self) -> bool:
         """Copy everything; return False if a segment was replaced during the copy.
 
-        Finished segments are only linked, because links take so little time that few segments are
-        deleted during the attempt. `part` replaces the links with copies.
+        Finished segments are linked if possible, because links take so little time that few
+        segments are deleted during the attempt. `part` replaces the links with copies.
         """
         node = self._node
         self._links.clear()

@@ -332,8 +332,7 @@ async def _started(
 
     If the metadata log is large, one thread reads the log while another thread opens the
     directories and lists the partitions in them. The logs of partitions are not opened. If a step
-    fails before the epoch has begun, the clean shutdown markers are not changed. If the start is
-    refused, no file is changed.
+    fails before the epoch has begun, the clean shutdown markers are not changed.
     """
     files, run = environment.files, environment.offload.run
     lead = functools.partial(_lead, environment, settings, registration)

@@ -1,8 +1,8 @@
 """Counters, gauges and histograms of clients and brokers; `aiokq.metrics` exports them.
 
-Each field declared below documents one metric, and `METRICS` is the table of all metrics. The owner
-of a counter updates it once per request or batch, never per record. Samples are computed only when
-they are exported. Tests: tests/unit/core/test_counters.py.
+Each field declared below documents one metric, and `METRICS` is the table of all metrics. Update a
+counter once per request or batch, never per record. Samples are computed only when they are
+exported. Tests: tests/unit/core/test_counters.py.
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ class DescriptorReserve:
         return max(0, missing)
 
     def taken(self) -> None:
-        """Restore the reserve. Called after opening a file that stays open. Context: any thread."""
+        """Restore the reserve. Called after a file was opened. Context: any thread."""
         if self._members or self._caches:
             self.restore()
 
@@ -189,7 +189,7 @@ class DescriptorReserve:
 
 
 class _Member:
-    """A holder, its loop, and the number of other loops' pending requests to close a connection.
+    """A holder, its loop, and the number of calls of `_asked` that the loop has not run yet.
 
     The references to holder and loop are weak. If a loop is closed although its listener is not, a
     strong reference would keep the listener alive and its port in use.

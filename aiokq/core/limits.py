@@ -85,7 +85,7 @@ def count(value: int, name: str, low: int = 1, *, error: type[ValueError] = Valu
 
 
 def optional_seconds(value: float | None, name: str = "timeout", *, positive: bool = False) -> None:
-    """Check a time as `seconds` does; None is valid and stands for the caller's default."""
+    """Check a time as `seconds` does; None is valid, too."""
     if value is not None:
         seconds(value, name, positive=positive)
 

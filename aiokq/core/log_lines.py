@@ -17,13 +17,13 @@ from aiokq.core.user_errors import INTERRUPTS
 __all__ = ["BURST", "EVERY", "LineLimit", "log_line"]
 
 EVERY: Final = 60.0
-"""Seconds between two lines about a cause that lasts."""
+"""Seconds between two lines about a cause that lasts, and the period to which `BURST` applies."""
 
 BURST: Final = 4
-"""Maximum number of lines about one cause within `EVERY` seconds.
+"""Number of lines about one cause within `EVERY` seconds after which further lines are left out.
 
-The limit holds however often the cause ends and recurs. For example, a broker that shuts down
-closes all connections and may accept new ones before it exits.
+A cause may end and recur often. For example, a broker that shuts down closes all connections and
+may accept new ones before it exits.
 """
 
 

@@ -87,7 +87,7 @@ class Offload(Protocol):
         ...
 
     async def run_sized(self, size: int, threshold: int, fn: Callable[[*Ts], R], *args: *Ts) -> R:
-        """Run `fn` as `run` does if `size` is at least `threshold` (in bytes), else on the loop."""
+        """Run `fn` as `run` does if `size` is at least `threshold`, else on the loop."""
         ...
 
     def close(self) -> None:

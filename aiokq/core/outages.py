@@ -103,9 +103,9 @@ class Outages:
 
     A place is the object of an operation, such as a node, a group or a topic. For each cause of
     failures at a place, one line is logged when the cause begins, one a minute while it lasts, and
-    one when it is over. For a cause that ends and recurs, at most four lines a minute are logged;
-    other failures are counted. Lines are warnings, or errors if records are lost. The last line is
-    a warning too, so that a log of warnings shows that the failure is over. Failures that follow
+    one when it is over. If four lines about a cause were logged within the last minute, no line is
+    logged when the cause recurs. Lines are warnings, or errors if records are lost. The last line
+    is a warning too, so that a log of warnings shows that the failure is over. Failures that follow
     from an unreachable broker are logged at DEBUG.
 
     Args:

@@ -1,7 +1,7 @@
 """`Settings`, the base class of client settings: keywords, environment variables, property files.
 
 Subclasses are in cluster, producer, consumer and admin. The broker's settings are a plain
-dataclass, because importing pydantic would delay its start by 90 ms. Tests:
+class, because importing pydantic would delay its start by 90 ms. Tests:
 tests/unit/core/test_settings.py.
 """
 
@@ -76,9 +76,9 @@ JAVA_ONLY: Final[Mapping[str, str]] = {
     "value.deserializer": "pass a deserializer to the consumer",
     "value.serializer": "pass a serializer to the producer",
 }
-"""Settings that only Java clients have or that name Java classes, and their replacements.
+"""Settings that only Java clients have or that name Java classes.
 
-In a property file they are ignored with a warning, which ends with the replacement.
+In a property file these settings are ignored with a warning, which ends with the text here.
 """
 
 OF_OTHER_CLIENTS: Final[Mapping[str, str]] = {

@@ -291,7 +291,7 @@ class Values(Rules):
         return {name: getattr(self, name) for name in self.TABLE if name in self._explicit}
 
     def _as(self, model: type[M]) -> M:
-        """Return these values as an instance of the settings model, created at the first call."""
+        """Return these values as an instance of the settings model; create one if there is none."""
         if not isinstance(self._settings, model):
             from pydantic import SecretStr
 

@@ -413,8 +413,8 @@ class ClusterMetadataLog:
     def snapshot(self) -> SnapshotId:
         """Write a snapshot of ``image``; delete the part of the log that is not needed any more.
 
-        Appends wait only while the image is copied, and while files are deleted. No part of the log
-        is deleted before the snapshot is durable.
+        Appends do not wait while the snapshot is written. No part of the log is deleted before the
+        snapshot is durable.
 
         Raises:
             Closed: the snapshot was abandoned, or the log is being closed; no snapshot was written.

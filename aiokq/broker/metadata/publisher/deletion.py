@@ -35,8 +35,8 @@ class LogDeletion:
     Args:
         supervisor: runs the retries.
         background: counts failures, and returns the delays between retries.
-        deleted: called after the deletion of a log, even if it failed, so that the files of deleted
-            logs are removed later.
+        deleted: called when a log may have been deleted, so that the files of deleted logs are
+            removed later.
     """
 
     def __init__(

@@ -43,9 +43,9 @@ CLEAN_PER_TURN: Final = 64
 
 RECOVERED_AT_ONCE: Final = 32
 SMALL_LOGS: Final = 1024 * 1024
-"""Maximum number of bytes to check in one executor call that recovers several logs. Small logs
-share a call, because the call itself takes longer than the recovery of one of them. A larger log
-has a call of its own.
+"""Maximum number of bytes to check in one executor call that recovers several logs at a start.
+Small logs share a call, because the call itself takes longer than the recovery of one of them. A
+larger log has a call of its own.
 """
 
 MOST_THREADS: Final = THREADS // 3
@@ -63,7 +63,9 @@ disk, must not delay the other logs.
 """
 
 REPORT_SECONDS: Final = 5.0
-"""Seconds between two progress reports of a long recovery."""
+"""Minimum seconds between two warnings about the progress of a recovery. The end of a recovery that
+takes this long is logged as a warning, too.
+"""
 
 
 class _Stopped(Exception):

@@ -66,8 +66,8 @@ class MetadataPublisher:
             whose log it deletes or can no longer use.
         visible: called with the name of a partition whose high watermark has advanced, and with the
             number of bytes that became visible to consumers.
-        deleted: called after the deletion of a partition's log, even if it failed, so that the
-            files of deleted logs are removed later.
+        deleted: called when a log may have been deleted, so that the files of deleted logs are
+            removed later.
         placed: called with topic id, partition number and directory.id of a log if the metadata
             names another directory for it, or none.
 

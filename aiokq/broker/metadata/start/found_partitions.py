@@ -54,8 +54,7 @@ def found_partition_records(
 ) -> list[Message]:
     """Return the metadata records that create topics for the partitions found in the directories.
 
-    Another record reserves the producer ids used so far. If no partition is found, there are no
-    records.
+    Another record sets the next producer id. If no partition is found, there are no records.
 
     Raises:
         KafkaStorage: topic ids contradict each other; the user has to choose.

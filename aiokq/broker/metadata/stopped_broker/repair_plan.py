@@ -147,7 +147,7 @@ class RepairPlan(MetadataReader):
         return found
 
     def _segment(self, base: int) -> int:
-        """Return the base offset of the existing segment with a segment of the repaired log."""
+        """Return the base offset of the existing segment that has the repaired log's segment."""
         return self.rest.base if self.rest is not None and base == self.rest.offset else base
 
     def _epoch(self, base: int, position: int, header: BatchHeader) -> int:
