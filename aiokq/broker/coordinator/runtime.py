@@ -153,7 +153,7 @@ class CoordinatorRuntime(Generic[S]):
         """Run work of the coordinator in the background, at most until the coordinator is closed.
 
         Raises:
-            Closed: the coordinator is closed, or not started.
+            Closed: background work has not started, or has ended.
         """
         return self._supervisor.spawn(work, name=name)
 
@@ -351,8 +351,7 @@ class CoordinatorRuntime(Generic[S]):
         """Return the id of the node that coordinates a key; create the topic if it does not exist.
 
         Raises:
-            CoordinatorNotAvailable: no node coordinates the key at present; the message has the
-                reason.
+            CoordinatorNotAvailable: no node coordinates the key at present.
         """
         await self._ensure_topic()
         name = self._definition.topic

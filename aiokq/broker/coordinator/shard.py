@@ -59,12 +59,12 @@ class ShardLoad(Protocol):
 class Shard(Protocol):
     """The state of one partition, during one leadership of this node.
 
-    A shard has no access to the log or the event loop. For a request, the runtime calls a method of
-    the shard, which returns an `Outcome`. The runtime appends the records of the outcome, passes
-    each record to `replay`, and then sends the response. `replay` also rebuilds the state when the
-    log is loaded. Only `replay` and `end_transaction` may change durable state, unless the outcome
-    has `replay` False. The runtime calls no other method of the shard between an outcome and the
-    replay of its records.
+    A shard has no access to the log or the event loop. For a request that may change state, the
+    runtime calls a method of the shard, which returns an `Outcome`. The runtime appends the records
+    of the outcome, passes each record to `replay`, and then sends the response. `replay` also
+    rebuilds the state when the log is loaded. Only `replay` and `end_transaction` may change
+    durable state, unless the outcome has `replay` False. The runtime calls no other method of the
+    shard between an outcome and the replay of its records.
     """
 
     def __len__(self) -> int:
@@ -106,7 +106,7 @@ class Shard(Protocol):
         ...
 
     def unloaded(self) -> None:
-        """Cancel timers and answer pending requests, because the leadership has ended.
+        """End the work of the shard, because the leadership has ended.
 
         Requests that the shard does not answer fail with NOT_COORDINATOR.
         """

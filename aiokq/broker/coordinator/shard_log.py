@@ -1,7 +1,5 @@
 """The log of one shard: appends records as batches, and replays the whole log when it is loaded.
 
-No other module of the coordinators reads or appends to a partition's log.
-
 Source: Kafka ``CoordinatorLoaderImpl.java``, ``CoordinatorPartitionWriter.java``.
 """
 

@@ -1,7 +1,7 @@
-"""JoinGroup (11), versions 0-9: join a member to the next generation of a classic group.
+"""JoinGroup (11), versions 0-9: join a group by the classic protocol.
 
-The response is sent when the generation begins. An error is returned at once. If the join is a
-repetition, the current generation is returned at once. KIP-345, KIP-394.
+In a classic group, the response to a join that causes a rebalance is sent when the next generation
+begins. KIP-345, KIP-394.
 
 Errors: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR,
 INCONSISTENT_GROUP_PROTOCOL, INVALID_GROUP_ID, UNKNOWN_MEMBER_ID, INVALID_SESSION_TIMEOUT,

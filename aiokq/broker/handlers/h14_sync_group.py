@@ -1,7 +1,7 @@
-"""SyncGroup (14), versions 0-5: return the assignment of a member of a classic group.
+"""SyncGroup (14), versions 0-5: return the assignment of a member that uses the classic protocol.
 
-The group's leader sends the assignments of all members with its own SyncGroup request. The
-responses are sent when these assignments are written.
+In a classic group, the leader sends the assignments of all members with its own SyncGroup request.
+The responses are sent when these assignments are written.
 
 Errors: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR,
 ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL, INVALID_GROUP_ID, UNKNOWN_MEMBER_ID,

@@ -1,6 +1,6 @@
 """The check of a log directory, or of one of its partitions.
 
-Every byte is read, and nothing is changed. A broker may be using the directory. The clean shutdown
+Nothing is changed. A broker may be using the directory. The clean shutdown
 marker is then missing; without the marker, a partly written end of a log is reported as a warning,
 not as an error.
 

@@ -1,7 +1,5 @@
 """The committed offsets of a shard's groups, and the pending offsets of open transactions.
 
-Before a commit reaches this module, the group has checked that the member may commit.
-
 Source: Kafka ``OffsetMetadataManager.java``; KIP-98, KIP-211, KIP-447.
 """
 
@@ -43,7 +41,7 @@ class CommittedOffset(NamedTuple):
     topic_id: uuid.UUID
     """The id of the topic at the time of the commit; zero if unknown."""
     record_offset: int
-    """The log offset of the commit's record; the commit with the later record takes precedence."""
+    """The log offset of the commit's record; -1 before the record is appended."""
 
     def is_of(self, topic_id: uuid.UUID) -> bool:
         """Whether the commit was for this topic, not for an earlier topic of the same name.

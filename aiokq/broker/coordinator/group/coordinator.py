@@ -134,14 +134,14 @@ class GroupCoordinator(CoordinatorRuntime["GroupShard"]):
     def _drop_offsets_if_deleted(self, topic: Topic) -> None:
         if self._registry.get(topic.name) is topic or not self.active_shards():
             return
-        with contextlib.suppress(Closed):  # a bug stopped the background work; the node stops too
+        with contextlib.suppress(Closed):  # the background work has stopped
             self.spawn(self._drop_offsets(topic), name=f"drop offsets of {topic.name}")
 
     async def _drop_offsets(self, topic: Topic) -> None:
         """Remove the offsets committed for a deleted topic from all active shards.
 
-        A shard that is not loaded keeps these offsets. Later, their topic id shows that they do not
-        belong to a new topic of the same name.
+        A shard that is not loaded keeps these offsets. A kept offset that has a topic id does not
+        count for a new topic of the same name.
         """
         gone = [TopicPartition(topic.name, partition.index) for partition in topic.partitions]
 

@@ -41,7 +41,7 @@ class Caller(NamedTuple):
 
 
 class Group(Protocol):
-    """One group. Methods raise the `BrokerError` whose code the client gets."""
+    """One group of either protocol."""
 
     @property
     def group_id(self) -> str: ...
@@ -68,11 +68,11 @@ class Group(Protocol):
     def members_count(self) -> int: ...
 
     def loaded(self, instant: Instant) -> None:
-        """Start the timers, after the log was replayed and before the first request."""
+        """Start the timers of the members, after the records of the group were replayed."""
         ...
 
     def unloaded(self) -> None:
-        """Cancel timers, and answer pending requests with NOT_COORDINATOR.
+        """Cancel timers, and answer pending requests with an error.
 
         Called when the leadership has ended, and when the group was removed, was replaced or could
         not be written.

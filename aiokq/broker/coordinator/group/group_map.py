@@ -91,7 +91,7 @@ class GroupMap:
         """Return the classic group of this id.
 
         Raises:
-            UnknownMemberId: there is no such classic group, so the request's member id is unknown.
+            UnknownMemberId: there is no such classic group.
         """
         group = self.by_id.get(group_id)
         if not isinstance(group, ClassicGroup):

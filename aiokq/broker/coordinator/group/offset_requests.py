@@ -1,8 +1,7 @@
 """OffsetCommit, TxnOffsetCommit, OffsetFetch and OffsetDelete on the offsets of one shard.
 
-Before these functions run, the handlers have refused unknown topics, and the group has validated
-the request; for OffsetDelete, `delete` calls the group's validation. OffsetFetch may name unknown
-topics, because committed offsets may outlive their topic.
+The handlers refuse unknown topics, except topic names in OffsetFetch, because committed offsets may
+outlive their topic.
 
 Source: Kafka ``OffsetMetadataManager.java``.
 """

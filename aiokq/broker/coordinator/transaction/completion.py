@@ -135,7 +135,7 @@ class TransactionCompletion:
         self._handle: asyncio.Handle | None = None
 
     def prepared(self, transaction: PreparedTransaction) -> None:
-        """Complete a transaction two iterations of the event loop later.
+        """Complete a transaction at most two iterations of the event loop later.
 
         Called when the record that prepares the transaction is replayed, or at the end of a load.
         In the first iteration, the connection sends a response to EndTxn. In the second iteration,

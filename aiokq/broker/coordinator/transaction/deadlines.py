@@ -82,7 +82,7 @@ class Deadlines:
         )
 
     def forget(self, transactional_id: str) -> None:
-        """Cancel the abort: the transaction has ended, or its transactional id was removed."""
+        """Cancel the abort, if one is scheduled."""
         self._timers.cancel(transactional_id)
 
     def _time_out(

@@ -65,8 +65,7 @@ class PreparedTransaction(NamedTuple):
 class TransactionShard:
     """A `Shard`: the transactional ids of one partition.
 
-    Methods that handle requests return an `Outcome`. They raise the `BrokerError` that the client
-    gets, or `NeedsProducerId`.
+    Methods that handle requests raise a `BrokerError` or `NeedsProducerId`.
 
     Args:
         coordinator_epoch: the leader epoch of the partition, which goes into the markers.

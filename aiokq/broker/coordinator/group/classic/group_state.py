@@ -100,8 +100,7 @@ class ClassicGroupState:
     def is_subscribed_to(self, topic: str) -> bool:
         """Whether a member subscribes to the topic.
 
-        True if the subscriptions of consumers cannot be read; False if the members are not
-        consumers.
+        True if the subscriptions of consumers are unknown; False if the members are not consumers.
         """
         if self._subscribed is None:
             return self.protocol_type_or_none == CONSUMER_PROTOCOL_TYPE
@@ -212,13 +211,12 @@ class ClassicGroupState:
         self._logged = record.value
 
     def record_renamed(self, old_member_id: str, new_member_id: str) -> CoordinatorRecord | None:
-        """Return the newest record of the group with a new member id for a static member.
+        """Return a copy of the group's newest record, with a new member id for a static member.
 
-        Used while the group's current state is not in the log yet. Without the new member id, a
-        coordinator that loads the log would fence the static member.
+        Without the new member id, a coordinator that loads the log would fence the static member.
 
         Returns:
-            The record; None if the log has none, or if the record does not have the old member id.
+            The copy; None if there is no record, or if the record does not have the old member id.
         """
         value = self._logged
         if value is None or all(member.member_id != old_member_id for member in value.members):

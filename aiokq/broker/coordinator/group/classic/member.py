@@ -43,7 +43,7 @@ class ClassicMember:
     Attributes:
         group_instance_id: the instance id of a static member (KIP-345).
         protocols: the supported protocols, in order of preference.
-        assignment: the assignment that the leader sent for the current generation.
+        assignment: the member's encoded assignment.
         joining: the pending response to the member's JoinGroup.
         syncing: the pending response to the member's SyncGroup.
         is_new: whether the member's first JoinGroup is pending. Until the response, the client
@@ -79,8 +79,7 @@ class ClassicMember:
         """Return the subscription for a protocol.
 
         Raises:
-            KeyError: the member does not support the protocol. All members support an elected
-                protocol.
+            KeyError: the member does not support the protocol.
         """
         for protocol in self.protocols:
             if protocol.name == protocol_name:

@@ -155,8 +155,8 @@ class ClassicRebalance:
         if error is None:
             self._group.logged(record)
         else:
-            # The newest record in the log still has the members of the last generation. A broker
-            # that loads the log gets these members, and removes them when their sessions expire.
+            # The newest record in the log may still have members. A broker that loads the record
+            # removes these members when their sessions expire.
             logger.warning(
                 "record of an empty group was not written: group=%s error=%s",
                 self._group.group_id,

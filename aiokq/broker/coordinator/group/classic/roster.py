@@ -158,7 +158,7 @@ class ClassicRoster:
         return self.leader_id == member_id
 
     def elect_leader(self) -> bool:
-        """Replace a leader that has not joined by a member that has joined.
+        """If the leader has not joined, make a member that has joined the leader.
 
         Return False if no member has joined.
         """

@@ -17,7 +17,7 @@ class ClassicState(Enum):
     EMPTY = "Empty"
     """The group has no members; offsets remain until they expire."""
     PREPARING_REBALANCE = "PreparingRebalance"
-    """Members have to join again; JoinGroup waits for all members or the rebalance timeout."""
+    """Members have to join; their JoinGroup requests wait for the next generation."""
     COMPLETING_REBALANCE = "CompletingRebalance"
     """The next generation has begun; the group waits for the leader's assignment."""
     STABLE = "Stable"

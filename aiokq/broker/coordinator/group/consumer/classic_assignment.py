@@ -1,4 +1,4 @@
-"""Conversion of classic members' assignments between topic ids and encoded topic names.
+"""Conversion of classic members' partitions between topic ids and topic names.
 
 Source: Kafka ``GroupMetadataManager.java``, ``ConsumerProtocol.java`` (4.2).
 """

@@ -67,8 +67,8 @@ def join(
     protocol. In that case, the group becomes a classic group if the settings permit it.
 
     Raises:
-        BrokerError: INCONSISTENT_GROUP_PROTOCOL, UNKNOWN_MEMBER_ID, GROUP_MAX_SIZE_REACHED or
-            FENCED_INSTANCE_ID.
+        BrokerError: INCONSISTENT_GROUP_PROTOCOL, UNKNOWN_MEMBER_ID, GROUP_MAX_SIZE_REACHED,
+            FENCED_INSTANCE_ID or FENCED_MEMBER_EPOCH.
     """
     image, instance_id = group.image, request.group_instance_id
     change = group.begin_change(caller, instant)

@@ -94,7 +94,7 @@ class ConsumerContext:
         assignors: the assignors by name; the first is the default.
         compile_regex: compiles the regular expressions of subscriptions.
         timeouts: timeouts of individual groups; None if all groups have the broker's timeouts.
-        rebalances: counts computations of a target assignment.
+        rebalances: counts rebalances by the name of the group protocol.
     """
 
     settings: BrokerSettings
@@ -108,13 +108,13 @@ class ConsumerContext:
     rebalances: CounterBy = field(default_factory=CounterBy)
 
     def session_timeout(self, group_id: str) -> float:
-        """Return the seconds without a heartbeat after which a member of the group is fenced."""
+        """Return the session timeout of members that use the consumer protocol, in seconds."""
         if self.timeouts is not None:
             return self.timeouts.session_timeout_ms(group_id) / 1000
         return self.settings.group_consumer_session_timeout_ms / 1000
 
     def heartbeat_interval_ms(self, group_id: str) -> int:
-        """Return the interval of the heartbeats of the group's members, in milliseconds."""
+        """Return the interval of ConsumerGroupHeartbeat requests, in milliseconds."""
         if self.timeouts is not None:
             return self.timeouts.heartbeat_interval_ms(group_id)
         return self.settings.group_consumer_heartbeat_interval_ms

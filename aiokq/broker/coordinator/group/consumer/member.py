@@ -34,7 +34,7 @@ __all__ = [
 JOIN_EPOCH: Final = 0
 """The member epoch in a request to join, or to join again after the member was fenced."""
 LEAVE_EPOCH: Final = -1
-"""The member epoch in a request to leave permanently."""
+"""The member epoch of a member that leaves permanently."""
 STATIC_LEAVE_EPOCH: Final = -2
 """The member epoch of a static member that leaves temporarily, in its request and record."""
 
@@ -49,7 +49,7 @@ class MemberState(IntEnum):
     UNREVOKED_PARTITIONS = 1
     """The member was asked to revoke partitions, and has not confirmed the revocation yet."""
     UNRELEASED_PARTITIONS = 2
-    """The member is at the newest epoch, and waits for other members to revoke partitions."""
+    """The member waits for other members to revoke partitions of its target assignment."""
     UNKNOWN = 127
     """A state written by a newer version; the member has to join again."""
 

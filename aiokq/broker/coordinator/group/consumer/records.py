@@ -1,6 +1,6 @@
 """Builders of the records of a group of the consumer protocol.
 
-Lists are sorted, so that equal groups have equal bytes.
+Topics and partitions are sorted, so that the records of equal groups have equal bytes.
 
 Source: Kafka ``GroupCoordinatorRecordHelpers.java`` (4.2).
 """

@@ -1,4 +1,4 @@
-"""Members that leave or are fenced: which member a request names, and the records of its removal.
+"""Lookup of the member that a request names, and records of members that leave or are fenced.
 
 Source: Kafka ``GroupMetadataManager.consumerGroupLeave``, ``consumerGroupFenceMembers``,
 ``classicGroupLeaveToConsumerGroup`` (4.2).

@@ -150,8 +150,7 @@ class Downgrade:
             )
         group.loaded(instant)
         if reason is not None:
-            # The result has records only if all members have sent JoinGroup for this rebalance.
-            # No member has sent it yet, so the result is ignored.
+            # No member has a pending JoinGroup, so `prepare` returns no records.
             group.rebalance.prepare(reason, instant)
 
 
