@@ -33,7 +33,7 @@ class Backoff:
 
     def next(self) -> float:
         """Count one more failure, and return the delay before the next attempt."""
-        # The exponent is limited, so that the power cannot overflow; the limit has no other effect.
+        # The exponent is limited, so that the power cannot overflow.
         base = min(self.initial * 2.0 ** min(self.failures, 40), self.maximum)
         self.failures += 1
         return min(base * self._random.uniform(1 - JITTER, 1 + JITTER), self.maximum)

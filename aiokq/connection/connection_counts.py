@@ -37,7 +37,7 @@ class ConnectionCounts:
         self._quotas: list[ConnectionQuotas] = []
 
     def join(self, quotas: ConnectionQuotas) -> None:
-        """Add the quotas of a listener. `opened` may close idle connections of the listener."""
+        """Add the quotas of a listener."""
         self._quotas.append(quotas)
 
     def limit(self, limits: ServerLimits) -> None:

@@ -51,8 +51,8 @@ class ConnectionQuotas:
 
     Attributes:
         listener: name of the listener.
-        idle: connections without a request that is being handled, queued or partly received; the
-            connection that has been idle longest is first.
+        idle: connections without a request that is being handled, queued or partly received, in
+            the order in which they became idle or were last passed over by `make_room`.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class ConnectionQuotas:
         Context: any thread.
 
         Args:
-            behind: the position, which is the number of connections that have been idle longer.
+            behind: the position, counted from 0.
         """
         while True:
             try:

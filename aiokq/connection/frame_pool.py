@@ -41,9 +41,9 @@ class FramePool:
     def ready(self, size: int) -> memoryview:
         """Return memory of `size` bytes to receive into.
 
-        Until `claim`, calls with the same size return the same memory. Readers share the memory
-        while they wait for large frames. A reader that keeps received bytes must therefore call
-        `claim` before it returns to the loop.
+        Until `claim` or a call with another size, calls return the same memory. Readers share the
+        memory while they wait for large frames. A reader that keeps received bytes must therefore
+        call `claim` before it returns to the loop.
         """
         view = self._ready
         if view is None or len(view) != size:

@@ -5,9 +5,8 @@ buffer, several per read. The part of a larger frame that is not in the receive 
 received directly into the memory of the frame.
 
 After a large frame, more large frames are expected. If memory is ample, the reader prepares memory
-for as many large frames as the last read returned, or for twice as many if that read filled its
-memory. If memory is not ample, the next read is small, so that few bytes are copied. Frames are
-writable memoryviews; nothing else uses the bytes of a frame.
+for the expected frames. If memory is not ample, the next read is small, so that few bytes are
+copied. Frames are writable memoryviews; nothing else uses the bytes of a frame.
 
 Source: Kafka protocol guide, "Common Request and Response Structure".
 """
@@ -49,7 +48,7 @@ _TOGETHER_BYTES: Final = 1152 * 1024
 
 # Memory allocated first for a large frame of an untrusted peer. More is allocated in steps as the
 # bytes arrive, but never more than the size of the frame. Produce requests of the Java client and
-# of librdkafka are at most 1 MB by default, so they are received without a copy.
+# of librdkafka are at most 1 MB by default, so one step is enough for them.
 _FIRST_STEP_BYTES: Final = 2 * 1024 * 1024
 
 _TLS_RECORD_TYPES: Final = {0x14, 0x15, 0x16, 0x17}

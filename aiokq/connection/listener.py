@@ -1,8 +1,8 @@
-"""TcpListener: accepts connections and creates a transport for each.
+"""TcpListener: accepts connections, and creates a transport for each admitted connection.
 
-The acceptor decides which connections stay. The accept loops of asyncio and uvloop are not used:
-when the process has no free descriptor, asyncio's loop tries to accept a thousand times in each
-iteration and logs each failure, and uvloop's loop leaves clients waiting.
+The acceptor decides which connections are admitted. The accept loops of asyncio and uvloop are not
+used: when the process has no free descriptor, asyncio's loop tries to accept a thousand times in
+each iteration and logs each failure, and uvloop's loop leaves clients waiting.
 
 Tests: tests/fault/test_listener.py, tests/fault/test_descriptors.py.
 """
@@ -53,16 +53,16 @@ the connection.
 
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 1.0
-"""The first and the longest pause after an error of accept(), in seconds.
+"""The first and the longest pause after a failure to accept connections, in seconds.
 
-Each error doubles the pause.
+Each consecutive failure doubles the pause.
 """
 
 _WATCH_SECONDS: Final = 1.0
 """Seconds between two checks of the reserve of descriptors."""
 
 _LOG_AGAIN: Final = 60.0
-"""Minimum seconds between two log lines about errors of accept()."""
+"""Minimum seconds between two log lines about a listener's failures to accept connections."""
 
 
 class TcpListener:

@@ -46,7 +46,7 @@ logger = logging.getLogger("aiokq.connection")
 
 R = TypeVar("R", bound="Response")
 
-# Minimum seconds until the next attempt after an error that is not retriable. Java's clients do not
+# Minimum backoff in seconds after an error that is not retriable. Java's clients do not
 # retry after wrong credentials. aiokq retries, because the broker may be corrected. The delay is
 # long, because frequent attempts can lock an account.
 _REFUSED_BACKOFF: Final = 10.0
@@ -58,7 +58,7 @@ class Purpose(Enum):
     PRODUCE = "produce"
     """Produce requests only, because they may wait for replicas and carry megabytes."""
     CONTROL = "control"
-    """Short requests: metadata, offsets, coordinator lookups, admin."""
+    """Short requests, such as Metadata, ListOffsets, FindCoordinator and admin requests."""
 
 
 @frozen
@@ -371,7 +371,7 @@ class Node:
                 may_have_been_written=False,
             ) from error
         if self._last_address in addresses:
-            # The last address tried comes last if it failed, and first if it worked.
+            # The last address tried comes last if the node is down, else first.
             start = addresses.index(self._last_address) + (1 if self._up is False else 0)
             addresses = addresses[start:] + addresses[:start]
         timeout = self._setup.next()
@@ -443,7 +443,10 @@ class Node:
         connection.on_close(self._connection_closed)
 
     def _proven(self) -> None:
-        """Log that the node is up, because a request was answered after the handshake."""
+        """Log that the node is up, unless a log line has reported this already.
+
+        Called when the first request after the handshake is answered.
+        """
         told = self._outages is not None and self._outages.reached(f"{self.host}:{self.port}")
         known, self._introduced = self._introduced or told, True
         if not known:
@@ -455,7 +458,8 @@ class Node:
         if connection.proven:
             self._backoff.reset()
         error = connection.error
-        # A broker that shuts down loses all its connections together. They count as one failure.
+        # A broker that shuts down loses all its connections together. The losses count as one
+        # failure.
         if error is not None and not isinstance(error, Closed) and self._up:
             self._failed(error)
 
