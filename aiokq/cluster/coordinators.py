@@ -1,8 +1,8 @@
 """Cache of the coordinators of groups and transactional ids.
 
 The cache is keyed by (kind, key), because the group "a" and the transactional id "a" have different
-coordinators. Lookups requested while a FindCoordinator request is in flight are sent together
-(KIP-699).
+coordinators. Lookups requested while a FindCoordinator request is in flight are sent together if
+the broker accepts several keys in a request (KIP-699).
 """
 
 from __future__ import annotations

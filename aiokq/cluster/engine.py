@@ -249,7 +249,7 @@ class ClusterEngine:
     def suspended(self, seconds: float) -> float:
         """Return for how many of the last `seconds` the process was suspended (SIGSTOP).
 
-        0 if stalls are not watched, see `watch_stalls`.
+        The result is 0 if stalls are not watched; see `watch_stalls`.
         """
         return self._stalls.suspended(seconds)
 

@@ -152,7 +152,7 @@ class LeaderChanged(_PartitionEvent):
 
 @frozen
 class PartitionFailed(_PartitionEvent):
-    """Requests for a partition fail; the client has started its recovery."""
+    """A request for a partition failed, or its leader was lost; the partition is in recovery."""
 
     error: str
     """Kafka's name of the error, or ``CONNECTION_LOST``."""

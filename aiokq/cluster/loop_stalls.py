@@ -51,7 +51,7 @@ class LoopStallWatch:
     def suspended(self, seconds: float) -> float:
         """Return for how many of the last `seconds` the whole process was suspended.
 
-        0 if stalls are not watched. See `Watchdog.suspended`.
+        The result is 0 if stalls are not watched. See `Watchdog.suspended`.
         """
         return 0.0 if self._watchdog is None else self._watchdog.suspended(seconds)
 

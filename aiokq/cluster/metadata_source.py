@@ -170,7 +170,7 @@ class MetadataSource:
         last = self._last_success()
         limit = settings.metadata_recovery_rebootstrap_trigger_ms / 1000
         waited = None if last is None else self._engine.now() - last
-        # Metadata is refreshed at the latest at this age. The limit counts from this age.
+        # `limit` counts from the age at which the metadata is due for a refresh.
         age = settings.metadata_max_age_ms / 1000
         return waited is not None and waited > age + limit
 

@@ -58,8 +58,8 @@ class NodeFactory:
 
     def make(self, node_id: int, host: str, port: int) -> Node:
         """Return a new node. The node of a bootstrap address has a negative id."""
-        # Once brokers are known, bootstrap addresses are used only if no known broker answers. The
-        # outages of the known brokers are already logged, so this node logs no outages.
+        # Once brokers are known, their outages are logged. The node of a bootstrap address logs no
+        # outages then.
         follows = node_id < 0 and bool(self._store.state.metadata.brokers)
         return Node(
             node_id,

@@ -191,10 +191,10 @@ class PartitionReader:
     ) -> AsyncGenerator[PartitionRecords, None]:
         """Yield the records from ``start`` to ``stop``, as one `PartitionRecords` per fetch.
 
-        While the caller processes an object, the next fetch is in flight. The ``next_offset`` of an
-        object is the offset at which the next object begins; the last ``next_offset`` is ``stop``.
-        An object may have no records, because control batches, aborted transactions and compaction
-        leave gaps.
+        The next fetch, if there is one, is in flight while the caller processes an object. The
+        ``next_offset`` of an object is the offset at which the next object begins; the last
+        ``next_offset`` is ``stop``. An object may have no records, because control batches, aborted
+        transactions and compaction leave gaps.
 
         Args:
             start: first offset, or the name of a special offset, such as "earliest".

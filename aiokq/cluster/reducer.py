@@ -68,7 +68,7 @@ class ClusterState:
 
     metadata: ClusterMetadata = field(default_factory=ClusterMetadata)
     down: frozenset[int] = frozenset()
-    """Brokers that have failed and were not reached since; the metadata may not list them."""
+    """Failed brokers that were not reached since; the metadata may no longer list some of them."""
     failed: Mapping[TopicPartition, str] = field(default_factory=frozen_map)
     """Partitions in recovery, each with the name of its first error."""
     retired: Mapping[str, tuple[UUID, ...]] = field(default_factory=frozen_map)

@@ -148,7 +148,7 @@ class TopicLookup:
 
     def _suggested(self, name: str) -> str | None:
         near = self._suggestions.get(name)
-        return None if near == name else near  # the topic was created since the list was fetched
+        return None if near == name else near  # equal if the topic was created before the listing
 
     async def _list_names(self) -> None:
         engine = self._engine
