@@ -39,7 +39,7 @@ class Outcome(StrEnum):
     FAILED = "failed"
     """The operation certainly has no effect, now or later."""
     UNKNOWN = "unknown"
-    """The operation was not answered; it may have an effect, now or later."""
+    """The operation may have an effect, now or later."""
 
 
 class Isolation(StrEnum):

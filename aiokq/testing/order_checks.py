@@ -39,7 +39,7 @@ def check_polls(index: HistoryIndex) -> Iterator[Anomaly]:
 
 
 def _skipped(index: HistoryIndex, gap: Gap) -> list[tuple[int, Poll]]:
-    """Return the offsets in a gap that other consumers read, each with its poll."""
+    """Return the offsets in a gap that were read, each with a poll that returned the offset."""
     isolation = gap.poll.isolation
     reads = [index.read_at(isolation)[gap.partition]]
     if isolation is Isolation.READ_UNCOMMITTED:
@@ -83,7 +83,7 @@ def check_rebalances(index: HistoryIndex) -> Iterator[Anomaly]:
 
 
 def check_send_order(index: HistoryIndex) -> Iterator[Anomaly]:
-    """Find sends with a lower offset than the previous send, and interleaved transactions."""
+    """Find sends whose offsets decrease within a partition, and interleaved transactions."""
     for sends in index.sends.values():
         last: dict[tuple[str, int], Send] = {}
         for send in sorted(sends, key=lambda send: send.start):

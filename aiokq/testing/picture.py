@@ -1,4 +1,4 @@
-"""Draws a few operations as text: a line per process, time from left to right.
+"""Draws a few operations as text, with time from left to right.
 
 `Layout` computes the places of the operations, also for svg.py.
 """
@@ -32,7 +32,8 @@ class Layout:
     labels need; its width does not show a duration.
 
     Attributes:
-        lines: for each line, the name of its process and its operations, which do not overlap.
+        lines: for each line, its name and its operations, which do not overlap. The name is a
+            process, a partition or a group.
         times: the distinct times, ascending.
         columns: the position of the column of each time, and the end of the last column.
     """

@@ -208,7 +208,7 @@ def _fate(index: HistoryIndex, send: Send) -> AnomalyKind | None:
 
 
 def _visible_transactions(index: HistoryIndex) -> dict[str, tuple[Send, Poll]]:
-    """Return a record and its poll for each transaction of which a record was read."""
+    """Return a record and its poll for each transaction that a read_committed consumer read."""
     visible: dict[str, tuple[Send, Poll]] = {}
     for (topic, partition), read in index.committed.items():
         if topic not in index.attempts:
