@@ -248,7 +248,8 @@ def task_transaction(
     """Yield the transaction of one attempt of a task.
 
     If the block raises, the transaction is aborted. The producer is started before the ledger is
-    read. Its start fences earlier attempts of the task, and ends their open transactions.
+    read. The start of the producer fences earlier attempts of the task, and ends their open
+    transactions.
 
     Args:
         kafka: ``kafka.*`` options by Kafka's names.

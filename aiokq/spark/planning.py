@@ -80,7 +80,7 @@ def split(
     min_partitions: int | None = None,
     max_records_per_partition: int | None = None,
 ) -> list[OffsetRange]:
-    """Split large ranges in the same way as the JVM connector; return all ranges.
+    """Split large ranges in the same way as the JVM connector, and leave out empty ranges.
 
     Source: Spark `KafkaOffsetRangeCalculator`.
     """

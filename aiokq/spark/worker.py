@@ -200,7 +200,7 @@ def worker_client(settings: ClusterSettings | Mapping[str, str]) -> WorkerClient
     Raises:
         BootstrapFailed: no bootstrap address answered; the message has the reason for each address.
         ConfigError: a setting is unknown, or out of range.
-        RuntimeError: called on the loop itself, before the client was created.
+        RuntimeError: called on the loop itself, while there is no client with an open cluster.
     """
     process = _this_process()
     key = _key(settings)

@@ -78,8 +78,8 @@ async def export(
 ) -> Exported:
     """Write the rows of Parquet files to a topic.
 
-    With `transactions`, each transaction also commits the position after its rows. With `resume`
-    and `transactions`, no row is lost, and ``read_committed`` consumers see no row twice.
+    With `resume` and `transactions`, each transaction also commits the position after its rows.
+    Then no row is lost, and ``read_committed`` consumers see no row twice.
 
     Without `transactions`, rows are written at least once. Without `resume`, the next run writes
     all rows again. With `resume`, the next run continues after the last piece (up to 10,000 rows or

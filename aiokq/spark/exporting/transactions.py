@@ -199,9 +199,10 @@ class OpenTransaction:
         self._acknowledged.add(acknowledged)
 
     async def commit(self) -> None:
-        """Commit the rows and the position after the rows, then note both in the journal.
+        """Commit the rows, then note the rows and the position after them in the journal.
 
-        All rows must be acknowledged. Does nothing if no transaction is open.
+        If the journal is in a file, the position is part of the transaction. All rows must be
+        acknowledged. Does nothing if no transaction is open.
 
         Raises:
             TransactionAborted: nothing of the transaction is visible.

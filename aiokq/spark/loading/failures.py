@@ -14,7 +14,7 @@ __all__ = ["LoadFailed", "one_line_of", "unwritable"]
 
 
 class LoadFailed(KafkaError):
-    """A load ended before it was done; a repeated call continues the load."""
+    """A load ended before it was done."""
 
 
 def unwritable(place: str | Path, error: OSError) -> LoadFailed:

@@ -102,7 +102,7 @@ def _start(
             signal.signal(signal.SIGINT, before)
     if quiet:
         session.sparkContext.setLogLevel("OFF")
-        # The handler is replaced, because it would print a traceback if the JVM ends.
+        # The server's error handler would print a traceback if the JVM ends.
         server = getattr(session.sparkContext, "_accumulatorServer", None)
         if server is not None:
             server.handle_error = lambda request, address: None

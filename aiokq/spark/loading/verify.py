@@ -41,8 +41,8 @@ class Verification:
         rows: number of rows in the files.
         dead_letters: number of rows in the files of dead letters.
         offsets: number of offsets of all batches.
-        gaps: number of offsets without a row, such as offsets of control records, of records in
-            aborted transactions, and of records that compaction has removed.
+        gaps: number of offsets without a row or dead letter, such as offsets of control records, of
+            records in aborted transactions, and of records that compaction has removed.
         problems: errors, one line each.
         notes: findings that are no errors, one line each, such as offsets that cannot be compared
             with the log because retention has deleted the records.
