@@ -129,8 +129,8 @@ class AcceptedConnection:
     def forget(self) -> None:
         """Drop the queued requests in a forked child; the parent handles its copy of them.
 
-        If a child leaves a coroutine of the parent's loop, for example by ``sys.exit()``, other tasks
-        of the loop may run in the child.
+        If a child leaves a coroutine of the parent's loop, for example by ``sys.exit()``, other
+        tasks of the loop may run in the child.
         """
         self._stopping = True
         self._frames.clear()
