@@ -44,8 +44,8 @@ class ReadableLog(LocalLog):
     """The read operations of a partition's log.
 
     Attributes:
-        high_watermark: the offset before which all records are committed. The replica advances it.
-            The log changes it only when the log is opened, truncated or restarted (ADR 9).
+        high_watermark: the offset before which all records are committed. Users of the log advance
+            it. The log changes it only when the log is opened, truncated or restarted (ADR 9).
     """
 
     def __init__(self, opened: OpenedLog) -> None:

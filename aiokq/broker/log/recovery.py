@@ -107,7 +107,7 @@ def open_log(
         open_files: the open files of the log directory.
         clean: whether the last shutdown was clean, so that no batch has to be checked.
         log_start_offset: the log start offset in the checkpoint.
-        high_watermark: the high watermark in the checkpoint; the replica advances it.
+        high_watermark: the high watermark in the checkpoint.
         recovery_point: records before this offset are durable; segments that end at or before it
             usually need no check.
         gaps_before: a gap before a segment that begins at or before this offset, or at or before

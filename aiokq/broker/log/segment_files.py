@@ -42,7 +42,7 @@ class SegmentFiles:
         self.open_files: OpenFiles | None = None
         self._files = files
         self._directory = directory
-        self._suffix = suffix  # appended to all file names while the cleaner writes the segment
+        self._suffix = suffix  # appended to all file names; "" if the files have their final names
         self._file: File | None = None
         self._reopened = False
 

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
     from aiokq.broker.log.transaction_index import AbortedTransaction
 
 POSITIONS_REMEMBERED: Final = 64
-"""The number of recent reads whose ends a log remembers, so that sequential reads use no index."""
+"""The maximum number of ends of recent reads that a log remembers.
+
+A read that begins at a remembered end does not look up its start in the index.
+"""
 
 
 @frozen
@@ -83,8 +86,7 @@ class Segments:
         """Return whole batches, beginning with the batch that holds ``offset``, as file ranges.
 
         Returns:
-            The ranges, their size, and an upper bound of their offsets: the next batch's base
-            offset if known, otherwise ``bound``.
+            The ranges, their size in bytes, and an exclusive upper bound of their offsets.
 
         Args:
             max_bytes: maximum bytes of all batches together.
@@ -216,7 +218,7 @@ class Segments:
     def cut(self, kept: Sequence[Segment]) -> None:
         """Keep only ``kept``; the caller renames the files of the removed segments.
 
-        The last segment of ``kept`` is new, or the copy of a segment that was cut.
+        The last segment of ``kept`` is new, or the shortened copy of a segment.
         """
         self._ends.clear()
         for segment in self.all[len(kept) - 1 :]:

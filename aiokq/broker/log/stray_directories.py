@@ -1,4 +1,4 @@
-"""Directories of partitions that belong to no topic: setting aside, finding, restoring.
+"""Partition directories that the broker does not serve: setting aside, finding, restoring.
 
 Such directories are never deleted, because a user may have copied them to the log directory.
 

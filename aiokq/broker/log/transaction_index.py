@@ -121,7 +121,7 @@ class TransactionIndex:
         """Add transactions with records from ``offset`` on and before ``upper_bound`` to ``into``.
 
         Returns:
-            Whether no later segment has such a transaction.
+            True if no later segment can have such a transaction.
         """
         columns = self._columns
         for at in range(0, len(columns), _COLUMNS):

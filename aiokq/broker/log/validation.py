@@ -268,7 +268,7 @@ def _records(batch: Buffer, header: BatchHeader) -> Iterator[RawRecord]:
 def stored_form(
     batch: Buffer, header: BatchHeader, config: LogConfig, *, now_ms: int, crc32c: Checksum
 ) -> tuple[Buffer, BatchHeader]:
-    """Return the batch as the topic stores it, and its header; usually both are unchanged.
+    """Return the batch as the topic stores it, and the header of the stored batch.
 
     LogAppendTime sets the timestamps; a different ``compression.type`` recompresses the batch.
 

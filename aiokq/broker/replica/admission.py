@@ -1,10 +1,10 @@
 """Admission of a batch: the checks that depend on topic, time and replica.
 
-Only this module has these checks. ``admit`` is for batches of clients; the fast and the general
-path of Produce both call it. ``admit_own`` is for batches of the broker itself, which coordinators
-append. Checks of the batch alone are made when it is read: by ``fastpath.read_produced`` on the
-fast path, by ``log.validation`` on the general path. Checks that need the log (sequences, segment
-size) are made by the append.
+``admit`` is for batches of clients; the fast and the general path of Produce both call it.
+``admit_own`` is for batches of the broker itself, which coordinators append. Checks of the batch
+alone are made when it is read: by ``fastpath.read_produced`` on the fast path, by
+``log.validation`` on the general path. Checks that need the log (sequences, segment size) are made
+by the append.
 
 Source: Kafka ``ReplicaManager.appendToLocalLog``, ``Partition.appendRecordsToLeader``.
 Tests: ``tests/unit/broker/replica/test_admission.py``, ``tests/property/test_ordinary_produce.py``.

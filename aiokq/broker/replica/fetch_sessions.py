@@ -151,7 +151,7 @@ class FetchContext:
                 continue
             target.tell(data)
             news.append((target, data))
-            # For fairness, the next request reads a partition last if it returned records now.
+            # A partition that returned records moves to the end of the session, for fairness.
             if data.records and session.targets.pop(target.key, None) is not None:
                 session.targets[target.key] = target
         return session.session_id, news

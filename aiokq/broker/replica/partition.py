@@ -55,8 +55,8 @@ class Partition:
     """The replica of one partition.
 
     Attributes:
-        leader: node id of the leader; -1 while no node can serve the partition.
-        leader_epoch: grows with each new leader, and when this node starts after it was killed.
+        leader: node id of the leader; -1 if there is none, or if the log is not open here.
+        leader_epoch: the leader epoch, which grows with each new leader; -1 if it is not known yet.
         replicas: node ids in order of preference.
         isr: node ids of the in-sync replicas; changed by ``change_isr``.
         min_isr: number of in-sync replicas needed to commit: ``min.insync.replicas``, but at most
@@ -330,7 +330,7 @@ class Partition:
             )
 
     def log_changed(self) -> None:
-        """Handle the end of a flush, or a log that was truncated, closed or deleted."""
+        """Handle a change of the log; see ``LogListener.log_changed``."""
         if self.is_online:
             self.commits.truncated(self.log.log_end_offset)
             self.advance_high_watermark()

@@ -78,7 +78,7 @@ class FetchPurgatory:
             lacking: bytes missing to reach the fetch's `min_bytes`.
             room: the partitions to watch, each with the maximum number of bytes that it may still
                 add to the response.
-            timeout: seconds.
+            timeout: the maximum duration of the wait, in seconds.
 
         Returns:
             True if enough bytes were counted, or the leadership of a watched partition has changed;
