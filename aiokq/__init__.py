@@ -4,9 +4,9 @@
         async with cluster.producer() as producer:
             metadata = await producer.send("orders", b"value", key=b"key")
 
-Names are imported when they are first used: `import aiokq` is fast, and the broker does not load
-the client. The public API is `__all__` of this module and of the public modules `aiokq.errors`,
-`aiokq.wire`, `aiokq.metrics`, `aiokq.spark` and `aiokq.testing`.
+Names are imported when they are first used, so that `import aiokq` is fast and the broker does not
+load the client. The public API is `__all__` of this module and of the public modules
+`aiokq.errors`, `aiokq.wire`, `aiokq.metrics`, `aiokq.spark` and `aiokq.testing`.
 """
 
 from __future__ import annotations

@@ -130,7 +130,7 @@ def root(
 )
 def broker(ctx: typer.Context) -> None:
     """Run an embedded Kafka broker as a process."""
-    # aiokq/__main__.py runs the broker itself, except if options precede the word `broker`.
+    # If no option precedes the word `broker`, aiokq/__main__.py runs the broker without Typer.
     from aiokq.broker.process import main as run_broker
 
     raise typer.Exit(run_broker(ctx.args))

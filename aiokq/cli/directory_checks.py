@@ -79,7 +79,7 @@ def _shutdown(files: Files, paths: Sequence[str]) -> Check:
 
 
 def _metadata(files: Files, home: str, paths: Sequence[str]) -> Iterator[Check]:
-    """Check the metadata log, and whether its partitions exist in the log directories."""
+    """Check the metadata log, and whether log directories have the partitions in the metadata."""
     name = "metadata log"
     readers = {
         path: MetadataReader(files, f"{path}/{file_names.CLUSTER_METADATA}", crc32c)

@@ -33,7 +33,7 @@ def forget_missing(
 
     At its next start, the broker recreates the lost partitions in the remaining directories. The
     new partitions are empty, and their offsets begin at 0. Without this command the partitions stay
-    offline after every start, because their disks may only be unmounted.
+    offline after every start, because the broker cannot distinguish lost from unmounted disks.
     """
     from aiokq.broker.metadata.stopped_broker.forgetting import forget_missing as forget
     from aiokq.core.clock import SystemClock

@@ -112,7 +112,7 @@ def _move(call: AdminCall, options: ResetOptions, *, live: bool) -> None:
 
 
 async def _consumers(out: Output, admin: Admin) -> list[str]:
-    """Return the ids of consumer groups; Connect, Streams and share groups are left out."""
+    """Return the ids of consumer groups, without groups of Connect or of type Streams or Share."""
     found = await admin.list_groups()
     for node, error in found.errors.items():
         out.problem(f"broker {node}", error)
@@ -152,7 +152,7 @@ def delete(
     yes: Yes = False,
     if_exists: IfExists = False,
 ) -> None:
-    """Delete groups that have no members; with --topic, only their offsets of these topics."""
+    """Delete groups without members; with --topic, only committed offsets of these topics."""
     wanted = once(group_ids)
     partitions = named_partitions(topics or [])
     if not yes and sys.stdin.isatty():

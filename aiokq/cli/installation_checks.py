@@ -20,7 +20,7 @@ EXTRAS: Final = {
     "kazoo": ("zookeeper", "`aiokq groups import-zookeeper --zookeeper`"),
     "pyarrow": ("arrow", "batch.to_arrow()"),
 }
-"""For each package, the extra that installs it, and its purpose."""
+"""For each package, the extra that installs the package, and the purpose of the package."""
 
 
 class Status(StrEnum):

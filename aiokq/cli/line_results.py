@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["LineResults"]
 
 COMPLAINTS: Final = 10
-"""Maximum number of lines on stderr about failures; further failures are only counted."""
+"""Maximum number of messages that show failed lines; further failures are only counted."""
 
 
 @dataclass

@@ -30,7 +30,7 @@ class Output:
 
     Attributes:
         as_json: whether the command was given --json.
-        exit_code: 0 until a problem is printed.
+        exit_code: exit code of the command; a printed problem sets it to 1.
     """
 
     def __init__(self, *, as_json: bool = False) -> None:

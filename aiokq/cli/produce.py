@@ -22,7 +22,7 @@ def produce(
     bootstrap_servers: BootstrapServers = None,
     config: ConfigFile = None,
 ) -> None:
-    """Send each line of standard input as a record, and wait for its acknowledgement.
+    """Send the lines of standard input as records, and wait for all acknowledgements.
 
     At the end of the input, or at Ctrl-C, the command first delivers the lines that it has read.
     If lines could not be delivered, the exit code is 1, and at most 10 messages on stderr show the

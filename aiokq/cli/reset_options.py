@@ -122,7 +122,7 @@ def target(options: ResetOptions, now_ms: int) -> ResetTo | None:
     """Return the target that the options name; None if they name no target, as with --from-file.
 
     Raises:
-        typer.BadParameter: several options are given, or a text is not a time or a duration.
+        typer.BadParameter: the options name several targets, or a text is not a time or a duration.
     """
     from aiokq.admin.group_reset import ResetTo
 

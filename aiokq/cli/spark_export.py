@@ -199,8 +199,8 @@ def export(
     Rows that are Kafka records, as `aiokq spark load` writes them, become the original records:
     key, value, headers and timestamp. The value of other rows is the JSON of all their columns.
 
-    Delivery is at least once. A repeated run writes all rows again; with --resume it writes only
-    rows that are not in the log. After a kill, the rows in flight and at most the first 10,000 rows
+    Delivery is at least once. A repeated run writes all rows again; with --resume it continues
+    the interrupted run. After a kill, the rows in flight and at most the first 10,000 rows
     of a run may be in the log twice. The limit is 80,000 rows if the producer is not idempotent
     (acks=1), if it got another producer id after an error, or if the resumed run is also killed
     before it has sent 80,000 rows. With --transactional and --resume, readers with read_committed

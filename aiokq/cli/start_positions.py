@@ -78,8 +78,9 @@ async def start_offsets(
     """Return the start offset of each partition.
 
     Args:
-        moved: called for each partition whose log lacks the offset of an `AtOffset`. Its arguments
-            are the partition, the start offset, and the first and the end offset of the log.
+        moved: called for each partition if the offset of an `AtOffset` is outside the partition's
+            log. The arguments are the partition, the start offset, and the first and the end offset
+            of the log.
 
     Raises:
         KafkaError: the offsets could not be looked up.

@@ -135,7 +135,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def has_producer_id(self) -> bool:
-        """Whether an idempotent or transactional producer wrote the batch."""
+        """Whether the batch has the id of an idempotent or transactional producer."""
         return self.producer_id > NO_PRODUCER_ID
 
     @property

@@ -1,9 +1,9 @@
 """Message sets of magic 0 and 1, and their conversion to and from v2 batches.
 
-An entry has an offset (int64), a size (int32), the CRC-32 of the bytes that follow, magic,
-attributes, a timestamp (only in v1), key and value. A compressed message set is stored in a single
-entry (the wrapper), whose value is the compressed set. The wrapper has the offset of the last
-record; the offsets inside are absolute in v0 and relative in v1.
+An entry consists of offset (int64), size (int32), CRC-32, magic, attributes, timestamp (only in
+v1), key and value. The CRC-32 covers the bytes after the CRC-32. A compressed message set is stored
+in a single entry (the wrapper), whose value is the compressed set. The wrapper has the offset of
+the last record; the offsets inside are absolute in v0 and relative in v1.
 
 Source: Kafka ``LegacyRecord.java``, ``AbstractLegacyRecordBatch.java``, KIP-31, KIP-32.
 Tests: ``tests/unit/records/test_legacy.py``.

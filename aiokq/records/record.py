@@ -1,7 +1,6 @@
 """Encoding and decoding of v2 records in plain Python.
 
-These functions serve callers that read few batches: validation for compacted topics, time lookups,
-control records and conversion. The hot loops over records are in ``aiokq.fastpath``.
+The hot loops over records are in ``aiokq.fastpath``.
 
 Source: Kafka ``DefaultRecord.java``. Tests: ``tests/unit/records/test_record.py``.
 """
