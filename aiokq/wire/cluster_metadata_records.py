@@ -31,9 +31,9 @@ __all__ = [
 class FeatureLevelRecord(Message):
     """Metadata record that sets the level of a feature.
 
-    A metadata log or snapshot begins with a FeatureLevelRecord that has the metadata version
-    required to read the rest. The version of the FeatureLevelRecord itself must stay 0, so that
-    every Kafka version can read it.
+    A FeatureLevelRecord of metadata.version has the level that is required to read the records after
+    it. The version of FeatureLevelRecord itself must stay 0, so that every version of Kafka can
+    read the record.
 
     Source: `FeatureLevelRecord.json`.
     """

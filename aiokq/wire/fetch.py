@@ -183,9 +183,9 @@ class FetchRequest(Request["FetchResponse"]):
     """
 
     isolation_level: int = i8(since=4, ignorable=True)
-    """The isolation level. With 0 (READ_UNCOMMITTED), all records are returned. With 1
-    (READ_COMMITTED), the response has the records before the last stable offset, and the aborted
-    transactions whose records the client must skip.
+    """The isolation level. With 0 (READ_UNCOMMITTED), the response may have records of open
+    transactions. With 1 (READ_COMMITTED), the response has only records before the last stable
+    offset, and the aborted transactions whose records the client must skip.
     """
 
     session_id: int = i32(since=7, ignorable=True)

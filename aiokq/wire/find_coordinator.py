@@ -41,7 +41,7 @@ class FindCoordinatorRequest(Request["FindCoordinatorResponse"]):
     """The type of the key: 0 for a group, 1 for a transactional id, 2 for a share group."""
 
     coordinator_keys: list[str] = array(string, since=4)
-    """The group ids or transactional ids whose coordinators to find."""
+    """The keys whose coordinators to find: group ids, transactional ids or keys of type SHARE."""
 
 
 class Coordinator(Struct):
@@ -51,7 +51,7 @@ class Coordinator(Struct):
     """
 
     key: str = string(since=4)
-    """The group id or transactional id."""
+    """The key, as in the request."""
 
     node_id: int = i32(since=4)
     """The broker id of the coordinator."""

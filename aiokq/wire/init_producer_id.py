@@ -48,9 +48,7 @@ class InitProducerIdRequest(Request["InitProducerIdResponse"]):
     """
 
     producer_epoch: int = i16(since=3, default=-1)
-    """The producer epoch that the client has, or -1. The request fails if the coordinator has
-    another epoch.
-    """
+    """The producer epoch that the client has, for the coordinator to check; -1 for no check."""
 
     enable2_pc: bool = boolean(since=6)
     """Whether the transactions of the producer use two-phase commit."""

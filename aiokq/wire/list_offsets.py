@@ -129,7 +129,7 @@ class ListOffsetsPartitionResponse(Struct):
     """The requested offset, or -1 if there is none."""
 
     leader_epoch: int = i32(since=4, default=-1)
-    """The leader epoch of the record at `offset`, or -1 if it is unknown."""
+    """The leader epoch at `offset`, or -1 if it is unknown."""
 
 
 class ListOffsetsTopicResponse(Struct):

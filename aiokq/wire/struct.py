@@ -247,7 +247,7 @@ class Message(Struct):
         NAME: Kafka's name of the API if the message is a request or response, otherwise of the
             schema.
         MIN_VERSION: oldest version that can be encoded and decoded.
-        MAX_VERSION: newest version.
+        MAX_VERSION: newest version that Kafka has released.
         UNSTABLE_VERSION: newest version that Kafka has not released. It can be decoded and encoded,
             but must not be advertised or negotiated. `None` if there is no such version.
         FLEXIBLE_SINCE: first version with compact lengths and tagged fields (KIP-482).

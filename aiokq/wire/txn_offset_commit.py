@@ -84,7 +84,7 @@ class TxnOffsetCommitRequest(Request["TxnOffsetCommitResponse"]):
     """The current epoch of the producer id."""
 
     generation_id: int = i32(since=3, default=-1)
-    """The generation of the group in which the consumer is a member, or -1."""
+    """The generation of the consumer in the group, or -1."""
 
     member_id: str = string(since=3)
     """The member id of the consumer; empty if it is not a member of the group."""
