@@ -31,9 +31,8 @@ __all__ = [
 class FeatureLevelRecord(Message):
     """Metadata record that sets the level of a feature.
 
-    A FeatureLevelRecord of metadata.version has the level that is required to read the records after
-    it. The version of FeatureLevelRecord itself must stay 0, so that every version of Kafka can
-    read the record.
+    The level of metadata.version is required to read the following records. The version of
+    FeatureLevelRecord itself must stay 0, so that every version of Kafka can read the record.
 
     Source: `FeatureLevelRecord.json`.
     """

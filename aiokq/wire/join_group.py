@@ -31,8 +31,8 @@ class JoinGroupRequest(Request["JoinGroupResponse"]):
 
     Version 1 adds RebalanceTimeoutMs. Versions 2 and 3 are the same as version 1.
 
-    From version 4 on, a new dynamic member gets its member id with the error MEMBER_ID_REQUIRED, and
-    joins with a second request that has the id.
+    From version 4 on, a new dynamic member gets its member id with the error MEMBER_ID_REQUIRED,
+    and joins with a second request that has the id.
 
     Version 5 adds the field group_instance_id, which identifies a member across restarts.
 
@@ -107,8 +107,8 @@ class JoinGroupResponse(Response, request=JoinGroupRequest):
     From version 3 on, a client that exceeds a quota gets the response immediately, and then has to
     pause for `throttle_time_ms` (KIP-219).
 
-    From version 4 on, a new dynamic member gets its member id with the error MEMBER_ID_REQUIRED, and
-    joins with a second request that has the id.
+    From version 4 on, a new dynamic member gets its member id with the error MEMBER_ID_REQUIRED,
+    and joins with a second request that has the id.
 
     Version 5 adds the group.instance.id of each member, which identifies the member across
     restarts.
