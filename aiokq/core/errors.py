@@ -287,7 +287,7 @@ class InternalError(KafkaError):
 
 
 class WrongLoop(KafkaError, RuntimeError):
-    """The object was used in a forked child, or on a loop other than the loop of its start.
+    """The object cannot be used on this loop, thread or process, or its loop is not running.
 
     Create one object per loop and process.
     """

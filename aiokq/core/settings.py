@@ -84,7 +84,7 @@ In a property file these settings are ignored with a warning, which ends with th
 OF_OTHER_CLIENTS: Final[Mapping[str, str]] = {
     "retries": "requests with a retriable error are retried until default.api.timeout.ms is over",
 }
-"""Settings that every client of Kafka has, and that only some of aiokq's clients have.
+"""Settings that only some of aiokq's clients have, and that the other clients accept in files.
 
 If a property file has such a setting, a client without the setting ignores it with a warning. The
 warning ends with the text here, which describes how the client behaves instead.

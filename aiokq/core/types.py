@@ -11,7 +11,7 @@ from aiokq.core import limits
 from aiokq.core.frozen import frozen
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-"""Bytes that are passed on without a copy."""
+"""A bytes-like object."""
 
 OWN_MEMBER_PREFIX: Final = "aiokq-"
 """Prefix of the member ids that aiokq generates (KIP-848, KIP-1082).

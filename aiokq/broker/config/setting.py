@@ -40,8 +40,7 @@ class Setting:
 
     Attributes:
         kind: Kafka's type: `boolean`, `short`, `int`, `long`, `double`, `string` or `list`.
-        has_effect: whether the broker uses the setting. If false, the broker only checks the value
-            and does not show it to clients.
+        has_effect: whether the broker uses the setting. If false, the broker only checks the value.
         any_case: whether the case of the value is ignored.
         is_path: whether the value is a path, whose bytes need not be UTF-8.
     """

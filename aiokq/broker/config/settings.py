@@ -1,4 +1,4 @@
-"""The static settings of a broker, and two profiles: names, types, ranges, defaults, meanings.
+"""The static settings of a broker (names, types, ranges, defaults, meanings), and two profiles.
 
 Topic settings are in `metadata.configs.topic_configs`.
 The broker's start path must not import pydantic, so this module does not use it.

@@ -73,7 +73,7 @@ class Controller:
         settings: the settings with which the node was started. Dynamic settings can override the
             defaults of topic settings, but not the default numbers of partitions and replicas of a
             new topic, and not the limits of groups.
-        new_id: creates topic ids and incarnation ids.
+        new_id: returns a random id.
     """
 
     def __init__(

@@ -81,7 +81,7 @@ MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
 """The setting that no single broker can override while eligible leader replicas are on."""
 
 _OURS: Final = b"aiokq"
-"""First bytes of the incarnation ids of aiokq's brokers; Apache Kafka's ids are random."""
+"""First bytes of the incarnation ids that aiokq creates; Apache Kafka's ids are random."""
 
 _SIGNED_HALVES: Final = struct.Struct(">qq")
 

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 __all__ = ["MetadataDamaged", "MetadataReader", "MetadataState", "TornTail"]
 
 WINDOW: Final = 1024 * 1024
-"""Number of bytes of a segment that one read requests."""
+"""Minimum number of bytes of a segment that one read requests."""
 
 
 @frozen

@@ -49,9 +49,9 @@ larger log has a call of its own.
 """
 
 MOST_THREADS: Final = THREADS // 3
-"""Maximum number of executor threads that recover logs. The recovery of a log of a terabyte
-occupies a thread for a quarter of an hour; other work of the executor, such as flushes, must not
-wait for it.
+"""Maximum number of executor threads that recover logs at a start. The recovery of a log of a
+terabyte occupies a thread for a quarter of an hour; other work of the executor, such as flushes,
+must not wait for it.
 """
 
 JUDGED_SECONDS: Final = 0.1
@@ -93,7 +93,8 @@ class LogOpening:
     """Opens the logs of partitions.
 
     Args:
-        threads: number of executor threads that recover logs; at most ``MOST_THREADS`` are used.
+        threads: maximum number of executor threads that recover logs at a start; a number above
+            ``MOST_THREADS`` counts as ``MOST_THREADS``.
         epoch_of: returns the epoch in which this node leads a partition; -1 if this node is not the
             leader. Called in any thread.
         by_kafka: whether Apache Kafka may have written to the logs.
