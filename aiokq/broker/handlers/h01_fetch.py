@@ -151,7 +151,7 @@ async def _read_cold(logs: Logs, found: Pass, look: Callable[[], Pass]) -> Pass:
     """Run the disk reads of all partitions together, then read the partitions again.
 
     Args:
-        found: the outcome of the first read, with the disk reads that the partitions need.
+        found: the outcome of a read, with the disk reads that the partitions need.
     """
     passes = chain((found,), iter(look, None))
 

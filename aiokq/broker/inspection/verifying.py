@@ -1,8 +1,7 @@
 """The check of a log directory, or of one of its partitions.
 
-Nothing is changed. A broker may be using the directory. The clean shutdown
-marker is then missing; without the marker, a partly written end of a log is reported as a warning,
-not as an error.
+Nothing is changed. A broker may be using the directory. The clean shutdown marker is then missing;
+without the marker, a partly written end of a log is reported as a warning, not as an error.
 
 Tests: ``tests/unit/broker/inspection/test_inspection.py``.
 """

@@ -1,6 +1,6 @@
 """`TransactionMetadata`: one transactional id, its producer and its transaction, immutable.
 
-Each transition is a method that returns the metadata after it. The methods do not check requests.
+Each transition is a method that returns the metadata after it.
 
 Source: KIP-98, KIP-360, KIP-890, Kafka ``TransactionMetadata.java``.
 """
@@ -38,7 +38,7 @@ class TransactionMetadata(NamedTuple):
     partitions: frozenset[TopicPartition]
     """The partitions of the open or prepared transaction; empty if there is none."""
     started_ms: int
-    """When the last transaction began; -1 if none has begun since InitProducerId."""
+    """When the last transaction began; -1 if none has begun since InitProducerId or a repair."""
     updated_ms: int
     """When the last record of the transactional id was written."""
     client_version: int = 0
@@ -214,10 +214,10 @@ class TransactionMetadata(NamedTuple):
         server_version: int,
         now_ms: int,
     ) -> TransactionMetadata:
-        """Return the metadata after the coordinator has decided to abort a lost transaction.
+        """Return the metadata after a repair in which the coordinator decides to abort.
 
         Args:
-            partitions: the partitions in which the transaction is open.
+            partitions: partitions to add to the transaction.
             seen_epoch: the producer's epoch in a partition; the new epoch is later than this epoch
                 and fences the producer.
         """
@@ -229,7 +229,7 @@ class TransactionMetadata(NamedTuple):
     def epoch_restored(self, seen_epoch: int, now_ms: int) -> TransactionMetadata:
         """Return the metadata without a transaction, and with an epoch that was lost.
 
-        A producer with this epoch may continue. The next producer gets a later epoch.
+        A producer with this epoch may continue.
         """
         return self._moved(
             TransactionState.EMPTY,

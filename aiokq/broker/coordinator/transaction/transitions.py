@@ -1,7 +1,6 @@
 """`Transitions`: counts and logs the decisions of the transaction coordinator.
 
-A transition is counted when its record is in the log. A transition whose record could not be
-appended has no effect and is not counted.
+A transition whose record could not be appended has no effect and is not counted.
 """
 
 from __future__ import annotations
