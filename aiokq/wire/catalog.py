@@ -1,7 +1,7 @@
 """The catalogue of messages: the key of each API, and the file of each message class.
 
-Message files are imported on first use through these tables: importing a file takes milliseconds,
-and no program needs all files.
+Message files are imported on first use through these tables, because importing a file takes
+milliseconds, and no program needs all files.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     body = encode_bytes(MetadataRequest(topics=None), 12)
     request = decode(MetadataRequest, body, 12)
 
-The contents of records are interpreted (`aiokq.wire.interpret`) until their type has been used a
-few times. A starting broker reads and writes only a few metadata records of each type; compiling
+Messages other than requests and responses are interpreted (`aiokq.wire.interpret`) until their type
+has been used a few times. A starting broker reads and writes only a few metadata records of each type; compiling
 codecs for these types would double the time that the records take.
 
 Frames (sizes, headers, correlation ids) are in `aiokq.wire.frames`. `aiokq.wire.compile` generates
@@ -33,8 +33,8 @@ _encoders: dict[tuple[type[Message], int], Encoder] = {}
 INTERPRETED_USES: Final = 8
 """Number of messages of one type and version that are interpreted before a codec is compiled.
 
-The limit applies only to the contents of records. Decoded and encoded messages are counted
-separately.
+The limit applies to messages other than requests and responses. Decoded and encoded messages are
+counted separately.
 """
 
 _decoded: dict[tuple[type[Message], int], int] = {}

@@ -3,8 +3,8 @@
 The generated source avoids calls for single fields. It reads or writes a run of fixed-width fields,
 and the length or count that follows them, with one call of a precompiled `struct.Struct`. An array
 of integers takes one call, too. Nested structs are inlined, and decoded record data stays a view of
-the frame. The source is compiled on first use, which takes about a millisecond. It is registered
-with `linecache`, so that tracebacks and debuggers show it.
+the frame. Compiling the source takes about a millisecond. The source is registered with
+`linecache`, so that tracebacks and debuggers show it.
 
 The generated decoders are safe for untrusted bytes. They check that every slice ends within the
 frame, that the rest of the frame can contain as many elements as an array claims to have, and that

@@ -168,7 +168,7 @@ class Field:
     def is_default(self, value: object) -> bool:
         """Return whether `value` is the default of the field.
 
-        For a tagged struct that may not be null, `None` counts as the default, and so does a struct
+        For a tagged struct that is not nullable, `None` counts as the default, and so does a struct
         whose fields all have their defaults.
         """
         if (

@@ -82,7 +82,7 @@ def encode_request(
     head = _REQUEST_HEAD.pack(
         size, message.API_KEY, version, correlation_id, -1 if client_id is None else len(name)
     )
-    # The first fragment consists of fields of the message, never of record data.
+    # The first fragment is `bytes`, because fields of the message precede record data.
     fragments[0] = b"".join((head, name, tags, cast("bytes", fragments[0])))
     return fragments
 

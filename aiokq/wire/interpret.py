@@ -1,7 +1,8 @@
 """The reference codec: reads and writes the fields of a message class one by one.
 
-Tests compare the functions that `aiokq.wire.compile` generates with this codec, so it shares no
-code with them. It is slow; `aiokq.wire.codec` uses it for message types that a process rarely uses.
+Tests compare this codec with the functions that `aiokq.wire.compile` generates, so this codec
+shares no code with these functions. It is slow; `aiokq.wire.codec` uses it for message types that a
+process rarely uses.
 Source: Kafka protocol guide, KIP-482.
 """
 
