@@ -4,8 +4,8 @@
     request = decode(MetadataRequest, body, 12)
 
 Messages other than requests and responses are interpreted (`aiokq.wire.interpret`) until their type
-has been used a few times. A starting broker reads and writes only a few metadata records of each type; compiling
-codecs for these types would double the time that the records take.
+has been used a few times. A starting broker reads and writes only a few metadata records of each
+type; compiling codecs for these types would double the time that the records take.
 
 Frames (sizes, headers, correlation ids) are in `aiokq.wire.frames`. `aiokq.wire.compile` generates
 the codecs.
