@@ -61,8 +61,8 @@ class Connection:
         name: node id, or "host:port" before the id is known; for errors and logs.
         api_versions: the broker's (oldest, newest) version of each API key.
         finalized_features: the feature levels from the broker's ApiVersions response.
-        error: the error that ended the connection, `Closed` if this client closed it; `None` while
-            the connection is open.
+        error: the error that ended the connection, such as `Closed` after `close`; `None` while the
+            connection is open.
         last_used: the loop's time of the last request or response.
         proven: whether the broker has answered a request after the handshake.
         on_proven: called when the first request after the handshake is answered.
