@@ -88,7 +88,8 @@ class PartitionReader:
             offset: offset of the first record to return.
             max_bytes: the maximum number of bytes to fetch. The first batch is returned even if it
                 is larger (KIP-74).
-            min_bytes: bytes that the broker waits for, at most ``max_wait_ms``.
+            min_bytes: number of bytes at which the broker responds before ``max_wait_ms`` has
+                passed.
             max_wait_ms: milliseconds the broker may wait for records at the end of the log.
             stop: return no record at or after this offset.
             timeout: seconds, retries included; default ``default_api_timeout_ms``.
