@@ -1,4 +1,4 @@
-"""A stream reader that raises a ConfigError at every call.
+"""A stream reader that raises a ConfigError when a query uses it.
 
 If creating a stream reader fails, Spark's process for the query fails with an unbound local
 variable, and the user sees "cannot access local variable 'reader'". Errors that a reader raises are

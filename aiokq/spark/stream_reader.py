@@ -1,7 +1,6 @@
 """Streaming reader: Spark's process for the query plans its batches, and tasks read them.
 
-Only this module depends on the version of Spark. Python sources support limits of a batch and
-Trigger.AvailableNow since PySpark 4.2.
+Python sources support limits of a batch and Trigger.AvailableNow since PySpark 4.2.
 """
 
 from __future__ import annotations

@@ -145,7 +145,7 @@ class Journal:
         return journal
 
     def add(self, file: int, until: int, acknowledged: Acknowledged) -> None:
-        """Note that the next rows of a file, up to but not including row `until`, are acknowledged.
+        """Note the next rows of a file as acknowledged, up to but not including row `until`.
 
         Raises:
             OSError: the file cannot be written.

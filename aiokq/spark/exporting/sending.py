@@ -87,7 +87,8 @@ class Sending:
         self.found = 0
         self._cluster = cluster
         self._arrived = arrived
-        # Until the producer id of this run is noted, only one piece is in flight.
+        # If the journal is in a file, only one piece is in flight until the producer id of this run
+        # has been requested.
         self._unknown = journal.is_kept
         self._files = files
         self._topic = topic

@@ -1,6 +1,6 @@
 """Target: the directory of a load, with its files, locks and checks.
 
-    DIR/batch_id=0/part-00000-0-0.parquet    rows, for any reader
+    DIR/batch_id=0/part-00000-0-0.parquet    rows, if the format is Parquet
     DIR/_aiokq_load.json                     options that every run must share
     DIR/_aiokq_load.lock                     the process that is loading
     DIR/_aiokq_manifest/0.json               offsets and files of batch 0
@@ -63,7 +63,7 @@ class Target:
         return cls(options.root, dead_letters, options.checkpoint_root)
 
     def identity(self) -> Identity | None:
-        """Return the options with which this directory was loaded; None if it was never loaded.
+        """Return the options that a load has written to this directory; None if there are none.
 
         Raises:
             ConfigError: the file is damaged.
