@@ -80,9 +80,9 @@ class Consumer:
     With a `group_id` the partitions are shared among the members of the group, and reading starts
     at the group's committed offsets. In a rebalance, an eager assignor (the default) revokes all
     partitions of a member. A cooperative assignor and the consumer protocol revoke only the
-    partitions that move to another member. Before another member gets the partitions, the consumer
-    waits for the records that are being processed, commits the offsets (`enable_auto_commit`), and
-    calls `on_revoked`.
+    partitions that the new assignment lacks. Before another member gets the partitions, the
+    consumer waits for the records that are being processed, commits the offsets
+    (`enable_auto_commit`), and calls `on_revoked`.
 
     The handlers `on_assigned`, `on_revoked` and `on_lost` may be coroutine functions. Each call may
     take at most a third of the rebalance timeout. Exceptions of handlers are raised to the reader.

@@ -105,9 +105,9 @@ class ConsumerHealth:
         buffered_bytes: bytes of memory that fetched data occupies.
         missing_topics: topics subscribed to by name that do not exist.
         group: the state of the group membership; None without a group.
-        stalled: the last time that the event loop was blocked for `loop_stall_ms` or longer, with
-            the stack of the blocking code; heartbeats and fetches stopped meanwhile. None if the
-            event loop was never blocked that long.
+        stalled: the last report that the event loop was blocked for `loop_stall_ms` or longer, with
+            the stack of the blocking code; heartbeats and fetches stopped meanwhile. None if there
+            is no report.
     """
 
     ok: bool
