@@ -261,8 +261,7 @@ class ClassicMember(GroupMember):
             else:
                 self._join_refused(response.error_code, "JoinGroup", now)
             return
-        # The backoff is reset only after a successful sync, because the member joins again after a
-        # failed sync.
+        # The backoff is not reset here, because the member joins again after a failed sync.
         self.heartbeat_at = now
         self.error = None
         self._next_heartbeat = now + self._config.heartbeat_interval
