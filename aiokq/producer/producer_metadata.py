@@ -109,7 +109,7 @@ class ProducerMetadata:
         self._spawn(self._leave_idle(), "idle topics")
 
     def refuse(self, error: KafkaError) -> None:
-        """Fail current and later calls of `find` with `error`; their records are not accepted."""
+        """Fail current and later calls of `find` with `error`."""
         if self._refusal is None:
             self._refusal = error
             now = self._engine.now()

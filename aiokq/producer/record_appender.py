@@ -180,11 +180,11 @@ class RecordAppender:
         timestamp_ms: int | None,
         headers: Headers | None,
     ) -> Delivery:
-        """Append a record that `send_nowait` refused for lack of memory or metadata.
+        """Append a record, waiting for memory and metadata if necessary.
 
         Args:
-            refusal: the error that `send_nowait` raised; it has the prepared record if the record's
-                hooks have run.
+            refusal: the error that `send_nowait` raised. If it has a prepared record, that record
+                is appended, and interceptors and serializers are not called.
         """
         self._accumulator.check_accepts()
         turn = self._refusal
@@ -192,7 +192,7 @@ class RecordAppender:
         if isinstance(
             refusal, BufferFullAfterHooks | UnknownPartitionAfterHooks | PartitionsNotYetKnown
         ):
-            record = refusal.record  # the record's hooks have run, and must not run again
+            record = refusal.record  # interceptors and serializers must not be called
         elif hooks is not None:
             record = hooks.prepare(topic, value, key, partition, timestamp_ms, headers)
         else:

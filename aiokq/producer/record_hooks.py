@@ -42,7 +42,7 @@ class PreparedRecord(NamedTuple):
 
 
 class BufferFullAfterHooks(BufferFull):
-    """BufferFull for a record whose hooks have run; they must not run again."""
+    """BufferFull for a prepared record; its interceptors and serializers must not run."""
 
     def __init__(self, record: PreparedRecord) -> None:
         super().__init__()

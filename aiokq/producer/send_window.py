@@ -44,7 +44,7 @@ class SendWindow:
         return self.batches[self._cursor] if self._cursor < len(self.batches) else None
 
     def launched(self, queued: QueuedBatch) -> None:
-        """Mark a batch as in flight, because it was passed to a connection."""
+        """Mark a batch as in flight."""
         queued.in_flight = True
         self.in_flight += 1
         if self.next is queued:

@@ -131,7 +131,8 @@ class Sender:
         internal_errors: logs an unexpected exception, and fails the batches concerned.
         acks: the `acks` field of the requests: 0, 1 or -1.
         max_in_flight: largest number of requests in flight.
-        max_request_size: largest size of all batches in a request, in bytes.
+        max_request_size: largest size of all batches in a request, in bytes; a single batch may be
+            larger.
         timeout: seconds within which the broker has to answer a request.
         spawn: starts a task that belongs to the producer.
         transactions: the transactions of the producer; None if it has no transactional id. With

@@ -19,7 +19,7 @@ records and the partitions are kept.
 """
 
 MAX_DETAILS = 100
-"""Maximum number of errors in the DeliveryFailed of a flush.
+"""Maximum number of errors in the DeliveryFailed that `take` returns.
 
 The DeliveryFailed of `send_many` has the outcomes of all records.
 """

@@ -124,7 +124,7 @@ class Epochs:
         deadline = loop.time() + timeout
         if self.addition_lost:
             # The lost request may have begun a transaction. InitProducerId would abort that
-            # transaction with a bumped epoch, not return the epoch, and thus fence this producer.
+            # transaction with a bumped epoch without returning the epoch, and fence this producer.
             # Therefore EndTxn ends the transaction first. If the lost request arrives between
             # EndTxn and InitProducerId, this producer is fenced nevertheless. Java's producer
             # requests no new epoch here.
@@ -143,7 +143,7 @@ class Epochs:
 
         Args:
             after: the producer id and epoch in the response of EndTxn; None if the response
-                contains no producer id, and always below `transaction.version` 2.
+                contains no producer id, or if `transaction.version` is below 2.
         """
         self._ended_by = self._state.version
         if after is not None:

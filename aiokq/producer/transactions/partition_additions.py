@@ -1,7 +1,7 @@
 """PartitionAdditions: adds partitions to a transaction, by AddPartitionsToTxn requests.
 
-It is only used below `transaction.version` 2: from version 2 on, the partition leaders add the
-partitions. A request has all partitions that wait to be added.
+It sends requests only below `transaction.version` 2: from version 2 on, the partition leaders add
+the partitions. A request has all partitions that wait to be added.
 
 Source: Kafka `TransactionManager.java`, AddPartitionsToTxnHandler.
 """

@@ -93,7 +93,7 @@ def not_started(cause: KafkaError) -> KafkaError:
 
 
 def unknown(cause: KafkaError) -> CommitOutcomeUnknown:
-    """Return the error of a commit that was not answered."""
+    """Return the error after a commit that was not answered."""
     error = CommitOutcomeUnknown(
         "no response showed whether the transaction was committed: commit it again, or close "
         f"this producer, {NEXT_STEPS}"
@@ -103,7 +103,7 @@ def unknown(cause: KafkaError) -> CommitOutcomeUnknown:
 
 
 def not_aborted_yet(cause: KafkaError) -> TransactionAborted:
-    """Return the error of a record that is sent after an abort that was not answered."""
+    """Return the error after an abort that was not answered."""
     error = TransactionAborted("the last transaction is not aborted yet: abort it again")
     error.__cause__ = cause
     return error

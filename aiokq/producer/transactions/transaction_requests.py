@@ -248,7 +248,7 @@ class TransactionRequests:
     ) -> tuple[int, int] | None:
         """Send EndTxn; return the producer id and epoch in the response.
 
-        None if the response contains no producer id, and always if `bumps` is False.
+        The result is None if the response contains no producer id, or if `bumps` is False.
 
         Args:
             bumps: whether the coordinator is to bump the epoch.

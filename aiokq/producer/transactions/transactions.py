@@ -291,8 +291,6 @@ class Transactions:
         while (ending := self._end.now) is not None:
             await ending.wait()
 
-    # -- records, called by the queues
-
     @property
     def refusal(self) -> KafkaError | None:
         """The error that unsent batches fail with; None if batches may be sent."""
