@@ -76,7 +76,7 @@ def walk_headers(
 def first_batch(
     file: File, begin: int, end: int, *, offset: int, reach: int, cached: bool = False
 ) -> FoundBatch | None:
-    """Return the first batch whose last offset is ``offset`` or higher, or None.
+    """Return the first batch whose last offset is at least ``offset``; None if there is none.
 
     Batches are read from position ``begin`` up to ``end``. The search also ends at a batch that
     ends at position ``reach`` or later; that batch is returned.

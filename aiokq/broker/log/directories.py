@@ -279,7 +279,7 @@ class LogDirectories:
         self._to_set_aside.append((partition, directory, reason))
 
     def take_back(self, partition: TopicPartition, directory: LogDirectory, path: str) -> None:
-        """Rename a directory that was set aside back to its partition's name, durably.
+        """Rename a stray directory to the name of its partition, durably.
 
         Called after ``find``, before the metadata names the partition.
 

@@ -471,7 +471,7 @@ class LogDirectory:
         self.save(self.checkpoints.log_starts)
 
     def note_log_starts(self) -> None:
-        """Copy each log's start offset, unless it is 0, to its checkpoint, in memory."""
+        """Copy the log start offsets above 0 to their checkpoint, in memory."""
         for partition, log in list(self._logs.items()):
             # The offset is noted even if it is the base offset of the first segment: a power cut
             # may bring back the removed segments before it.

@@ -32,7 +32,7 @@ class HeaderRules(NamedTuple):
     max_length: int
 
     def suffice_for(self, header: BatchHeader, now_ms: int) -> bool:
-        """Whether the header is enough to accept the batch and store it unchanged; usually True.
+        """Whether the header is enough to accept the batch and store it unchanged.
 
         If the result is False, the callers check the settings one by one.
         """

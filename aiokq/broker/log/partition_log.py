@@ -285,8 +285,8 @@ class PartitionLog(ReadableLog):
     def retain(self, policies: Sequence[RetentionPolicy], now_ms: int) -> int:
         """Remove the oldest segments that the policies count as expired; return their number.
 
-        A lower log start offset is raised to the base offset of the oldest remaining segment. If
-        no segment remains, a new empty segment is added at the log end offset.
+        Afterwards the log start offset is at least the base offset of the oldest remaining segment.
+        If no segment remains, a new empty segment is added at the log end offset.
 
         Raises:
             ColdRead: timestamps have to be read from the disk first.

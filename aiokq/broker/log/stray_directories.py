@@ -53,7 +53,7 @@ class StrayDirectories:
         return renamed
 
     def set_aside_other(self, partition: TopicPartition, topic_id: uuid.UUID) -> bool:
-        """Set the directory of a partition aside if it belongs to another topic of the same name.
+        """Set a partition's directory aside if the directory belongs to a topic with another id.
 
         The records of the other topic must not be served as records of this topic. If the stored id
         is a damaged copy of this topic's id, the directory is not set aside.
@@ -102,6 +102,6 @@ class StrayDirectories:
         return found
 
     def take_back(self, partition: TopicPartition, path: str) -> None:
-        """Rename a directory that was set aside back to its partition's name, durably."""
+        """Rename a stray directory to the name of its partition, durably."""
         self._files.rename(path, f"{self._path}/{file_names.partition_directory(partition)}")
         self._files.sync_dir(self._path)

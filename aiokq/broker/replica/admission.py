@@ -38,7 +38,7 @@ def admit(
 ) -> Preparation | None:
     """Check that a client's batch may be appended; return where to prepare it for the append.
 
-    The usual result is None: the batch is stored unchanged, and its header is enough to check it.
+    None means that the batch is stored unchanged, and that its header is enough to check it.
 
     Args:
         acks: the acks of the Produce request.

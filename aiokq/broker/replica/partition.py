@@ -55,7 +55,8 @@ class Partition:
     """The replica of one partition.
 
     Attributes:
-        leader: node id of the leader; -1 if there is none, or if the log is not open here.
+        leader: node id of the leader; -1 if there is none, or if this node has a replica whose log is
+            not open.
         leader_epoch: the leader epoch, which grows with each new leader; -1 if it is not known yet.
         replicas: node ids in order of preference.
         isr: node ids of the in-sync replicas; changed by ``change_isr``.

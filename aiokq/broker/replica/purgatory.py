@@ -122,7 +122,7 @@ class FetchPurgatory:
             delayed.wake(True)
 
     def _disconnected(self, connection: RequestContext) -> None:
-        """End the wait of a disconnected client, which would otherwise last until the timeout."""
+        """End the wait of a disconnected client before the timeout."""
         delayed = self._by_connection.pop(connection, None)
         if delayed is not None:
             delayed.wake(False)
