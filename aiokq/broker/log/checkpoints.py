@@ -89,7 +89,7 @@ class Checkpoint:
             return self._uncertain or (self._written is not None and partition in self._written)
 
     def keep(self, partitions: Iterable[TopicPartition]) -> None:
-        """Remove all partitions except these, in memory."""
+        """Remove the offsets of all partitions except these, in memory."""
         kept = set(partitions)
         self._offsets = {tp: at for tp, at in self._offsets.items() if tp in kept}
 

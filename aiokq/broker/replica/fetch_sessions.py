@@ -210,7 +210,7 @@ class FetchSessionCache:
     def create(self, results: Sequence[Result], uses_topic_ids: bool, privileged: bool) -> int:
         """Create a session with these partitions; return its id, or 0 if there is no slot for it.
 
-        If all slots are in use, another session is evicted, if the rules of `_evict` permit it.
+        If all slots are in use, another session may be evicted; see `_evict`.
         """
         now = self._clock.monotonic()
         if len(self._sessions) >= self._slots and not self._evict(now, len(results), privileged):

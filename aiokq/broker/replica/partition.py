@@ -55,7 +55,7 @@ class Partition:
     """The replica of one partition.
 
     Attributes:
-        leader: node id of the leader; -1 if there is none, or if this node has a replica whose log is
+        leader: node id of the leader; -1 if there is none, or if the log of this node's replica is
             not open.
         leader_epoch: the leader epoch, which grows with each new leader; -1 if it is not known yet.
         replicas: node ids in order of preference.

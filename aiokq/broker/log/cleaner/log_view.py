@@ -111,8 +111,8 @@ class LogView(NamedTuple):
 def chunks(files: Files, view: SegmentView, buffer_bytes: int) -> Generator[memoryview, int, None]:
     """Yield the bytes of a segment in pieces that begin with a batch.
 
-    The caller sends back how many bytes of the piece it used; the next piece begins after them. If
-    the caller used 0 bytes, the next piece is one whole batch.
+    The caller sends back the number of used bytes; the next piece begins after these bytes. If the
+    number is 0, the next piece is one whole batch.
 
     Raises:
         FileNotFoundError: the segment was deleted meanwhile.
