@@ -1,7 +1,7 @@
 """Settings of Kafka that are not in the broker's own table, and the values that are refused.
 
 Most of these settings, such as `num.io.threads`, have no meaning for this broker and are accepted.
-A value that asks for something that this broker cannot do is refused, because otherwise the user
+A value is refused if this broker cannot do what the value requests, because otherwise the user
 would believe that the value is in effect.
 """
 

@@ -3,8 +3,8 @@
 The metadata of these directories is in ``aiokq-metadata.log`` (`private_file`). Each log directory
 has a copy of this file; the copy with the most appends is used. If the metadata directory has no
 ``__cluster_metadata-0``, the migration writes this log from the file. If Apache Kafka left a
-metadata log whose only voter is this node, the changes that only the file has are appended to that
-log.
+metadata log, and this node is its only voter, the changes that are only in the file are appended to
+the log.
 
 As the last step, each copy is renamed, and a file with one line takes its place; an earlier version
 of aiokq refuses this line. The next start repeats a migration that was interrupted before this
@@ -136,7 +136,7 @@ def find_migration(files: Files, directories: LogDirectories) -> Migration | Non
 
 
 def _tell_end(path: str, data: bytes, sound: int) -> None:
-    """Log that the damaged end of a file is not migrated, if it has one."""
+    """If a file has a damaged end, log that the end is not migrated."""
     if sound == len(data):
         return
     place = f"file={path} position={sound} bytes={len(data) - sound} kept={path + MIGRATED}"

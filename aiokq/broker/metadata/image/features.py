@@ -56,7 +56,7 @@ LATEST_METADATA_VERSION: Final = 29
 """The range of supported levels of metadata.version; level 30 is unstable in Kafka 4.2."""
 
 DEFAULT_METADATA_VERSION: Final = 25
-"""The level of metadata.version of new directories, which every release of Kafka 4 can open."""
+"""The default level of metadata.version of a new directory; every Kafka 4 release supports it."""
 
 NO_EPOCH_BUMP_ON_SHRINK: Final = 12
 """The lowest level of metadata.version at which the leader epoch does not rise when a replica

@@ -36,7 +36,7 @@ CLIENT_METRICS_CONFIG: Final = 16
 """The types of resources in a `ConfigRecord`."""
 
 METADATA_VERSION: Final = "metadata.version"
-"""The feature whose level decides which records a log may have, and with which fields."""
+"""The feature whose level decides which records and fields a metadata log may have."""
 
 TRANSACTION_MARKERS: Final = (
     AbortTransactionRecord,

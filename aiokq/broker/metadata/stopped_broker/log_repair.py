@@ -285,7 +285,7 @@ def _shorten(files: Files, path: str, position: int) -> None:
 
 
 def _keep_whole(files: Files, path: str) -> None:
-    """Give a segment a second name or, where the file system has no links, copy it."""
+    """Give a segment a second name; copy the segment if the file system has no links."""
     try:
         files.link(path, unused_name(files, f"{path}{file_names.CORRUPT}0"))
     except OSError:
