@@ -284,7 +284,7 @@ class EmbeddedCluster:
     async def _snapshot(self, path: str) -> None:
         from aiokq.broker.snapshot import take_snapshot
 
-        # The copy must be durable, but the node's own `files` never sync if there is no data_dir.
+        # The copy must be durable, but without a data_dir the node's own `files` may omit syncs.
         await take_snapshot(self.node, path, files=self._lasting_files)
 
     async def _delete(self, name: str) -> None:

@@ -59,7 +59,7 @@ class PrivateMetadata:
         topics: the topics, by name.
         groups: settings of groups, by group id.
         settings: settings of all brokers.
-        next_producer_id: the first id that was never reserved.
+        next_producer_id: the id with which the next reserved block begins.
         unclean_starts: number of starts after an unclean shutdown; a lower limit of the leader
             epochs that later starts used.
         kafka: end offset and epoch of Apache Kafka's metadata log in the same directory when its

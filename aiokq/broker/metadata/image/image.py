@@ -77,7 +77,7 @@ class MetadataImage:
         configs: settings by type and name of their resource; the name "" stands for the default of
             all resources of the type. Resources without settings are left out.
         principals: ACLs, credentials, tokens and quotas.
-        next_producer_id: the first id that was never reserved.
+        next_producer_id: the id with which the next reserved block begins.
     """
 
     __slots__ = (
