@@ -377,7 +377,8 @@ class Admin(GroupCalls, PlacementCalls, TransactionCalls, ControllerCalls):
     ) -> list[ConfigResource]:
         """Return the resources that have configs (Kafka 4.1; older brokers: client metrics only).
 
-        All topics and brokers are listed. Groups are listed only if they have own configs.
+        Topics and brokers are listed even if no config is set on them. Groups are listed only if
+        they have own configs.
 
         Args:
             types: resource types to list; empty for all.

@@ -62,8 +62,7 @@ async def per_group(
         batched: whether one request takes all groups of a coordinator.
 
     Raises:
-        KafkaError: an attempt failed for all its groups, and no retry can help.
-        RequestTimeout: no request succeeded in time; ``__cause__`` is the last error.
+        UnsupportedVersion: no coordinator supports the request.
     """
 
     refused: set[str] = set()

@@ -41,14 +41,10 @@ async def per_partition(
 ) -> dict[TopicPartition, R | KafkaError]:
     """Return an outcome per partition, in the order of ``partitions``.
 
-    Only partitions with a retriable error are retried, for example after a leader change.
+    Partitions with a retriable error are retried, for example after a leader change.
 
     Args:
         timeout: seconds for the whole call; None for ``default_api_timeout_ms``.
-
-    Raises:
-        KafkaError: an attempt failed for all partitions, and no retry can help.
-        RequestTimeout: no request succeeded in time; ``__cause__`` is the last error.
     """
 
     async def attempt(

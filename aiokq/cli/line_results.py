@@ -101,7 +101,7 @@ class LineResults:
     def complain(self) -> None:
         """Print the failures that were not printed yet.
 
-        After `COMPLAINTS` printed lines, the failures are only counted.
+        After `COMPLAINTS` printed messages, the failures are only counted.
         """
         failures, self._failures = self._failures, None
         if failures is None:
