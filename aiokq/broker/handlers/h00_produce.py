@@ -298,7 +298,8 @@ async def _join_transaction(
 def _joining(topics: Topics, request: ProduceRequest, version: int, permits: _Permits) -> Joining:
     """Return, for each producer, the partitions in which a batch may begin a transaction.
 
-    The partitions are added to the transaction together, before the first batch is appended.
+    The partitions are added to the transaction together, before the first of these batches is
+    appended.
     """
     found: Joining = {}
     for topic in request.topic_data:

@@ -1,4 +1,4 @@
-"""LeaveGroup (13), versions 0-5: remove members, at their own request or an admin client's.
+"""LeaveGroup (13), versions 0-5: remove members, at the request of the members or of an admin client.
 
 Errors of a member: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
 

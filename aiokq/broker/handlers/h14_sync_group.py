@@ -27,7 +27,7 @@ FIRST_WITH_PROTOCOL: Final = 5
 
 
 async def handle(groups: Groups, request: SyncGroupRequest, call: Call) -> SyncGroupResponse:
-    """Store the assignments if the member is the group's leader; wait until they are written."""
+    """Return the member's assignment; store the assignments that the leader sends."""
     try:
         call.authorize(Operation.READ, ResourceType.GROUP, request.group_id)
         check_group_id(request.group_id)

@@ -2,7 +2,7 @@
 
 A request without a transactional id gets a new producer id, as in Kafka, even if the producer has
 an id already. With a transactional id, the transaction coordinator first aborts an open
-transaction. It then returns the next producer epoch, which fences earlier producers.
+transaction. It then returns a producer id and epoch that fence earlier producers.
 
 Errors: CLUSTER_AUTHORIZATION_FAILED, CONCURRENT_TRANSACTIONS (a transaction is being ended),
 COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, INVALID_REQUEST (an old id without its
