@@ -363,7 +363,7 @@ class Quorum(Protocol):
     async def update_features(
         self, updates: Sequence[FeatureUpdate], *, validate_only: bool
     ) -> None:
-        """Change levels of features; the new levels are in effect on return.
+        """Change levels of features; with `validate_only`, only check the changes.
 
         Raises:
             InvalidUpdateVersion: a level cannot be set; no level was changed.
@@ -390,7 +390,7 @@ class ProducerIds(Protocol):
 
         Raises:
             KafkaStorage: a block of ids could not be reserved.
-            Closed: the node is stopping.
+            Closed: the node reserves no more producer ids.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""LeaveGroup (13), versions 0-5: remove members, at the request of the members or of an admin client.
+"""LeaveGroup (13), versions 0-5: remove members, at the request of a member or of an admin client.
 
 Errors of a member: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
 

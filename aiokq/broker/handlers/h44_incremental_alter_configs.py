@@ -40,7 +40,7 @@ async def handle(
     request: IncrementalAlterConfigsRequest,
     call: Call,
 ) -> IncrementalAlterConfigsResponse:
-    """Change the settings of each resource."""
+    """Change the settings of each resource; with `validate_only`, only check the changes."""
 
     async def alter_one(resource: IncrementalAlterConfigsResource) -> None:
         await _alter(

@@ -34,7 +34,7 @@ LAST_WITH_RESULTS: Final = 1
 async def handle(
     quorum: Quorum, request: UpdateFeaturesRequest, call: Call
 ) -> UpdateFeaturesResponse:
-    """Change the levels; the new levels are in effect when the response is sent."""
+    """Change the levels; with `validate_only`, only check the changes."""
     try:
         call.authorize(Operation.ALTER, ResourceType.CLUSTER)
     except BrokerError as error:
