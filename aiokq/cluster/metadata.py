@@ -65,7 +65,7 @@ class PartitionInfo:
 
 @frozen
 class TopicInfo:
-    """One existing topic and its partitions, by partition number."""
+    """One topic and its partitions, by partition number."""
 
     name: str
     topic_id: UUID = ZERO_ID

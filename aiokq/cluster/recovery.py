@@ -2,8 +2,8 @@
 
 While a partition is in recovery, the task requests its topic's metadata from any broker, and then
 from the leader itself. The recovery ends when the leader confirms its leadership, or when another
-request about the partition succeeds. Each broker that is down gets metadata requests until it
-answers. While nothing has failed, the task sleeps.
+request about the partition succeeds. Each broker that is down and in the metadata gets metadata
+requests until it answers. While nothing has failed, the task sleeps.
 
 Source: kafka4net's PartitionRecoveryMonitor.
 """
