@@ -174,7 +174,7 @@ class LastStable(NamedTuple):
 
 
 class Copy(NamedTuple):
-    """A copier: each record of `input` must have exactly one record of equal value in `output`."""
+    """A copier: `output` must have exactly one copy of each committed record of `input`."""
 
     input: str
     output: str
