@@ -41,7 +41,7 @@ _PHASE: Final = ("query", "phase")
 
 
 ENDED_KEPT: Final = 100
-"""Number of ended queries whose counters are kept."""
+"""Maximum number of names of ended queries whose counters are kept."""
 
 
 @dataclass

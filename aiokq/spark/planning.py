@@ -17,7 +17,7 @@ from aiokq import TopicPartition
 __all__ = ["ROWS_PER_TASK", "OffsetRange", "pack", "plan", "split"]
 
 ROWS_PER_TASK: Final = 200_000
-"""Number of rows per task, if the options do not require more tasks."""
+"""Number of rows per task, unless `max_tasks` or an option requires another number of tasks."""
 
 
 @dataclass(frozen=True)

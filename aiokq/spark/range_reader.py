@@ -37,7 +37,7 @@ COLUMNS_BYTES: Final = 8 * FETCH_BYTES
 The limit is needed because fetched bytes may decompress to a thousand times their size.
 """
 WINDOW: Final = 4
-"""Number of ranges that are fetched at the same time."""
+"""Maximum number of ranges that are fetched at the same time."""
 RANGE_BYTES: Final = 4 * FETCH_BYTES
 """Bytes of one range, fetched but not decoded, at which fetching of the range pauses."""
 AHEAD_BYTES: Final = 16 * FETCH_BYTES

@@ -1,7 +1,7 @@
 """Task of a load: writes the rows of Arrow batches to Parquet files in a temporary directory.
 
 The task decodes values, counts rows by partition, and writes undecodable records as dead letters.
-Readers ignore the temporary names; the driver makes all files of a batch visible in one step.
+Readers ignore the temporary names; the driver makes the files of a batch visible.
 """
 
 from __future__ import annotations
