@@ -113,7 +113,7 @@ def cut_files(
     forget_behind: Callable[[int], None],
     remove_behind: Callable[[], None],
 ) -> None:
-    """Cut the files of a log to the end of ``segment``, which is shorter than its file.
+    """Cut the files of a log to the end of ``segment``.
 
     May be repeated after an error. May be called in any thread; waits for the disk.
 
