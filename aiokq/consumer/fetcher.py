@@ -269,8 +269,8 @@ class Fetcher:
             error = ProtocolError(
                 "the broker sent only partitions that were not requested", api="Fetch", node=node_id
             )
-            # The broker may know the topic by another id. A refresh of the metadata and a new
-            # session resolve this.
+            # The broker may know the topic by another id. The client then needs new metadata and
+            # a new session.
             error.retriable = error.refresh_metadata = True
             raise error
         return bool(response.responses)
