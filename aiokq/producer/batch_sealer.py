@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["BatchSealer"]
 
 HEADER_SIZE = 61
-"""Size of the batch header, which is never compressed, in bytes."""
+"""Size in bytes of the batch header, which is never compressed."""
 
 
 class BatchSealer:

@@ -183,7 +183,11 @@ class PartitionQueues:
         self._internal_errors.call_each(self._busy(), "cut", lambda queue: queue.cut())
 
     def fail_unsent(self, error: KafkaError, topic: str | None = None) -> None:
-        """Fail, with `error`, the batches of `topic` or of all topics that are not in flight."""
+        """Fail, with `error`, the batches that are not in flight.
+
+        Args:
+            topic: the topic of the batches; None for all topics.
+        """
         if topic is None:
             self._internal_errors.call_each(
                 self._busy(), "failing", lambda queue: queue.fail_unsent(error)
