@@ -45,8 +45,8 @@ class TopicConfig(Setting):
     """One row of ``TOPIC_CONFIGS``.
 
     Attributes:
-        server: names of the broker settings with the default value; the first one that is set
-            applies.
+        server: names of the broker settings with the default value; the first one that has a
+            value applies.
         unit: unit of the value; "" if it has none.
     """
 
