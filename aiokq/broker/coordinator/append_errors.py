@@ -1,4 +1,4 @@
-"""Translation of append errors of the log into errors that clients of a coordinator handle.
+"""Translation of errors that the clients of a coordinator do not handle.
 
 Source: Kafka ``CoordinatorOperationExceptionHelper.java``.
 """
@@ -24,7 +24,7 @@ __all__ = ["coordinator_error"]
 
 
 def coordinator_error(error: BrokerError | ProtocolError) -> BrokerError:
-    """Return the error that a coordinator's clients get for an error of the log.
+    """Return the error that a coordinator's clients get in place of `error`.
 
     An error without a translation is returned unchanged.
     """

@@ -1,7 +1,7 @@
 """IncrementalAlterConfigs (44), versions 0-1: set, delete, append to or subtract from settings.
 
 Resources are topics, groups, brokers and loggers. Either all changes of a resource are made, or
-none; they are in effect when the response is sent.
+none. Changes that are made are in effect when the response is sent.
 
 Errors of a resource: UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED,
 GROUP_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED, INVALID_CONFIG, INVALID_REQUEST,
