@@ -60,9 +60,9 @@ class Admin(GroupCalls, PlacementCalls, TransactionCalls, ControllerCalls):
     """Manage topics, configs, offsets, records, groups and transactions of a cluster.
 
     `async with Admin("host:9092") as admin:` opens its own connections; an Admin from
-    `cluster.admin()` uses the connections of the `Cluster`. A call about several items returns
-    `Results`: a result per item, whose ``error`` is None on success. The error of an item is raised
-    only by ``raise_errors=True`` or `Results.raise_for_errors`; any other exception concerns the
+    `cluster.admin()` uses the connections of the `Cluster`. Most calls about several items
+    return `Results`: a result per item, whose ``error`` is None on success. The error of an item is
+    raised by ``raise_errors=True`` or `Results.raise_for_errors`; any other exception concerns the
     whole call.
 
     All calls take ``timeout``: the seconds for the call with all its retries; default

@@ -36,8 +36,8 @@ LEAST: Final = 0.001
 Ask = Callable[[int, Mapping[K, T], float], Coroutine[Any, Any, Mapping[K, R | KafkaError]]]
 """Coroutine function that sends a coordinator a request.
 
-Its arguments are the node id, the groups, transactional ids or items of one group that the request
-is about, and a timeout in seconds.
+Its arguments are the node id, the items of the request (groups, transactional ids, or items of one
+group), and a timeout in seconds.
 """
 
 

@@ -164,7 +164,7 @@ def _version(package: str) -> str | None:
 def _open_files() -> Iterator[Check]:
     try:
         import resource
-    except ImportError:  # Windows does not limit open files
+    except ImportError:  # Windows lacks this module
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:

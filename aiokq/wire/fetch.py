@@ -47,7 +47,7 @@ class FetchPartition(Struct):
     """The index of the partition in its topic."""
 
     current_leader_epoch: int = i32(since=9, default=-1, ignorable=True)
-    """The leader epoch in the sender's metadata, for the leader to check; -1 for no check."""
+    """The leader epoch in the sender's metadata, for the broker to check; -1 for no check."""
 
     fetch_offset: int = i64()
     """The offset from which to fetch."""
