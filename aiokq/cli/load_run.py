@@ -52,8 +52,7 @@ def refused(*, usage: bool) -> Iterator[None]:
     """Replace names of options by their flags in errors raised in the block.
 
     Args:
-        usage: whether an OptionError is wrong usage (exit code 2), which is true until the load
-            runs.
+        usage: whether an OptionError is wrong usage (exit code 2) or a failure (exit code 1).
     """
     from aiokq.spark.loading.options import LoadOptions, OptionError
 

@@ -67,7 +67,7 @@ class _Outcomes:
             self._out.problem(f"{name}: {part}" if part else name, error)
 
     def say(self, name: str, text: str) -> None:
-        """Set the text to print for a topic without errors."""
+        """Set the text that is printed if the topic has no errors."""
         self._said[name] = text
 
     def print(self) -> None:
