@@ -160,7 +160,7 @@ class ConsumerMember(GroupMember):
         self._ask(ConsumerGroupHeartbeatRequest, lambda version: heartbeat, config.request_timeout)
 
     def _heartbeat(self) -> ConsumerGroupHeartbeatRequest:
-        """Return a heartbeat with the changes since the last heartbeat; null means no change."""
+        """Return a heartbeat with all fields, or with the changes; null means no change."""
         config = self._config
         heartbeat = ConsumerGroupHeartbeatRequest(
             group_id=config.group_id,
