@@ -60,8 +60,8 @@ class BatchSealer:
         Args:
             sealed: called with the batch after its compression in the executor, unless the batch
                 has failed in the meantime, for example because it expired.
-            broke: called with the batch, the name of the place and the exception if an exception
-                occurs, here or in the executor.
+            broke: called with the batch, "compression" and the exception, if an exception occurs
+                here or in the executor.
 
         Returns:
             True if the batch is sealed. False if it is being compressed in the executor, or if

@@ -30,7 +30,7 @@ class QueueOwner(Protocol):
         ...
 
     def opened(self, queue: PartitionQueue, batch: Batch) -> None:
-        """Register a new open batch with one record; an exception refuses the record."""
+        """Register a new open batch with one record. The record is refused if the call raises."""
 
     def schedule(self, queue: PartitionQueue, when: float) -> None:
         """Call the queue's `on_time` at `when` (monotonic seconds) or earlier."""
