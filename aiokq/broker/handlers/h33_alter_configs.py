@@ -43,7 +43,7 @@ R = TypeVar("R", bound="AlterConfigsResource | IncrementalAlterConfigsResource")
 async def handle(
     topics: Topics, changes: Changes, cluster: Cluster, request: AlterConfigsRequest, call: Call
 ) -> AlterConfigsResponse:
-    """Replace the settings of each resource; with `validate_only`, only check them."""
+    """Replace the settings of each resource; with `validate_only`, only check the changes."""
 
     async def alter_one(resource: AlterConfigsResource) -> None:
         await _alter(topics, changes, cluster, resource, validate_only=request.validate_only)

@@ -65,7 +65,8 @@ class PreparedTransaction(NamedTuple):
 class TransactionShard:
     """A `Shard`: the transactional ids of one partition.
 
-    Methods that handle requests raise a `BrokerError` or `NeedsProducerId`.
+    A method that refuses a request raises a `BrokerError`. A method that needs a new producer id
+    raises `NeedsProducerId`.
 
     Args:
         coordinator_epoch: the leader epoch of the partition, which goes into the markers.

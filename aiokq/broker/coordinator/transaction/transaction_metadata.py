@@ -214,7 +214,7 @@ class TransactionMetadata(NamedTuple):
         server_version: int,
         now_ms: int,
     ) -> TransactionMetadata:
-        """Return the metadata after a repair in which the coordinator decides to abort.
+        """Return the metadata after a repair that aborts the transaction.
 
         Args:
             partitions: partitions to add to the transaction.

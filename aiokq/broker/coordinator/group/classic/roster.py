@@ -158,7 +158,7 @@ class ClassicRoster:
         return self.leader_id == member_id
 
     def elect_leader(self) -> bool:
-        """If the leader has not joined, make a member that has joined the leader.
+        """If the leader has not joined, elect a member that has joined.
 
         Return False if no member has joined.
         """
