@@ -1,7 +1,7 @@
 """OffsetCommit, TxnOffsetCommit, OffsetFetch and OffsetDelete on the offsets of one shard.
 
-Except in OffsetFetch, the handlers refuse unknown topics. OffsetFetch accepts unknown names, because
-committed offsets may outlive their topic.
+Except in OffsetFetch, the handlers refuse unknown topics. OffsetFetch accepts unknown names,
+because committed offsets may outlive their topic.
 
 Source: Kafka ``OffsetMetadataManager.java``.
 """
