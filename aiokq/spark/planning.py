@@ -98,8 +98,8 @@ def split(
         return parts
     total = sum(part.size for part in parts)
     small = [part for part in parts if _share(part.size, total, min_partitions) == 1]
-    # Small ranges stay whole. Their offsets and their number are subtracted before the large ranges
-    # are split.
+    # Small ranges stay whole. Before the large ranges are split, the sizes of the small ranges are
+    # subtracted from the total size, and their number from min_partitions.
     large_total = total - sum(part.size for part in small)
     wanted = max(min_partitions - len(small), 1)
     whole = {(part.topic, part.partition, part.start) for part in small}

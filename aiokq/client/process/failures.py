@@ -67,7 +67,7 @@ class Failures:
         self._is_hurried = is_hurried
         self._now = asyncio.get_running_loop().time
         self._refused = False
-        """Whether a result was refused since the last abort."""
+        """Whether a result was refused since the last call of `note_refusals`."""
         self.dead_letters = 0
 
     def note(self, item: Item, failure: HandlerFailed | ResultRefused) -> None:
@@ -89,13 +89,14 @@ class Failures:
             self._backlog.taken.clear()
 
     def note_refusals(self) -> bool:
-        """After an abort, record the items whose results a broker refused.
+        """Record the items whose results a broker refused; called after each abort.
 
-        A broker refuses a whole batch because of one record. Each item with a result in the batch
-        is therefore handled again alone. Only results that caused a refusal are then refused again.
+        A broker refuses a whole produce batch because of one record. Therefore each item that has a
+        result in a refused produce batch is handled again, alone. Then the broker refuses only the
+        results that caused a refusal.
 
         Returns:
-            Whether a result was refused since the last abort.
+            Whether a result was refused since the previous call of this method.
         """
         for item, cause in self._results.refusals():
             if self._backlog.suspect_of(item) is None:

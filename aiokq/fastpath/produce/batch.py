@@ -147,7 +147,7 @@ class Batch:
 
     @property
     def sealed(self):
-        """Whether seal() was called or the batch is done; a full batch need not be sealed."""
+        """Whether seal() was called or the batch is done. A full batch may still be unsealed."""
         return self.state != OPEN
 
     @property

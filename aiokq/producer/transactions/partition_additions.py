@@ -43,7 +43,7 @@ class AdditionsOwner(Protocol):
         """Note that the coordinator may still carry out a request that failed."""
 
     def started(self) -> None:
-        """Note that the transaction has begun at the coordinator."""
+        """Record that the transaction has begun at the coordinator."""
 
 
 class PartitionAdditions:

@@ -111,7 +111,7 @@ def _damaged(
 def _records(
     data: bytes, header: BatchHeader, offset: int, *, is_sound: bool
 ) -> Iterator[LostRecord]:
-    """Yield the records of a batch up to the first one that is malformed."""
+    """Yield the records of a batch before the first malformed one."""
     records = iter_records(data, header)
     while True:
         try:
