@@ -9,9 +9,9 @@ import pytest
 from aiokq.wire import codec
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def compiled() -> Iterator[None]:
-    """Interpret no message of a rarely used type."""
+    """Interpret no message of a rarely used type; other modules of the session are not affected."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(codec, "INTERPRETED_USES", 0)
         yield
