@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 
 import pytest
 
 from aiokq import wire
 from aiokq.broker.metadata.log.lost_records import LOST_METADATA
+from aiokq.broker.metadata.start.lost_records import SKIPPED_IDS
+from aiokq.broker.metadata.stopped_broker.adoption import adopt
 from aiokq.broker.metadata.stopped_broker.log_repair import repair_log
 from aiokq.fastpath import crc32c
 from aiokq.records.header import read_header
 from tests.sim.harness.files import MemoryFiles
 from tests.unit.broker.harness import Broker, batch, offsets
+from tests.unit.broker.metadata.quorum_logs import quorum_of_three
 from tests.unit.broker.metadata.start.test_refused_starts import MortalFiles, Stop
 
 SEGMENT = f"/data/__cluster_metadata-0/{0:020d}.log"
@@ -126,3 +130,14 @@ async def test_a_start_that_is_killed_after_the_cut_forgets_nothing(
             assert changes > 5
             return
     raise AssertionError("the start makes too many changes")
+
+
+@pytest.mark.parametrize("kraft_version", [0, 1])
+async def test_an_adopted_log_may_lack_the_last_records_of_its_quorum(kraft_version: int) -> None:
+    """The node may have been behind the leader, which gave out producer ids."""
+    files = quorum_of_three(kraft_version)
+    adopt(files, "/data", execute=True, random=random.Random(1), timestamp_ms=9, crc32c=crc32c)
+    assert files.exists(FILE)
+    async with Broker(files) as broker:
+        assert await producer_id(broker) >= SKIPPED_IDS
+    assert not files.exists(FILE)
