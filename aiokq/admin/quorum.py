@@ -37,7 +37,7 @@ _NO_DIRECTORY: Final = UUID(int=0)
 
 @frozen
 class RaftVoterEndpoint:
-    """The name and address of a voter's listener for requests of the quorum."""
+    """A controller listener of a voter, with the address at which other nodes reach the voter."""
 
     listener: str
     host: str

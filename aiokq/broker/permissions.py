@@ -63,7 +63,7 @@ class Operation(IntEnum):
 
 
 class ResourceType(IntEnum):
-    """Kafka's ``ResourceType``, with its codes."""
+    """The types of resources for which the broker checks permissions, with Kafka's codes."""
 
     TOPIC = 2
     GROUP = 3

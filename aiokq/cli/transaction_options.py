@@ -1,4 +1,4 @@
-"""Options that several `aiokq transactions` commands share, and the ids that they name."""
+"""Arguments and options that several commands of `aiokq transactions` share."""
 
 from __future__ import annotations
 

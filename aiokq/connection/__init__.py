@@ -1,1 +1,1 @@
-"""Connections of clients and servers: framing, transport, handshake, backoff, and limits."""
+"""Opens, accepts and closes connections, and sends Kafka's requests and responses over them."""

@@ -162,7 +162,10 @@ class ConnectionQuotas:
         self._counters.connections.value -= 1
 
     def report(self) -> None:
-        """Log the events since the last lines; called periodically."""
+        """Log the events that were counted but not logged; called periodically.
+
+        Each of the three warnings is logged at most once a minute.
+        """
         self._limited.report()
         self._scarce.report()
         self._full.report()

@@ -1,1 +1,1 @@
-"""The consumer: subscriptions, positions, fetching ahead, and the delivery of records."""
+"""The consumer: subscribes to topics, fetches records ahead, delivers them, and commits offsets."""

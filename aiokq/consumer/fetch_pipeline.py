@@ -200,7 +200,7 @@ class FetchPipeline:
         state.source.interrupt(state)
         for chunk in state.chunks:
             if chunk.frame.own:
-                continue  # already has memory of its own
+                continue  # the chunk was copied before, and is the only chunk of its frame
             self._count(chunk.received)
             if self.buffers.detach(chunk):
                 self.fetcher.opened()

@@ -1,4 +1,4 @@
-"""Splits a batch that a broker refused into new batches.
+"""Splits a batch into new batches after a broker has refused the batch.
 
 The functions select the records of each new batch, create the batches, and divide the sequence
 numbers.

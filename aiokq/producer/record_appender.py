@@ -301,7 +301,11 @@ class RecordAppender:
         return await self._wait_for_memory(batch.size(), put, turn)
 
     def _check_turn(self, turn: KafkaError | None) -> None:
-        """Raise the last error that was passed to `refuse`, if it is newer than `turn`."""
+        """Raise a copy of the error that was passed to `refuse` since a call began, if any.
+
+        Args:
+            turn: the value of `_refusal` when the call began.
+        """
         if self._refusal is not turn:
             assert self._refusal is not None
             raise copy_error(self._refusal)

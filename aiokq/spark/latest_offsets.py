@@ -45,9 +45,11 @@ ASK_TIMEOUT: Final = 5.0
 
 @dataclass(frozen=True)
 class OffsetSnapshot:
-    """The partitions, and the start and end offsets of their logs.
+    """The result of one lookup by `LatestOffsets`.
 
     Attributes:
+        partitions: the partitions of the query.
+        ends: the latest offset of each partition, see `OffsetReader.log_ends`.
         starts: log start offset of each partition when the partition was first seen. A partition
             for which the query has no position is read from this offset.
     """

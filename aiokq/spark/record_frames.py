@@ -122,7 +122,10 @@ async def _gather(
     max_rows: int,
     max_wait: float,
 ) -> _Gathered:
-    """Take batches until there are `max_rows`, `max_wait` has passed, or the source ends."""
+    """Take batches until there are `max_rows`, `max_wait` has passed, or the source ends or fails.
+
+    A corrupt batch counts as a failure of the source.
+    """
     found = _Gathered()
     now = asyncio.get_running_loop().time
     deadline: float | None = None

@@ -177,7 +177,12 @@ def _txn(operation: Operation) -> str | None:
 
 
 def _leads_to(first: Operation, second: Operation) -> bool:
-    """Return whether `second` read from `first`, or wrote to the partition of `first` later."""
+    """Return whether the picture has a line from `first` to `second`.
+
+    A send leads to each poll that returned its record, and to later records in the same partition
+    that other transactions sent. A commit of offsets leads to each observation of one of these
+    offsets.
+    """
     match first, second:
         case Send(), Poll():
             return any(

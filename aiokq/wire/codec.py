@@ -157,7 +157,10 @@ def _prefix(cls: type[Message], version: int) -> int:
 
 
 def _is_rare(cls: type[Message], version: int, uses: dict[tuple[type[Message], int], int]) -> bool:
-    """Count a use of a message type; return whether to interpret the message."""
+    """Count a use of a message type, and return whether no codec has to be compiled for it yet.
+
+    A message whose type has no codec is encoded or decoded by `aiokq.wire.interpret`.
+    """
     if issubclass(cls, Request | Response) or not cls.supports(version):
         return False
     used = uses[cls, version] = uses.get((cls, version), 0) + 1

@@ -89,7 +89,9 @@ class FetchTopic(Struct):
 
 
 class ForgottenTopic(Struct):
-    """Partitions of one topic: an element of `FetchRequest.forgotten_topics_data`.
+    """Partitions of one topic that the client removes from its fetch session.
+
+    An element of `FetchRequest.forgotten_topics_data`.
 
     Source: `FetchRequest.json`, struct `ForgottenTopic`.
     """

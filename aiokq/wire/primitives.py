@@ -130,9 +130,10 @@ def string_prefix(value: int) -> bytes:
 
 
 class IntArrays(dict[int, Callable[..., object]]):
-    """Functions that pack or unpack arrays of one number type, by the number of elements.
+    """Maps a number of elements to the function that packs or unpacks an array of that length.
 
-    Functions for at most 64 elements, such as the replicas of a partition, are cached.
+    All arrays have the number type `code`. Functions for at most 64 elements are cached, because
+    most arrays, such as the replicas of a partition, are short.
     """
 
     __slots__ = ("code", "method")

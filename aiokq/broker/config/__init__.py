@@ -1,1 +1,1 @@
-"""The settings of a broker: Kafka's names, types and rules; listeners and roles."""
+"""Reads and checks the settings of a broker, which have Kafka's names, types and rules."""

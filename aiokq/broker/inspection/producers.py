@@ -37,12 +37,15 @@ class Snapshot(NamedTuple):
 
 
 class _Claim(NamedTuple):
-    """A batch that is, or was, in the log according to a snapshot.
+    """What a snapshot says about one batch of the log.
+
+    A snapshot names the last batches of each producer, and the first batch of each open
+    transaction.
 
     Attributes:
-        offset: the last offset of the batch, or its first offset if the claim is the start of a
-            transaction.
-        last_sequence: last sequence number of the batch; None if the claim is the start of a
+        offset: the last offset of the batch; for the first batch of a transaction, the first
+            offset of the batch.
+        last_sequence: the last sequence number of the batch; None for the first batch of a
             transaction.
     """
 

@@ -313,7 +313,12 @@ class TimeIndex(_SparseIndex):
         return self._column[-1], self._offsets[-1] + self._base
 
     def maybe_append(self, timestamp_ms: int, offset: int) -> None:
-        """Add the largest timestamp so far if it has grown since the last entry."""
+        """Add an entry if the timestamp and the offset are larger than in the last entry.
+
+        Args:
+            timestamp_ms: the largest timestamp so far; nothing is added if it is negative.
+            offset: the offset of the record with this timestamp, or a later offset.
+        """
         assert self._column is not None
         if timestamp_ms < 0:
             return

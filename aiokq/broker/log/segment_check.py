@@ -59,7 +59,8 @@ def valid_batches(
     Raises:
         BadBatch: a batch is not valid; the valid batches before it were yielded.
     """
-    # the last batch, if there is a gap before it that is not confirmed yet
+    # If there is a gap before a batch, the batch is held here until the next batch has been read,
+    # because the offset of the next batch may show that the gap is not real.
     held: tuple[int, BatchHeader] | None = None
     before = expected
     for position, header, reason in _batches(file, end, crc32c):

@@ -38,7 +38,12 @@ _SUFFIXES: Final = (*file_names.SEGMENT_SUFFIXES, file_names.SNAPSHOT)
 
 
 class _Found(NamedTuple):
-    """The name of a segment's file that has a temporary suffix."""
+    """A file of a segment, with a temporary suffix at the end of its name.
+
+    Attributes:
+        base_offset: base offset of the segment.
+        kind: the suffix before the temporary suffix, such as ``.log``.
+    """
 
     name: str
     base_offset: int

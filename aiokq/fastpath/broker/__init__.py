@@ -1,4 +1,4 @@
-"""The broker's unit: reads Produce requests, and has the loops of log compaction."""
+"""The compiled unit of the broker, which reads Produce requests and compacts batches of a log."""
 
 from __future__ import annotations
 

@@ -227,9 +227,11 @@ class TransactionMetadata(NamedTuple):
         ).fenced(server_version, now_ms)
 
     def epoch_restored(self, seen_epoch: int, now_ms: int) -> TransactionMetadata:
-        """Return the metadata without a transaction, and with an epoch that was lost.
+        """Return the metadata after a repair that sets the epoch and opens no transaction.
 
-        A producer with this epoch may continue.
+        Args:
+            seen_epoch: the producer's epoch in a partition, whose record in the log of the
+                coordinator was lost. The producer with this epoch may continue.
         """
         return self._moved(
             TransactionState.EMPTY,

@@ -105,7 +105,7 @@ def _check_names(names: Iterable[str]) -> None:
 
     unknown = [name for name in refused if not is_of_kafka(name)]
     if unknown:
-        # Kafka stores them for its plug-ins.
+        # Kafka accepts unknown settings, because a plug-in may read them.
         raise InvalidRequest(
             f"Unknown Dynamic Configuration: {_set_text(unknown)}: this broker has no plug-ins "
             "that could read settings which Apache Kafka does not know; check the name"

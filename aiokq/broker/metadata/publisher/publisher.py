@@ -340,9 +340,12 @@ class MetadataPublisher:
     async def _change_partition(
         self, partition: Partition, was: PartitionImage, image: PartitionImage
     ) -> KafkaStorage | None:
-        """Make the node the leader or a follower of a partition, or remove its replica.
+        """Make the node the leader or a follower of a partition, or remove the node's replica.
 
         Source: Kafka's `ReplicaManager.applyLocalLeadersDelta`, `applyLocalFollowersDelta`.
+
+        Returns:
+            The error if the log of the replica could not be opened or deleted, else None.
         """
         led = partition.is_online
         partition.change_replicas(image.replicas, image.isr)

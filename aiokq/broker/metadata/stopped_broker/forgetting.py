@@ -88,10 +88,10 @@ def _changes(
 ) -> list[Message]:
     """Return the records that make the next start create the partitions again.
 
-    The record of each partition names a leader, which raises the leader epoch: consumers may have
-    seen the present epoch with the lost records. The lost directories are removed from the
-    registration of the node. Otherwise the next start would assume that they have the partitions
-    whose directory was not recorded.
+    The record of each partition names a leader. The leader epoch therefore rises, so that consumers
+    which have read lost records notice the change. Another record removes the lost directories from
+    the registration of the node. If the lost directories stayed registered, the next start would
+    assume that partitions without a recorded directory are in a lost directory.
 
     Args:
         present: ids of the remaining directories.

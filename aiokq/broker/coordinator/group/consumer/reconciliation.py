@@ -85,7 +85,10 @@ def _owns(owned: Partitions | None, revoked: Partitions) -> bool:
 def _without_unwanted(
     member: ConsumerMember, wanted: Set[uuid.UUID], owned: Partitions | None
 ) -> ConsumerMember:
-    """Revoke partitions of topics that the member no longer subscribes to; the epoch stays."""
+    """Revoke partitions of topics that the member no longer subscribes to.
+
+    The member keeps its epoch.
+    """
     dropped = {
         topic_id: partitions
         for topic_id, partitions in member.assigned.items()
