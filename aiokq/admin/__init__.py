@@ -1,1 +1,1 @@
-"""The admin client: topics, configs, records, groups, transactions; public as `aiokq.Admin`."""
+"""The admin client, public as `aiokq.Admin`: manages topics, configs, groups and transactions."""

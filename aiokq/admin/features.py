@@ -108,7 +108,7 @@ class FeatureUpdate:
 
 @frozen
 class FeatureUpdated:
-    """The result for one feature."""
+    """The result of changing the level of one feature."""
 
     feature: str
     error: KafkaError | None = None

@@ -48,7 +48,7 @@ NEEDED: Final[tuple[type[Request[Response]], ...]] = (
 
 
 class ClusterChecks:
-    """The checks of one cluster.
+    """Checks whether the brokers of a cluster answer, and how fast.
 
     Args:
         session: session that creates the clients.

@@ -1,4 +1,6 @@
-"""`open_connection`: connect, TLS, ApiVersions and SASL; the error messages give advice.
+"""`open_connection`: opens a connection, and does its TLS, ApiVersions and SASL handshakes.
+
+The error messages give advice.
 
 Source: KIP-35, KIP-511 (ApiVersions), KIP-43, KIP-152, KIP-368 (SASL).
 """

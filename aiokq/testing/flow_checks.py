@@ -61,7 +61,13 @@ def _named(
 
 
 def _one_circle(edges: Edges, members: frozenset[str]) -> list[str]:
-    """Return one circle of strongly connected transactions; the first name is also the last."""
+    """Return the names of a circle: each transaction has an edge to the next one in the list.
+
+    The first name is also the last.
+
+    Args:
+        members: a strongly connected component of the graph, in which the circle lies.
+    """
     path = [min(members)]
     places = {path[0]: 0}
     while True:

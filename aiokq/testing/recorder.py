@@ -134,8 +134,8 @@ class Recorder:
         Args:
             consumer: a member of the group.
             group: the `group_id` of the consumer.
-            all_commits: whether the history has each commit of the group; if so, an offset that no
-                commit set is condemned.
+            all_commits: whether the history has all commits of the group. If so, an offset that was
+                not committed in the history is an anomaly.
         """
         start = self.clock()
         offsets = []

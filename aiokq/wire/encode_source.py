@@ -110,7 +110,7 @@ class EncodeSource(Source):
         )
 
     def refuse_tags(self, o: str) -> None:
-        """Generate the check, for a version without tagged fields, that `o` has no unknown tags."""
+        """Generate a check that `o` has no unknown tags, for versions without tagged fields."""
         self.put(
             f"if {o}.unknown_tags: {self.primitive('unsupported')}"
             f"({self.cls.NAME!r}, {self.at.version}, 'unknown_tags')"

@@ -49,7 +49,7 @@ _TRANSACTION: Final = struct.Struct(">hqqqq")
 def contents(
     files: Files, file: LogFile, crc32c: Checksum, *, records: bool = False
 ) -> Iterator[Entry]:
-    """Yield the entries of a file; a leftover file has none.
+    """Yield the entries of a file. For a file of kind ``leftover``, nothing is yielded.
 
     Args:
         records: also yield an entry for each record, after the entry of its batch.

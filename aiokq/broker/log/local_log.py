@@ -30,7 +30,7 @@ __all__ = ["LocalLog"]
 
 
 class LogListener(Protocol):
-    """The listener of a log."""
+    """The part of a replica that the log of the replica uses."""
 
     def log_changed(self) -> None:
         """Handle a flush, a truncation, a close, a deletion or a failed directory.

@@ -111,7 +111,10 @@ class Backlog:
         return {tp: first_offset(queue.first) for tp, queue in self.queues.items()}
 
     def rewind(self) -> dict[TopicPartition, int]:
-        """Return and clear `taken`, and drop the items of its partitions, to read them again."""
+        """Return `taken` and clear it; drop all items of the partitions in `taken`.
+
+        The caller reads the records of these partitions again, from the returned offsets.
+        """
         taken, self.taken = self.taken, {}
         for tp in taken:
             self.queues.pop(tp, None)

@@ -1,6 +1,6 @@
-"""ErrorKind: the next step of a transactional producer, by API and error code.
+"""ErrorKind: what a transactional producer does after an error. The kinds are those of KIP-1050.
 
-The kinds are those of KIP-1050.
+The kind of an error depends on the API of the request and on the error code.
 
 Source: Kafka ``TransactionManager.java`` (4.2), the handler of each request.
 """

@@ -49,7 +49,7 @@ class _Place(NamedTuple):
 
 
 class LogCleanerManager:
-    """Chooses among the logs of one node. Used on the node's loop.
+    """Chooses the log of a node that is compacted next. Used on the node's loop.
 
     Args:
         directories: returns the log directories that are online.

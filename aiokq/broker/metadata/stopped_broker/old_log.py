@@ -1,4 +1,4 @@
-"""The metadata log before an adoption: its copy in a stray directory, and its removal.
+"""Copies the metadata log to a stray directory before an adoption, and removes the log afterwards.
 
 Tests: ``tests/unit/broker/metadata/stopped_broker/test_adoption.py``.
 """

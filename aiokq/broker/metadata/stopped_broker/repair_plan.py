@@ -147,7 +147,13 @@ class RepairPlan(MetadataReader):
         return found
 
     def _segment(self, base: int) -> int:
-        """Return the base offset of the existing segment that has the repaired log's segment."""
+        """Return the present base offset of a segment of the repaired log.
+
+        Only a segment that is cut to its rest gets another base offset; see `Rest`.
+
+        Args:
+            base: base offset of the segment in the repaired log.
+        """
         return self.rest.base if self.rest is not None and base == self.rest.offset else base
 
     def _epoch(self, base: int, position: int, header: BatchHeader) -> int:

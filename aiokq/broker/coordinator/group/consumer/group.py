@@ -66,7 +66,7 @@ COMMIT_SINCE = 9
 
 
 class ConsumerGroup:
-    """One group; implements `Group`.
+    """A group whose members use the consumer protocol (KIP-848); implements `Group`.
 
     Attributes:
         image: the durable state; callers must not change it.
