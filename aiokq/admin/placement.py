@@ -1,4 +1,4 @@
-"""Leader elections and partition reassignments."""
+"""Implements the calls of the admin client that elect leaders and reassign partitions."""
 
 from __future__ import annotations
 

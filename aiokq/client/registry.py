@@ -318,7 +318,7 @@ class RegistryWatch:
                 raise
 
     def metadata_changed(self, metadata: ClusterMetadata) -> None:
-        """Compare the node with a newer metadata snapshot. Context: loop, sync."""
+        """Compare the node with its state in a newer metadata snapshot; called on the loop."""
         if not self._of_group:
             self._compare(self._registry.look(self._names, metadata))
 

@@ -1,6 +1,6 @@
-"""Limits of a read, which are its start and its end, parsed from the options.
+"""Parses the options that limit a read: where the read starts, and where it ends.
 
-No I/O; offset_reader.py resolves limits to offsets.
+This module does no I/O; offset_reader.py looks up the offsets of the limits.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ def _write_edges(index: HistoryIndex) -> Edges:
 
 
 def check_group_offsets(index: HistoryIndex) -> Iterator[Anomaly]:
-    """Find observed group offsets that contradict the recorded commits, or that no commit set."""
+    """Find observed group offsets that were never committed, or that contradict recorded commits."""
     proposed: dict[tuple[str, str, int], dict[int, list[Offsets]]] = defaultdict(dict)
     settled: dict[tuple[str, str, int], list[tuple[float, int, Offsets]]] = defaultdict(list)
     for commit in index.offsets:

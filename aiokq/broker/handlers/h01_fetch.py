@@ -186,7 +186,7 @@ class _Permits:
             TopicAuthorization: the client lacks the permission.
         """
         if self._is_follower:
-            self._decisions.check()  # one permission for all topics
+            self._decisions.check()  # CLUSTER_ACTION covers all topics
         else:
             self._decisions.check(topic)
 

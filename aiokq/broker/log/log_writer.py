@@ -1,4 +1,4 @@
-"""Appends to the newest segment of a log, and the roll to a new segment.
+"""Writes batches to the newest segment of a log, and rolls the log to a new segment.
 
 A write takes effect completely or not at all: after a failed write its bytes are cut off,
 immediately or by the recovery at the next start. Producers and leader epochs are handled by

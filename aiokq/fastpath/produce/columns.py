@@ -1,4 +1,4 @@
-"""RecordColumns: rows in Arrow's buffers, validated, for append_columns().
+"""RecordColumns: the validated columns of Arrow that append_columns() appends as records.
 
 Tests: tests/unit/fastpath/test_record_columns.py, tests/property/test_columns_parity.py.
 """

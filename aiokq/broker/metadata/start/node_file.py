@@ -38,7 +38,13 @@ def read_node_file(files: Files, directory: str) -> dict[uuid.UUID, str]:
 
 
 def write_node_file(files: Files, directory: str, paths: Mapping[uuid.UUID, str]) -> None:
-    """Replace the file in a log directory, without waiting for the disk.
+    """Write the path of each log directory to the file, without waiting for the disk.
+
+    An existing file is replaced.
+
+    Args:
+        directory: the log directory that gets the file.
+        paths: the path of each log directory of the node, by directory.id.
 
     Raises:
         OSError: the disk failed.
