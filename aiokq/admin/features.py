@@ -1,4 +1,4 @@
-"""Features of a cluster: their levels, and upgrades and downgrades."""
+"""Describes the features of a cluster, and changes their levels."""
 
 from __future__ import annotations
 

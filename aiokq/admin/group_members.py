@@ -1,4 +1,4 @@
-"""Removing members from groups of both protocols."""
+"""Removes members from groups of the classic and of the consumer protocol."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adding partitions to topics."""
+"""Implements `Admin.create_partitions`, which adds partitions to topics."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class AtOffset:
 
 @dataclass(frozen=True)
 class FromEnd:
-    """A start that is a number of offsets before the end of each partition."""
+    """In each partition, start this number of offsets before the end."""
 
     offsets: int
 

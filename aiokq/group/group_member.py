@@ -103,7 +103,7 @@ class GroupMember(ABC):
         if not self._answers(ticket):
             return
         if self.state is MemberState.LEAVING:
-            self._left(now)  # the session will expire
+            self._left(now)  # the coordinator removes the member when its session expires
         elif error.retriable:
             self._unanswered(error, now)
         else:

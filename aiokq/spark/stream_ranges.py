@@ -1,6 +1,7 @@
-"""Start of a stream, and the ranges that a batch reads, limited to the offsets that the log has.
+"""Computes where a stream starts and which ranges a batch reads, within the offsets of the log.
 
-No I/O. Losses are reported: recreated topics, deleted partitions, records deleted by retention.
+Recreated topics, deleted partitions and records deleted by retention are reported as losses. This
+module does no I/O.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Checks across transactions: circles of reads and writes, and committed offsets of groups.
+"""Finds circles of reads and writes between transactions, and wrong committed offsets of groups.
 
 Each function takes the index of a history and yields anomalies.
 """
@@ -112,7 +112,7 @@ def _write_edges(index: HistoryIndex) -> Edges:
 
 
 def check_group_offsets(index: HistoryIndex) -> Iterator[Anomaly]:
-    """Find observed group offsets that were never committed, or that contradict recorded commits."""
+    """Find observed group offsets that were not committed, or that contradict recorded commits."""
     proposed: dict[tuple[str, str, int], dict[int, list[Offsets]]] = defaultdict(dict)
     settled: dict[tuple[str, str, int], list[tuple[float, int, Offsets]]] = defaultdict(list)
     for commit in index.offsets:

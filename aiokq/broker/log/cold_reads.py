@@ -48,7 +48,7 @@ Ts = TypeVarTuple("Ts")
 
 
 class ColdReads:
-    """The cold reads of one node."""
+    """Loads data from the disk for the reads of one node that raise ``ColdRead``."""
 
     def __init__(self, offload: Offload) -> None:
         self._offload = offload

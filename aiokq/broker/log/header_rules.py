@@ -1,4 +1,4 @@
-"""The conditions under which the header of a producer's batch is enough to accept it.
+"""The conditions under which a producer's batch is accepted without reading its records.
 
 Source: Kafka ``LogValidator.java``, which reads the records of every batch instead.
 Tests: ``tests/unit/broker/log/test_validation.py``.

@@ -1,4 +1,4 @@
-"""The Parquet files of an export in the order of the export, and their rows in pieces."""
+"""Finds the Parquet files of an export, puts them in order, and reads their rows in pieces."""
 
 from __future__ import annotations
 

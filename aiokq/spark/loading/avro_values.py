@@ -1,4 +1,4 @@
-"""Reader of Avro values without a container file, and conversion of their schema to Arrow.
+"""Reads Avro values that are not in a container file, and converts Avro schemas to Arrow types.
 
 fastavro reads the values; it is installed by the extra ``avro``.
 """

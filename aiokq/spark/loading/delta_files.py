@@ -45,7 +45,7 @@ class _Added(TypedDict):
 
 
 class DeltaFiles:
-    """The files of one batch.
+    """Writes the data files of one batch, and moves them to a Delta table.
 
     Args:
         staged: directory to which the files are first written, on the file system of the table.

@@ -1,7 +1,7 @@
 """SyncedFileIO: file IO for pyiceberg that syncs each file on a local disk when it is closed.
 
-So files are on disk before the catalog refers to them. Without the sync, a power failure may leave
-a snapshot with empty files. Object stores do not need the sync.
+A file is therefore on disk before the catalog refers to it. Without the sync, a power failure may
+leave a snapshot with empty files. Object stores do not need the sync.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""OffsetCommit, TxnOffsetCommit, OffsetFetch and OffsetDelete on the offsets of one shard.
+"""Handles OffsetCommit, TxnOffsetCommit, OffsetFetch and OffsetDelete for the groups of one shard.
 
 Except in OffsetFetch, the handlers refuse unknown topics. OffsetFetch accepts unknown names,
 because committed offsets may outlive their topic.

@@ -44,7 +44,7 @@ class _LoadedShard(Protocol):
 
 
 class TransactionLoad:
-    """A `ShardLoad` of transactions.
+    """A `ShardLoad` that puts only the last record of each transactional id into the shard.
 
     Args:
         unreadable: called with the offset and the error of a record that cannot be decoded. The

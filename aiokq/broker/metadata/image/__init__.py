@@ -1,1 +1,1 @@
-"""The metadata image: its records, their encoding and replay, and the state that they produce."""
+"""Encodes, decodes and replays metadata records; the metadata image is the resulting state."""

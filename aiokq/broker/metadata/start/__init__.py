@@ -1,1 +1,1 @@
-"""The start of a node's metadata: its log, first records, and found or missing partitions."""
+"""Opens or creates a node's metadata log at its start, and appends the first records of an epoch."""

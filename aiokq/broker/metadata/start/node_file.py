@@ -24,9 +24,9 @@ _VERSION: Final = 1
 
 
 def read_node_file(files: Files, directory: str) -> dict[uuid.UUID, str]:
-    """Return the paths in the file of a log directory, by directory.id.
+    """Return the path of each log directory, by directory.id, from the file in `directory`.
 
-    The result is empty if the file cannot be read.
+    The result is empty if there is no file, or the file cannot be read.
     """
     try:
         values = json.loads(files.read_bytes(f"{directory}/{NODE_FILE}"))

@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat of one member: from the request to a `MemberChange` and the response.
+"""Handles one ConsumerGroupHeartbeat: makes a `MemberChange`, and returns the response.
 
 Source: Kafka ``GroupMetadataManager.consumerGroupHeartbeat`` (4.2).
 """
