@@ -1,1 +1,1 @@
-"""Opens or creates a node's metadata log at its start, and appends the first records of an epoch."""
+"""Opens or creates the metadata log when a node starts, and begins a new epoch in the log."""
