@@ -28,7 +28,7 @@ class AtOffset:
 
 @dataclass(frozen=True)
 class FromEnd:
-    """In each partition, start this number of offsets before the end."""
+    """A start before the end of each partition; `offsets` is the distance from the end."""
 
     offsets: int
 

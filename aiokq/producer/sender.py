@@ -195,7 +195,7 @@ class Sender:
         return 0.0 if self._waiting_since is None else now - self._waiting_since
 
     async def run(self) -> None:
-        """Send batches until cancelled. If a request fails, its batches get the error."""
+        """Send batches until the task is cancelled; a failed request does not end the task."""
         try:
             await self._run()
         finally:

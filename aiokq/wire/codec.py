@@ -157,9 +157,9 @@ def _prefix(cls: type[Message], version: int) -> int:
 
 
 def _is_rare(cls: type[Message], version: int, uses: dict[tuple[type[Message], int], int]) -> bool:
-    """Count a use of a message type, and return whether no codec has to be compiled for it yet.
+    """Count a use of a message type; return whether the type is still too rare to compile a codec.
 
-    A message whose type has no codec is encoded or decoded by `aiokq.wire.interpret`.
+    If so, the caller encodes or decodes the message by `aiokq.wire.interpret`.
     """
     if issubclass(cls, Request | Response) or not cls.supports(version):
         return False

@@ -89,9 +89,8 @@ class FetchTopic(Struct):
 
 
 class ForgottenTopic(Struct):
-    """Partitions of one topic that the client removes from its fetch session.
-
-    An element of `FetchRequest.forgotten_topics_data`.
+    """Partitions to remove from the fetch session: an element of
+    `FetchRequest.forgotten_topics_data`.
 
     Source: `FetchRequest.json`, struct `ForgottenTopic`.
     """

@@ -1,4 +1,4 @@
-"""The compiled unit of the broker, which reads Produce requests and compacts batches of a log."""
+"""Reads Produce requests and compacts batches for the broker, compiled or in pure Python."""
 
 from __future__ import annotations
 

@@ -227,7 +227,7 @@ class TransactionMetadata(NamedTuple):
         ).fenced(server_version, now_ms)
 
     def epoch_restored(self, seen_epoch: int, now_ms: int) -> TransactionMetadata:
-        """Return the metadata after a repair that sets the epoch and opens no transaction.
+        """Return the metadata after a repair that sets the epoch, with no open transaction.
 
         Args:
             seen_epoch: the producer's epoch in a partition, whose record in the log of the
