@@ -128,7 +128,11 @@ async def _held(
     commits: Mapping[TopicPartition, OffsetAndMetadata],
     deadline: Deadline,
 ) -> Mapping[TopicPartition, KafkaError]:
-    """Commit as a placeholder that leads the group, and wait for another member to rejoin."""
+    """Commit the offsets as a `PlaceholderMember`, and wait for a member to rejoin the group.
+
+    Returns:
+        An error for each partition whose offset was not committed or may have been replaced.
+    """
     group_id = group.group_id
     listed = await list_group_offsets(
         engine, group_id, require_stable=False, timeout=deadline.left()

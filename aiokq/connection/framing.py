@@ -162,7 +162,7 @@ class FrameReader:
 
     @property
     def needs(self) -> tuple[int, int]:
-        """The pair (`allocated`, `wanted`)."""
+        """The properties `allocated` and `wanted` as a pair, computed together to save time."""
         if self._frame is None:
             return 0, 0
         if self._filled < self._room:

@@ -56,7 +56,7 @@ class ClosedOnApiVersions(ConnectionLost):
 
 
 def too_old(peer: int | str) -> UnsupportedVersion:
-    """Return the error for a peer that repeatedly closes the connection on ApiVersions."""
+    """Return the error for a peer that repeatedly closes the connection after ApiVersions."""
     return UnsupportedVersion(f"the peer {TOO_OLD}", api="ApiVersions", node=peer)
 
 

@@ -51,7 +51,10 @@ class _Gone(NamedTuple):
 
 
 class _Claim(NamedTuple):
-    """The identity of a partition when its commit was requested; a reassignment changes it."""
+    """The identity of a partition when its commit was requested.
+
+    If the partition is reassigned or its topic is recreated, the identity changes.
+    """
 
     owner: PartitionState | _Gone | None
     incarnation: int

@@ -257,7 +257,10 @@ class Member:
         await self._handlers.lost(partitions, self._handler_time())
 
     def refused(self, error: KafkaError) -> None:
-        """Report `error` to the reader; the next read rejoins, or raises `error` again."""
+        """Store `error`, which ended the membership, and report it to the reader.
+
+        The next read raises `error` again if it is fatal or FencedInstanceId; otherwise it rejoins.
+        """
         self._failure = error
         self._report(error)
 

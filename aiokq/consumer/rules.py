@@ -175,7 +175,10 @@ class ConsumerRules(ClusterRules):
 
     @property
     def auto_commit(self) -> bool:
-        """Whether offsets are committed automatically, in a group with ``enable_auto_commit``."""
+        """Whether offsets are committed automatically.
+
+        This needs a ``group_id``, and ``enable_auto_commit`` must be true.
+        """
         return self.group_id is not None and self.enable_auto_commit
 
     @property

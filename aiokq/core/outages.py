@@ -81,7 +81,7 @@ class _Run:
         self.members: dict[Hashable, None] = {}
 
     def begin(self, now: float) -> bool:
-        """Record the first failure of the run, or the first after a success.
+        """Record the first failure of all, or the first failure after a success.
 
         Returns:
             False if `BURST` lines were logged within `EVERY` seconds, so that no line is logged.

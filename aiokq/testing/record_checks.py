@@ -17,7 +17,7 @@ __all__ = ["check_duplicates", "check_missing", "check_offsets_of_records", "che
 
 
 def check_visibility(index: HistoryIndex) -> Iterator[Anomaly]:
-    """Find aborted reads, precommitted reads, and values that were read but not sent."""
+    """Find reads of values that were not sent, were aborted, or were not committed yet."""
     for isolation in Isolation:
         for (topic, partition), read in index.read_at(isolation).items():
             if topic not in index.attempts:

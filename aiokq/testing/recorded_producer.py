@@ -61,7 +61,7 @@ class RecordedProducer:
             outcome = Outcome.OK
             return metadata
         except (BufferFull, ConfigError, TypeError):
-            outcome = Outcome.FAILED  # never accepted
+            outcome = Outcome.FAILED  # the producer has not accepted the record
             raise
         finally:
             self._add_send(topic, value, partition, txn, start, outcome, metadata)

@@ -34,7 +34,7 @@ LAST_WITH_RESULTS: Final = 1
 async def handle(
     quorum: Quorum, request: UpdateFeaturesRequest, call: Call
 ) -> UpdateFeaturesResponse:
-    """Change the levels; with `validate_only`, only check the changes."""
+    """Change the finalized levels of features; with `validate_only`, only check the changes."""
     try:
         call.authorize(Operation.ALTER, ResourceType.CLUSTER)
     except BrokerError as error:

@@ -14,7 +14,7 @@ LONG_MAX: Final = 2**63 - 1
 
 
 class _Settings(NamedTuple):
-    """The fields of a LogConfig."""
+    """The topic settings that a log uses, with Kafka's defaults; `LogConfig` adds the methods."""
 
     cleanup_policy: tuple[str, ...] = ("delete",)
     compression_type: str = "producer"

@@ -231,7 +231,7 @@ class Segment(ReadableSegment):
         return files
 
     def redo_sync(self) -> None:
-        """Mark everything for another sync, because the last one may have failed."""
+        """Mark the segment's files for another sync, because the last sync may have failed."""
         self._dirty = True
         for index in self._all_indexes:
             index.redo_sync()

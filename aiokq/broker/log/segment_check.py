@@ -135,7 +135,13 @@ def offset_error(header: BatchHeader | None, expected: int, base_offset: int) ->
 
 
 def _contradicts(next_offset: int, held: BatchHeader, expected: int) -> bool:
-    """Whether the offset after ``held`` shows that there is no gap before ``held``."""
+    """Whether ``next_offset`` shows that ``held`` begins at ``expected``, not at its base offset.
+
+    Args:
+        next_offset: the offset at which the log continues after ``held``.
+        held: a batch whose base offset is higher than ``expected``.
+        expected: the offset after the batch before ``held``.
+    """
     return next_offset == expected + held.last_offset_delta + 1 != held.next_offset
 
 

@@ -44,7 +44,9 @@ class DirectoryAssignment:
         self._running = False
 
     def placed(self, topic_id: uuid.UUID, index: int, directory: uuid.UUID) -> None:
-        """Record the directory of a replica soon, together with those of other replicas.
+        """Start to record the directory of a replica in the metadata log.
+
+        A task records the directories of all replicas for which this method was called meanwhile.
 
         Args:
             index: number of the partition.

@@ -148,4 +148,4 @@ async def collected(item: Item, result: Any) -> list[Outgoing]:
         raise failed(item, error) from error
     except Exception as error:
         raise failed(item, error) from error
-    return [result]  # not an Outgoing: `Results.accept` refuses it
+    return [result]  # `Results.accept` refuses a result that is not an Outgoing

@@ -336,7 +336,7 @@ class Transactions:
             self._epochs.need()
         return self._state.refused(api, error)
 
-    # -- AdditionsOwner
+    # `PartitionAdditions` uses the following members; see `AdditionsOwner`.
 
     @property
     def producer(self) -> ProducerId:

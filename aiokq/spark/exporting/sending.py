@@ -151,9 +151,10 @@ class Sending:
             self._report_progress()
 
     async def _make_room(self, rows_: Sequence[Row]) -> None:
-        """Begin a new transaction for the next rows if they do not fit in the open transaction.
+        """Make sure that a transaction is open that has room for the next rows.
 
-        Does nothing if the export has no transactions.
+        If the rows do not fit in the open transaction, that transaction is committed first. An
+        export without transactions does nothing here.
         """
         if self._transaction is None:
             return
@@ -236,7 +237,7 @@ class Sending:
             await self._note_producer(Place(delivered[0].partition, delivered[0].offset))
 
     async def _note_producer(self, place: Place) -> None:
-        """Note the producer id of this run."""
+        """Read the producer id of this run from a record at `place`, and note it in the journal."""
         self._unknown = False
         id_ = await producer_of(self._cluster, self._topic, place)
         if id_ >= 0:

@@ -36,7 +36,7 @@ async def check(
     *,
     committed: bool = False,
 ) -> Checked:
-    """Compare the records that were appended since the export began with the acknowledged rows.
+    """Compare the acknowledged rows with the records in the topic since the start of the export.
 
     Args:
         committed: whether the rows were written in transactions; then records of aborted

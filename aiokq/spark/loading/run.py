@@ -1,4 +1,4 @@
-"""`load`: runs a load once, from its options to its summary."""
+"""`load`: copies topics to a directory of files by a Spark query, and returns a summary."""
 
 from __future__ import annotations
 

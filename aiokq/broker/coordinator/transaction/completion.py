@@ -50,7 +50,7 @@ _TASK: Final = "transaction markers"
 
 
 class WrittenMarker(Protocol):
-    """A marker in the log of a partition."""
+    """A transaction marker that was appended to the log of a partition."""
 
     @property
     def is_committed(self) -> bool:

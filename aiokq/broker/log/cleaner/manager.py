@@ -107,7 +107,7 @@ class LogCleanerManager:
         self._put_off[log.topic_partition] = log
 
     def resume(self) -> None:
-        """Include the postponed logs again."""
+        """Permit the compaction of the logs that ``put_off`` has excluded."""
         self._put_off.clear()
 
     def _places(self) -> Iterator[_Place]:

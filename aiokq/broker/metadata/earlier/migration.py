@@ -187,7 +187,7 @@ class Migration:
                 self._places.setdefault(partition, directory)
 
     def image(self, *, min_insync_replicas: int) -> MetadataImage:
-        """Return the metadata of the file, with the features of a new directory.
+        """Return the metadata in ``aiokq-metadata.log``, with the features of a new directory.
 
         Args:
             min_insync_replicas: ``min.insync.replicas`` of the node. It becomes the dynamic setting
@@ -305,12 +305,12 @@ class Migration:
         return read_latest_epoch(self._files, directory)
 
     def differences(self, state: MetadataState) -> list[Message]:
-        """Return the records that bring Apache Kafka's metadata log up to date with the file.
+        """Return the changes in ``aiokq-metadata.log`` that Apache Kafka's metadata log lacks.
 
-        The earlier version of aiokq copied Kafka's metadata into the file. If Kafka's log has not
-        changed since, the file is newer and decides. Otherwise Kafka was the last to change its own
-        topics, and only topics that Kafka never had are added. In both cases no producer id that
-        the file reserved is issued again.
+        The earlier version of aiokq copied Kafka's metadata into ``aiokq-metadata.log``. If Kafka
+        has not changed its log since then, all later changes in ``aiokq-metadata.log`` are
+        returned. If Kafka has changed its log, only the topics that Kafka never had are added. In
+        both cases, the producer ids that ``aiokq-metadata.log`` reserved are not used again.
 
         Raises:
             OSError: the disk failed.

@@ -357,7 +357,8 @@ class MetadataPublisher:
             return self._delete_log(partition)
         log = partition.local_log
         if log is None:
-            # The partition takes its role when its log is opened.
+            # If the node had this replica before, the log is still being opened or its directory is
+            # offline. The node becomes leader or follower when the log is open.
             return None if self._node_id in was.replicas else self._open(partition)
         if image.leader != self._node_id:
             partition.follow(log, image.leader, image.leader_epoch)

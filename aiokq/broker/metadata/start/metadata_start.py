@@ -533,7 +533,9 @@ def _may_be_kafkas(
     broker = before.brokers.get(node_id)
     if broker is not None:
         return may_be_written_by_kafka(broker.incarnation_id)
-    return migration is None and bool(after.topics)  # the logs were found without metadata
+    # The node was not registered before. Without a migration, its topics come from logs that were
+    # found in the directories without metadata, and nobody knows who wrote them.
+    return migration is None and bool(after.topics)
 
 
 def _check_place(files: Files, directories: LogDirectories) -> None:

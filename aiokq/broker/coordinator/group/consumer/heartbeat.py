@@ -56,7 +56,10 @@ class Heartbeat:
         )
 
     def run(self) -> ConsumerGroupHeartbeatResponse:
-        """Run the steps, and return the response; `change` has the records to write."""
+        """Update the member from the request, reconcile its assignment, and return the response.
+
+        Afterwards, `change` has the records to write.
+        """
         member = self._find_member()
         self.change.update(member, self._updated(member))
         self.change.reconcile(self._owned)
