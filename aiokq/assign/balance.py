@@ -115,9 +115,10 @@ class _Work:
         return partition in self._free and partition.topic in self._topics[member]
 
     def keep(self, owners: Mapping[TopicPartition, str]) -> None:
-        """Leave partitions with their owners; with equal subscriptions, up to each owner's share.
+        """Give claimed partitions to their owners.
 
-        If racks matter, a partition without a replica in its owner's rack is left free.
+        If all members have the same subscription, an owner gets at most its share. If racks matter,
+        a partition without a replica in its owner's rack is left free.
         """
         for partition, owner in sorted(owners.items()):
             if self._has_room(owner) and self._in_rack(owner, partition):

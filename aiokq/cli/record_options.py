@@ -142,7 +142,10 @@ class ReadOptions:
 
 @dataclass(frozen=True)
 class PrintOptions:
-    """Options of `aiokq consume`: parts of a record to print besides its value (text and raw)."""
+    """Options of `aiokq consume`: the parts of a record that are printed besides its value.
+
+    The help of an option names the output formats to which the option applies: text, raw or both.
+    """
 
     keys: bool = field(
         default=False, metadata=option("--keys", "-k", help="Print keys (text, raw).")

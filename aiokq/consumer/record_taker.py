@@ -147,7 +147,10 @@ class RecordTaker:
         return records, True
 
     def _meet(self, state: PartitionState, error: KafkaError, *, raises: bool) -> None:
-        """Raise a cursor's error, or renew the cursor so that the error can be raised later."""
+        """Raise a cursor's error if `raises` is true.
+
+        Otherwise, renew the cursor at its position, so that the next read meets the error again.
+        """
         if raises:
             raise self._chunks.give_up(state, error) from None
         self._chunks.skip_to(state, state.chunks[0].cursor.position)

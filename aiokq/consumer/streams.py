@@ -152,7 +152,7 @@ class RecordSources:
             heir.add_error(about, error)
 
     def report(self, error: KafkaError) -> None:
-        """Raise to the reader of the first source an error that concerns no single partition."""
+        """Raise `error`, which concerns no single partition, to the reader of the first source."""
         self.open[0].report(error)
 
     def close(self, failure: Closed | None = None) -> None:

@@ -170,7 +170,11 @@ class TopicSearch:
             logger.warning("partition does not exist: partition=%s", state.tp)
 
     def _report_missing(self, topic: str, error: UnknownTopicOrPartition) -> None:
-        """Raise the error to the readers of the partitions; once per reader for a missing topic."""
+        """Report to the readers that the topic, or some of its partitions, do not exist.
+
+        If the topic exists, each missing partition is reported. Otherwise, each reader gets `error`
+        once.
+        """
         logger.warning("topic or partition still does not exist: topic=%s error=%s", topic, error)
         info = self._engine.metadata.topics.get(topic)
         reported: set[RecordSource] = set()

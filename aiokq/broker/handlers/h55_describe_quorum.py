@@ -100,7 +100,7 @@ def _names_the_metadata_log(request: DescribeQuorumRequest) -> bool:
 
 
 def _unknown(request: DescribeQuorumRequest) -> DescribeQuorumResponse:
-    """Return an error for each partition of a request."""
+    """Return UNKNOWN_TOPIC_OR_PARTITION for each partition of a request."""
     code = UnknownTopicOrPartition.code
     return DescribeQuorumResponse(
         error_code=0,

@@ -115,7 +115,7 @@ async def _ensure(
     added: Collection[TopicPartition],
     counters: BrokerCounters,
 ) -> None:
-    """Call the transaction coordinator, and count its errors."""
+    """Let the transaction coordinator check or add partitions; count its errors."""
     try:
         await admission.ensure(transactional_id, producer, partition, add=added)
     except BrokerError as error:

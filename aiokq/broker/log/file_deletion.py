@@ -43,7 +43,7 @@ class _Removal(NamedTuple):
 
 
 class FileDeletion:
-    """The scheduled removals of one node. Used on the node's loop only."""
+    """The scheduled removals of deleted files of one node. Used on the node's loop only."""
 
     def __init__(
         self, offload: Offload, supervisor: Supervisor, background: BackgroundWork

@@ -19,7 +19,7 @@ _INT32: Final = struct.Struct(">i")
 _BATCH: Final = struct.Struct(">qiibIhiqqqhii")
 
 _OLDEST, _NEWEST, _ZSTD_SINCE, _FLEXIBLE_SINCE, _IDS_SINCE = 3, 13, 7, 9, 13
-_CODEC, _SPECIAL, _TRANSACTIONAL = 0x07, 0x28, 0x10  # _SPECIAL: LogAppendTime, control
+_CODEC, _SPECIAL, _TRANSACTIONAL = 0x07, 0x28, 0x10  # _SPECIAL: LogAppendTime or a control batch
 _ZSTD: Final = 4
 _MOST_PARTS: Final = 1024  # see AIOKQ_MOST_PARTS in requests.h
 

@@ -400,7 +400,7 @@ class TransactionShard:
                 self._report(metadata)
 
     def unloaded(self) -> None:
-        """Report no further transactions; the runtime runs no timers of a closed shard."""
+        """Stop reporting prepared transactions; the runtime runs no timers of a closed shard."""
         self._active = False
 
     def _report(self, metadata: TransactionMetadata) -> None:

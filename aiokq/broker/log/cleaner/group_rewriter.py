@@ -91,7 +91,7 @@ def group_segments(files: Files, view: LogView) -> list[list[SegmentView]]:
 
 
 class GroupRewriter:
-    """Copies one group of segments.
+    """Copies a group of segments into one segment, without the records that compaction removes.
 
     Args:
         legacy_horizon_ms: segments last written at or before this time lose their v0 and v1

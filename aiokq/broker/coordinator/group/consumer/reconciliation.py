@@ -41,7 +41,7 @@ def reconcile(
     owned: Partitions | None,
     subscription_changed: bool,
 ) -> ConsumerMember:
-    """Return the member after the step; the result may equal `member`.
+    """Return the member after one step towards its target; the result may equal `member`.
 
     Args:
         wanted: the topics that the member subscribes to now. The member gets no partitions of other
