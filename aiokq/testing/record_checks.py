@@ -183,7 +183,11 @@ def _was_read(index: HistoryIndex, send: Send) -> bool:
 
 
 def _fate(index: HistoryIndex, send: Send) -> AnomalyKind | None:
-    """Return LOST_WRITE or UNSEEN if a committed record is missing, otherwise None."""
+    """Return the anomaly if a committed record was not read, otherwise None.
+
+    It is LOST_WRITE if a consumer read past the record, and UNSEEN if the partition was read to its
+    end, but no consumer read the record or past it.
+    """
     places = index.values[send.topic].get(send.value, ())
     if any(o in index.committed[send.topic, p].reads for p, o in places):
         return None

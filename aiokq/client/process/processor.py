@@ -202,7 +202,7 @@ class Processor:
                 await commits.commit(self._handle_ahead)
             if self._backlog.suspects and not self._is_hurried():
                 await self._failures.handle()
-        except ResultRefused as refusal:  # a held result, refused when it was sent
+        except ResultRefused as refusal:  # a held result was refused when it was sent
             self._failures.note(refusal.item, refusal)
 
     async def _recover(self, error: KafkaError) -> float:

@@ -209,7 +209,7 @@ def _leave_stream(self: _StreamWait, error: object) -> object:
 if not cython.compiled:
 
     async def _anext(self):
-        """Implement `__anext__` of the pure core; a coroutine is faster than an awaitable object."""
+        """Implement `__anext__` of the pure core; it is faster than a returned awaitable."""
         require_loop(self.guard)
         self.in_hand = False
         if not self.busy and (cursor := self.cursor) is not None and len(cursor.ready) > 1:

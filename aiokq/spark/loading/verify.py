@@ -285,7 +285,7 @@ def _gaps(
 
 
 class _Asked:
-    """Comparison of ranges with the log."""
+    """Compares loaded ranges of offsets that have gaps with the log, and collects the problems."""
 
     def __init__(self, cluster: Cluster, isolation_level: IsolationLevel) -> None:
         self._cluster = cluster

@@ -187,13 +187,12 @@ class Controller:
     ) -> Decision[None]:
         """Return the records of the log directories that the node has chosen for its replicas.
 
-        Args:
-            places: directory.id by topic id and partition number. Partitions that do not exist any
-                more are left out.
-
         If a partition was created at a metadata.version without directories, the directories of its
         other replicas remain unknown (``MIGRATING``).
 
+        Args:
+            places: directory.id by topic id and partition number. Partitions that do not exist any
+                more are left out.
         Source: Kafka's ``ReplicationControlManager.handleAssignReplicasToDirs``.
         """
         records: list[Message] = []

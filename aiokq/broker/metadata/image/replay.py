@@ -62,8 +62,9 @@ class MetadataReplay:
         return self._transaction is not None
 
     def replay(self, value: Buffer | None) -> None:
-        """Replay one record.
+        """Apply one record to `image`.
 
+        The records of a metadata transaction are applied together when the transaction ends.
         Raises:
             CorruptRecord: the value is no metadata record, or contradicts earlier records.
             UnknownMetadataRecord: the type or version of the record is unknown.

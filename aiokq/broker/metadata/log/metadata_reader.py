@@ -356,7 +356,10 @@ class MetadataReader:
         data: bytes,
         path: str,
     ) -> None:
-        """Replay one batch."""
+        """Apply one batch to `state`: its control records, or the metadata records by `replay`.
+
+        Records that the snapshot already contains are skipped.
+        """
         if header.is_control:
             for control in read_quorum_controls(data, header):
                 if isinstance(control, KRaftVersionRecord):

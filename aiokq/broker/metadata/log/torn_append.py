@@ -114,10 +114,11 @@ def _is_second_batch(
 
 
 def _lacks_offset(file: File, position: int, expected: int) -> bool:
-    """Whether the sector in which a batch with a valid checksum begins was not written.
+    """Whether a batch with a valid checksum lacks the sector in which it begins.
 
-    The checksum covers neither base offset nor length. It is valid without the sector if the sector
-    has only bytes of these two fields, and its bytes of the length are 0.
+    The checksum does not cover the first two fields, base offset and length. If the sector has only
+    bytes of these fields, the batch can have a valid checksum although the sector was not written.
+    The unwritten bytes are 0. The length is then still right if all its bytes in the sector are 0.
     """
     left = -position % SECTOR
     known = expected.to_bytes(LENGTH_OFFSET, "big")

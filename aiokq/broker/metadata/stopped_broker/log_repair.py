@@ -160,7 +160,11 @@ def repair_log(
 def _replaced(
     files: Files, plan: RepairPlan, state: MetadataState, crc32c: Checksum, *, execute: bool
 ) -> Repair:
-    """Set aside damaged segments that the newest snapshot has replaced, if there are any."""
+    """Find damaged segments that the newest snapshot has replaced; set them aside if `execute`.
+
+    Returns:
+        What was set aside, or would be set aside with `execute`.
+    """
     directory = plan.directory
     end_offset = 0 if state.snapshot is None else state.snapshot.end_offset
     damaged = damaged_segments(files, directory, end_offset, crc32c)

@@ -137,7 +137,7 @@ class ClassicGroupState:
         self.note_subscriptions()
 
     def note_subscriptions(self) -> None:
-        """Read the topics that members subscribe to, if the members are consumers."""
+        """Store the topics that the members subscribe to, if the members are consumers."""
         self._subscribed = None
         if self.protocol_type_or_none == CONSUMER_PROTOCOL_TYPE:
             self._subscribed = self.roster.subscribed_topics(self.protocol_name)
