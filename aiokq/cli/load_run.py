@@ -41,7 +41,7 @@ FLAGS: Final[Mapping[str, str]] = {
 WORDS: Final[Mapping[str, str]] = {
     "fail_on_data_loss=False": "--skip-lost",
     "kafka.bootstrap.servers": "--bootstrap-servers",
-    # As written in the file of --config.
+    # This setting has no flag of its own. It is given in the file of --config by this name.
     "kafka.security.protocol": "security.protocol",
 }
 """Words in errors of a load, and the words of the command line that replace them."""

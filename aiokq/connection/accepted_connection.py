@@ -230,7 +230,8 @@ class AcceptedConnection:
         `max_idle` to send a request, or does not read the last response.
         """
         limits = self._server.limits
-        if self.busy or not self.transport.made:  # a TLS handshake has its own timeout
+        # The client of a request in progress is not idle. A TLS handshake has its own timeout.
+        if self.busy or not self.transport.made:
             return
         quiet = now - self.last_active
         if self.transport.closing:

@@ -404,7 +404,7 @@ class Connection:
                 fail_request(sent, error, self.name)
 
     def _check_deadlines(self, now: float) -> float | None:
-        """Fail requests whose deadline has passed; close the connection if there are any.
+        """If a request is late by more than `_GRACE`, fail all late requests and the connection.
 
         Return the loop's time of the next check; None if no check is needed.
         """

@@ -161,7 +161,7 @@ class RecordTaker:
 
 
 def _deserialized(chunk: Chunk, record: Record, deserialize: Callable[[Record], object]) -> Record:
-    """Return the deserialized record, or raise the error that an earlier call kept for it."""
+    """Return the deserialized record, or raise its error that an earlier call has stored."""
     failed, chunk.failed = chunk.failed, None
     if failed is None or failed[0] != record.offset:
         return cast("Record", deserialize(record))

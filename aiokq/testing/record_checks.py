@@ -183,10 +183,10 @@ def _was_read(index: HistoryIndex, send: Send) -> bool:
 
 
 def _fate(index: HistoryIndex, send: Send) -> AnomalyKind | None:
-    """Return the anomaly if a committed record was not read, otherwise None.
+    """Return the anomaly if a committed record is certainly missing, otherwise None.
 
-    It is LOST_WRITE if a consumer read past the record, and UNSEEN if the partition was read to its
-    end, but no consumer read the record or past it.
+    The anomaly is LOST_WRITE if a consumer read past the record. It is UNSEEN if the partition was
+    read to its end, but no consumer read the record or past it.
     """
     places = index.values[send.topic].get(send.value, ())
     if any(o in index.committed[send.topic, p].reads for p, o in places):

@@ -130,6 +130,8 @@ class ShardLog:
     ) -> Iterator[tuple[int, CoordinatorRecord]]:
         """Append records; yield each record with its offset after its batch is in the log.
 
+        If an error is raised, the records that were yielded before are in the log.
+
         Args:
             atomic: whether all records go into one batch; if not, they go into as many batches as
                 max.message.bytes requires.
@@ -141,8 +143,6 @@ class ShardLog:
             KafkaStorage: an I/O error.
             RecordTooLarge: a batch is larger than max.message.bytes.
             ProtocolError: a record cannot be encoded; nothing was appended.
-
-        After an error, the records that were yielded before are in the log.
         """
         pairs = [self._factory.encode(record) for record in records]
         begin = 0

@@ -96,7 +96,10 @@ def _elect(topics: Topics, name: str, index: int, election_type: int) -> BrokerE
 def _refuse_all(
     request: ElectLeadersRequest, error: BrokerError, version: int
 ) -> ElectLeadersResponse:
-    """Return the error for the request and again for each partition, as Kafka does."""
+    """Return `error` for each partition, and for the whole request if the version has that field.
+
+    Kafka also returns the error in both places.
+    """
     return ElectLeadersResponse(
         error_code=error.code if version >= FIRST_WITH_REQUEST_ERROR else 0,
         replica_election_results=[

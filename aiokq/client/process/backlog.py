@@ -1,4 +1,4 @@
-"""Backlog: keeps the records that were read and not handled yet, and selects those to handle next.
+"""Backlog: keeps the records that are read but not yet handled, and selects those to handle next.
 
 The records of a partition are handled in offset order, without gaps. One offset per partition is
 therefore enough to commit them. A `Suspect` describes a record that failed and must be

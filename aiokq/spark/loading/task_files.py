@@ -106,7 +106,7 @@ class WrittenFile:
 
 @dataclass(frozen=True)
 class TaskReport:
-    """Result of a task."""
+    """The files that a task, or all tasks of a batch, wrote, and the rows of each partition."""
 
     files: Sequence[WrittenFile]
     counts: Mapping[TopicPartition, PartitionCount]

@@ -1,4 +1,4 @@
-"""The choice of the log to compact next.
+"""LogCleanerManager: chooses the log to compact next.
 
 The manager also lists the logs that cannot be chosen: logs in compaction, postponed logs, and
 uncleanable logs.
