@@ -101,7 +101,7 @@ class FrameTransport(asyncio.BufferedProtocol):
         self._receiver = receiver
         self._loop = asyncio.get_running_loop()
         self._descriptor: forks.Descriptor | None = None
-        self._held: list[Buffer] = []  # small output of this iteration of the loop
+        self._held: list[Buffer] = []  # small output, held until this iteration of the loop ends
         self._held_bytes = 0
         self._invalid = False  # invalid bytes were received
         self._transport: asyncio.Transport | None = None
@@ -355,7 +355,7 @@ class FrameTransport(asyncio.BufferedProtocol):
 
 
 def _readable(fd: int) -> bool:
-    """Return whether a read of the descriptor would not block."""
+    """Return whether the descriptor can be read without blocking."""
     if sys.platform == "win32":
         return bool(select.select([fd], [], [], 0)[0])
     poll = select.poll()  # select() takes no descriptor above 1023

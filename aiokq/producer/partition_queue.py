@@ -418,7 +418,8 @@ class PartitionQueue:
             if outcome is Outcome.MOVED:
                 self._senders.moved(self, error)
         elif self._gate is not None and outcome in _NEEDS_EPOCH and not self._follows(queued):
-            # Only the coordinator gives a transactional producer another epoch, after an abort.
+            # The batch may need another epoch, which a transactional producer gets only from the
+            # coordinator after an abort. Therefore the batch fails.
             self._fail(queued, error)
         elif outcome is Outcome.OUT_OF_ORDER and sequences is not None:
             assert queued.stamp is not None

@@ -184,7 +184,7 @@ class LatestOffsets:
                 return found
 
     def _tolerate(self, error: KafkaError) -> None:
-        """Raise `error` if it is not temporary, or if the deadline has passed."""
+        """Raise `error` if it is not temporary, or if requests have failed for too long."""
         if not error.retriable and not isinstance(error, _AWAY):
             raise error
         now = self._now()

@@ -35,7 +35,7 @@ class LoadedSegment(Protocol):
 
 @frozen
 class DiskLoad:
-    """An item of a segment that has to be loaded from the disk.
+    """An item to load from the disk, such as an index or a batch header of a segment.
 
     Attributes:
         what: identifies the item within its segment.

@@ -40,7 +40,7 @@ class _DelayedFetch:
         self.room = room
 
     def add(self, partition: TopicPartition, size: int) -> None:
-        """Count bytes of a partition, up to the room that the partition has left."""
+        """Count new bytes of a partition towards ``min_bytes``, at most those that have room."""
         size = min(size, self.room[partition])
         self.room[partition] -= size
         self.lacking -= size

@@ -386,7 +386,8 @@ class Wait:
     def done(self):
         return self.state != WAIT_SUSPENDED
 
-    # The task calls result() only for the error to throw, if any; __next__ returns the value.
+    # The task calls result() to get an error that it throws into its coroutine. If there is no
+    # error, the task ignores the result, and __next__ returns the value.
     def result(self):
         if self.state == WAIT_CANCELLED:
             if self.message is None:

@@ -180,7 +180,7 @@ class TransactionState:
         return ConfigError("there is no open transaction: begin one first")
 
     def is_over(self, committed: bool) -> bool:
-        """Return whether a commit (if `committed`), or else an abort, is no longer possible."""
+        """Return whether no transaction is left to commit (if `committed`) or to abort (if not)."""
         if self.phase is Phase.FINISHED:
             return self.current is None or self.current.outcome_now is not None
         if self.phase is Phase.UNKNOWN:

@@ -68,7 +68,7 @@ class WrittenMarker(Protocol):
 
 
 class MarkerLog(Protocol):
-    """Writes markers to partitions."""
+    """Writes transaction markers to the logs of partitions."""
 
     def write(
         self,

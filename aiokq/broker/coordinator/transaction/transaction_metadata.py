@@ -157,7 +157,7 @@ class TransactionMetadata(NamedTuple):
     def partitions_added(
         self, partitions: Iterable[TopicPartition], client_version: int, now_ms: int
     ) -> TransactionMetadata:
-        """Return the metadata with partitions added; the first partitions begin the transaction."""
+        """Return the metadata with partitions added; this begins a transaction if none is open."""
         return self._moved(
             TransactionState.ONGOING,
             now_ms,

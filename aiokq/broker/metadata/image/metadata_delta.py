@@ -32,7 +32,7 @@ _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
 @frozen
 class TopicState:
-    """An immutable copy of a topic after an append."""
+    """The state of a topic after an append to the metadata log, as an immutable copy."""
 
     name: str
     topic_id: uuid.UUID
