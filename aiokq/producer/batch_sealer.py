@@ -22,7 +22,9 @@ HEADER_SIZE = 61
 class BatchSealer:
     """Compresses and seals batches. A sealed batch is complete, except for the batch header.
 
-    A batch is compressed with the codec set for its topic, or else with the producer's codec.
+    A batch is compressed with the codec set for its topic, or else with the producer's codec. It
+    is sent uncompressed if its records have fewer than ``compression_min_bytes`` bytes, or if their
+    compressed size exceeds their size multiplied by ``compression_max_ratio``.
     Small batches are compressed on the event loop, large batches in the executor of `offload`.
     While a batch is being compressed in the executor, later batches of the same partition wait;
     batches of other partitions do not.
@@ -42,6 +44,8 @@ class BatchSealer:
             topic: codec_id(name) for topic, name in settings.compression_type_by_topic.items()
         }
         self._level = settings.compression_level
+        self._min_bytes = settings.compression_min_bytes
+        self._max_ratio = settings.compression_max_ratio
         self._offload = offload
         self._spawn = spawn
 
@@ -81,15 +85,13 @@ class BatchSealer:
     ) -> bool:
         batch = queued.batch
         codec = self.codec(batch.topic)
-        if codec == NONE:
+        if codec == NONE or batch.size - HEADER_SIZE < self._min_bytes:
             batch.seal()
             _final(queued, batch.size)
             return True
         threshold = GZIP_THRESHOLD if codec == GZIP else FAST_CODEC_THRESHOLD
         if batch.size < threshold:
-            data = compress(codec, batch.payload(), self._level(codec))
-            batch.seal(codec, data)
-            _final(queued, HEADER_SIZE + len(data))
+            self._finish(queued, codec, compress(codec, batch.payload(), self._level(codec)))
             return True
         queued.sealing = True
         outside = self._outside(queued, codec, sealed, broke)
@@ -112,13 +114,23 @@ class BatchSealer:
             queued.sealing = False
             if queued.done:  # the batch expired during the compression
                 return
-            batch.seal(codec, data)
+            self._finish(queued, codec, data)
         except Exception as error:  # noqa: BLE001  logged by `broke`
             queued.sealing = False
             broke(queued, "compression", error)
             return
-        _final(queued, HEADER_SIZE + len(data))
         sealed(queued)
+
+    def _finish(self, queued: QueuedBatch, codec: int, data: bytes) -> None:
+        """Seal the batch with `data`, or uncompressed if `data` is too large in comparison."""
+        batch, ratio = queued.batch, self._max_ratio
+        if ratio is not None and len(data) > ratio * (batch.size - HEADER_SIZE):
+            batch.seal()
+            _final(queued, batch.size)
+            return
+        batch.seal(codec, data)
+        queued.codec = codec
+        _final(queued, HEADER_SIZE + len(data))
 
 
 def _final(queued: QueuedBatch, size: int) -> None:

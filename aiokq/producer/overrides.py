@@ -102,6 +102,15 @@ class ProducerOverrides(ClusterOverrides, total=False):
     """
     compression_zstd_level: int
     """Level of zstd: from -131072 (fastest) to 22 (smallest)."""
+    compression_min_bytes: int
+    """A batch whose records have fewer bytes is sent uncompressed. The batch header does not
+    count. Not a setting of Kafka.
+    """
+    compression_max_ratio: float | None
+    """A batch is sent uncompressed if the compressed size of its records is larger than their
+    size multiplied by this number. If it is not set, the compressed records are sent whatever
+    their size. Not a setting of Kafka.
+    """
     partitioner: Partitioner | PartitionFunction | None
     """Partitioner to use instead of murmur2 (records with a key) and sticky partitioning
     (records without a key): an object with partition(), or a callable that takes the key, all

@@ -234,8 +234,7 @@ class PartitionQueues:
 
     def regroup(self, queued: QueuedBatch, groups: Sequence[Sequence[int]]) -> list[QueuedBatch]:
         self._engine.counters.batches_split += 1
-        codec = self._sealer.codec(queued.queue.topic)
-        batches = regroup(self._accumulator, queued.batch, codec, groups)
+        batches = regroup(self._accumulator, queued.batch, queued.codec, groups)
         self._incomplete.replace(queued.batch, batches)
         return [QueuedBatch(queued.queue, batch, queued.deadline) for batch in batches]
 

@@ -22,6 +22,8 @@ class QueuedBatch:
         sealed: whether the batch is ready to be sent: it is compressed, or has no codec.
         sealing: whether the batch is being compressed outside of the event loop.
         size: size of the batch in bytes as it is sent; before `sealed`, the uncompressed size.
+        codec: id of the codec that the batch is compressed with; 0 before `sealed`, and if the
+            batch is sent uncompressed.
         stamp: producer id, epoch and first sequence number of the batch, or None. A batch that may
             have been written keeps its stamp.
         attempts: number of times that the batch was sent.
@@ -41,6 +43,7 @@ class QueuedBatch:
     __slots__ = (
         "attempts",
         "batch",
+        "codec",
         "deadline",
         "done",
         "error",
@@ -63,6 +66,7 @@ class QueuedBatch:
         self.sealed = False
         self.sealing = False
         self.size = batch.size
+        self.codec = 0
         self.stamp: Stamp | None = None
         self.attempts = 0
         self.in_flight = False

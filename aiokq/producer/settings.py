@@ -180,6 +180,21 @@ class ProducerSettings(ProducerRules, ClusterSettings):
         default=LEVELS[ZSTD].default,
         description="Level of zstd: from -131072 (fastest) to 22 (smallest).",
     )
+    compression_min_bytes: int = Field(
+        default=0,
+        ge=0,
+        le=INT32_MAX,
+        description="A batch whose records have fewer bytes is sent uncompressed. The batch header "
+        "does not count. Not a setting of Kafka.",
+    )
+    compression_max_ratio: float | None = Field(
+        default=None,
+        ge=0,
+        le=1,
+        description="A batch is sent uncompressed if the compressed size of its records is larger "
+        "than their size multiplied by this number. If it is not set, the compressed records are "
+        "sent whatever their size. Not a setting of Kafka.",
+    )
 
     partitioner: Annotated[
         Partitioner | PartitionFunction | None, BeforeValidator(no_name_of_a_partitioner)

@@ -67,6 +67,8 @@ class ProducerValues(ProducerRules, ClusterValues):
     compression_gzip_level: int
     compression_lz4_level: int
     compression_zstd_level: int
+    compression_min_bytes: int
+    compression_max_ratio: float | None
     partitioner: Partitioner | PartitionFunction | None
     partitioner_adaptive_partitioning_enable: bool
     partitioner_availability_timeout_ms: int
@@ -103,6 +105,8 @@ class ProducerValues(ProducerRules, ClusterValues):
         "compression_gzip_level": Row(integer, -1, after=gzip_level),
         "compression_lz4_level": Row(integer, 9, after=lz4_level),
         "compression_zstd_level": Row(integer, 3, after=zstd_level),
+        "compression_min_bytes": Row(integer, 0, at_least=0, at_most=2147483647),
+        "compression_max_ratio": Row(real, None, optional=True, at_least=0, at_most=1),
         "partitioner": Row(
             instance,
             None,

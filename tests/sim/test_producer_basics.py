@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import random
 from typing import Any
 
 import pytest
@@ -297,6 +298,43 @@ def test_batches_are_compressed_by_the_codec_of_their_topic(codec: str) -> None:
         ids = {"gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
         assert {batch.codec for batch in kafka.log("packed").batches} == {ids[codec]}
         assert kafka.values("packed") == [b"abc" * 100] * 200
+
+    simulate(body)
+
+
+@pytest.mark.parametrize("large", [False, True], ids=["on the loop", "in a thread"])
+def test_a_batch_that_compression_hardly_shrinks_is_sent_uncompressed(large: bool) -> None:
+    """compression_max_ratio: random bytes stay as they are, text is compressed."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        size = 50_000 if large else 5_000
+        options = {"compression_type": "gzip", "compression_max_ratio": 0.75}
+        for topic in ("noise", "text"):
+            kafka.topic(topic, [1])
+        async with producer(world, kafka, **options) as p:
+            noise = random.Random(1).randbytes(size)
+            await p.send("noise", noise)
+            await p.send("text", b"x" * size)
+        assert [batch.codec for batch in kafka.log("noise").batches] == [0]
+        assert [batch.codec for batch in kafka.log("text").batches] == [1]
+        assert kafka.values("noise") == [noise]
+        assert kafka.values("text") == [b"x" * size]
+
+    simulate(body)
+
+
+def test_a_batch_below_the_minimum_size_is_sent_uncompressed() -> None:
+    """compression_min_bytes counts the records of the batch without its header."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        record = 1 + 1 + 1 + 1 + 1 + 2 + 100 + 1 + 1  # sizes, attributes, value, headers
+        for topic, least in (("below", record + 1), ("at", record)):
+            kafka.topic(topic, [1])
+            options = {"compression_type": "gzip", "compression_min_bytes": least}
+            async with producer(world, kafka, **options) as p:
+                await p.send(topic, b"x" * 100)
+        assert [batch.codec for batch in kafka.log("below").batches] == [0]
+        assert [batch.codec for batch in kafka.log("at").batches] == [1]
 
     simulate(body)
 
