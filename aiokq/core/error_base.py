@@ -34,6 +34,8 @@ class KafkaError(Exception):
             help.
         may_have_been_written: if a Produce request failed, whether its records may be in the log
             despite the error.
+        names_record: if a Produce request failed, whether the broker named this record as the cause
+            (KIP-467), so that the other records of its batch were sent again without it.
         node: broker id, or "host:port" before the id is known.
         topic_partition: the partition, or the topic's name, that the error is about.
         api: Kafka's name of the request, such as "Produce".
@@ -44,6 +46,7 @@ class KafkaError(Exception):
     refresh_metadata: bool = False
     fatal: bool = False
     may_have_been_written: bool = False
+    names_record: bool = False
     node: int | str | None = None
     topic_partition: TopicPartition | str | None = None
     api: str | None = None

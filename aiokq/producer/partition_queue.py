@@ -484,6 +484,7 @@ class PartitionQueue:
         parts = self._replace(queued, [*by_message.values(), *([good] if good else [])])
         for message, part in zip(by_message, parts, strict=False):
             own = copy_error(error)
+            own.names_record = True
             if message:
                 own.args = (message,)
             part.attempts = queued.attempts

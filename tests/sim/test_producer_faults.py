@@ -339,6 +339,7 @@ def test_refused_records_fail_alone_and_the_rest_of_their_batch_is_written() -> 
             deliveries = await send_all(p, "orders", numbered(8))
             results = [await outcome(d) for d in deliveries]
             assert [n for n, r in enumerate(results) if isinstance(r, InvalidRecord)] == [2, 5]
+            assert all(r.names_record for r in results if isinstance(r, InvalidRecord))
             assert "a key is needed" in str(results[2])
             assert [r.offset for n, r in enumerate(results) if n not in (2, 5)] == list(range(6))
             await p.send("orders", b"later")
