@@ -445,7 +445,7 @@ class BrokerNode:
         """
         self._failure = asyncio.get_running_loop().create_future()
         try:
-            # The ports are bound first, because the node registers with them.
+            # The ports are bound first, because the registration of the node contains them.
             await self.servers.bind(
                 self.environment,
                 self.counters,

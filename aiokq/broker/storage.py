@@ -384,7 +384,8 @@ async def _open_beside_reading(
         try:
             directories, listed = await run(_open_and_list, opening)
         finally:
-            state = await reading  # so that the caller may unlock the directory
+            # After an error the caller unlocks the directory, so the read must have ended.
+            state = await reading
     if isinstance(state, Exception):
         try:
             raise state

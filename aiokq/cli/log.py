@@ -90,7 +90,7 @@ def dump(
     metadata log, its snapshots and __transaction_state are decoded, as by the options
     --cluster-metadata-decoder and --transaction-log-decoder of `kafka-dump-log`.
 
-    Exit code 1 if something cannot be read, or a batch has a wrong checksum.
+    The exit code is 1 if something cannot be read, or if a batch has a wrong checksum.
     """
     from aiokq.broker.inspection.contents import contents
     from aiokq.broker.inspection.places import files_at

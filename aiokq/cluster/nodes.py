@@ -53,7 +53,11 @@ class Nodes:
                 node.update(broker.host, broker.port)
 
     def by_preference(self, brokers: Iterable[BrokerInfo], down: frozenset[int]) -> list[Node]:
-        """Return nodes by preference: up, not backing off, fewest requests in flight, connected."""
+        """Return the nodes of brokers, sorted so that the node to prefer comes first.
+
+        Nodes that are not in `down` precede nodes that are. Next, nodes that are not backing off
+        come first, then nodes with fewer requests in flight, then connected nodes.
+        """
         shuffled = sorted(brokers, key=lambda broker: broker.node_id)
         self._random.shuffle(shuffled)
         nodes = [self.get(broker) for broker in shuffled]

@@ -108,7 +108,9 @@ class BatchProgress:
         unreadable = self.unreadable
         if unreadable is not None:
             return min(self._reached(), unreadable.offset)
-        # An iteration that continued after the error will deliver the remaining records.
+        # Without an error, the whole batch counts as delivered. After an error, the batch counts as
+        # delivered only once an iteration has gone beyond the error, because this iteration will
+        # deliver the remaining records.
         stopped = self._stopped
         return self._end if stopped is None or self._reached() > stopped else stopped
 

@@ -305,7 +305,8 @@ class ConsumerMember(GroupMember):
 
     def _send_leave(self, now: float) -> None:
         if self._epoch > JOIN_EPOCH or self.state is MemberState.JOINING:
-            # No commit needs the epoch in the response to a heartbeat in flight any more.
+            # If a heartbeat is in flight, its response is ignored: only commits would need the
+            # epoch in the response, and there are no more commits.
             self._disregard()
             self.state = MemberState.LEAVING
         else:

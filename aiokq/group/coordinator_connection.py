@@ -82,7 +82,8 @@ class CoordinatorConnection:
             raise Closed(f"the member of group {self._group_id!r} is closed")
         connection = self._connection
         if connection is None or node_id != self._node_id:
-            # Set the new connection before the old connection is closed, for concurrent calls.
+            # The new connection is set before the old connection is closed, so that concurrent
+            # calls use the new connection.
             old, self._node_id = connection, node_id
             connection = engine.node(node_id).dedicated(f"group {self._group_id}")
             self._connection = connection

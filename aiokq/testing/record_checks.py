@@ -101,7 +101,10 @@ def check_duplicates(index: HistoryIndex) -> Iterator[Anomaly]:
 
 
 def check_offsets_of_records(index: HistoryIndex) -> Iterator[Anomaly]:
-    """Find offsets with two values, and values read only at offsets that were not acknowledged."""
+    """Find offsets that have two values, and values that were read only at wrong offsets.
+
+    The right offset of a value is the offset in the acknowledgement of its send.
+    """
     for record, poll, earlier in index.conflicts:
         yield Anomaly(
             AnomalyKind.INCONSISTENT_OFFSETS,
@@ -227,7 +230,7 @@ def _visible_transactions(index: HistoryIndex) -> dict[str, tuple[Send, Poll]]:
 
 
 def _other_value(index: HistoryIndex, send: Send) -> tuple[str, Poll] | None:
-    """Return the value and poll that were read at the offset of `send`, if the value differs."""
+    """Return another value that was read at the offset of `send`, and its poll, or None."""
     if send.partition is None or send.offset is None:
         return None
     for isolation in Isolation:

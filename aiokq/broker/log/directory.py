@@ -378,7 +378,8 @@ class LogDirectory:
         before it compacts the segment, so a power cut cannot remove records from it.
         """
         cleaned = self.checkpoints.cleaned_offsets.get(partition)
-        # A topic that was found on disk has an empty cleanup.policy. Its log may be compacted.
+        # The settings of a topic with an empty cleanup.policy were lost with the metadata (see
+        # `found_partitions`). The log of such a topic may have been compacted before.
         found = not config.cleanup_policy
         if found or (is_kafkas and (cleaned is not None or config.compacted)):
             return GAPS_ANYWHERE

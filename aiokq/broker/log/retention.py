@@ -151,7 +151,11 @@ class Expired(NamedTuple):
 
 
 def expired(log: RetainedLog, policies: Sequence[RetentionPolicy]) -> Expired:
-    """Apply policies to a log; the reason is from the policy that counts the most segments."""
+    """Return how many of the oldest segments to delete, and the reason of the deletion.
+
+    The number is the largest number that a policy counts, limited to the committed segments. The
+    reason is that of the first policy with this number.
+    """
     found = Expired(0, "")
     possible = _committed(log)
     for policy in policies:

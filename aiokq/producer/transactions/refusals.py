@@ -103,7 +103,7 @@ def unknown(cause: KafkaError) -> CommitOutcomeUnknown:
 
 
 def not_aborted_yet(cause: KafkaError) -> TransactionAborted:
-    """Return the error after an abort that was not answered."""
+    """Return the error of calls after an abort to which the coordinator did not respond."""
     error = TransactionAborted("the last transaction is not aborted yet: abort it again")
     error.__cause__ = cause
     return error

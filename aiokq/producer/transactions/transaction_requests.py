@@ -313,10 +313,11 @@ def _error_of_offsets(response: TxnOffsetCommitResponse) -> KafkaError | None:
 
 
 def _gravest(api: str, answers: Sequence[tuple[int, str]]) -> KafkaError | None:
-    """Return the gravest of the errors by `GRAVITY`, because a retry must not hide a refusal.
+    """Return the error whose kind comes last in `GRAVITY`; None if no answer has an error.
 
-    OPERATION_NOT_ATTEMPTED only means that the broker refused another partition, whose error
-    counts.
+    If the producer retried because of another error, the retry would hide a refusal. An
+    OPERATION_NOT_ATTEMPTED is returned only if there is no other error, because it only says that
+    the broker refused another partition.
     """
     failed = [answer for answer in answers if answer[0]]
     if not failed:

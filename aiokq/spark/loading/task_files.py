@@ -364,7 +364,10 @@ class _File:
 
 
 def _placed(table: pa.Table, columns: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
-    """Yield each directory name, ``topic=orders/date=2026-01-31``, with its rows; dates in UTC."""
+    """Yield each directory with its rows, for example ``topic=orders/date=2026-01-31``.
+
+    Dates are in UTC.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc  # type: ignore[import-untyped]
 

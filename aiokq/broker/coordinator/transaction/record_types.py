@@ -181,7 +181,7 @@ def encode_record(
 
 
 def _encode_value(metadata: TransactionMetadata) -> bytes:
-    """Return a value of version 1, in a tenth of the time of the codec."""
+    """Return the metadata as a record value of version 1, ten times as fast as the codec."""
     # hot: benchmarks/micro/transactions.py
     (
         _,

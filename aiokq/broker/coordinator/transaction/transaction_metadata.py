@@ -54,7 +54,10 @@ class TransactionMetadata(NamedTuple):
     def new(
         cls, transactional_id: str, producer_id: int, timeout_ms: int, now_ms: int
     ) -> TransactionMetadata:
-        """Return the metadata of a new transactional id, without an epoch; it is never written."""
+        """Return the metadata of a new transactional id, before its first epoch is chosen.
+
+        Metadata without an epoch is never written to the log.
+        """
         return cls(
             transactional_id,
             producer_id,

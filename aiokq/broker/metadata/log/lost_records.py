@@ -30,7 +30,7 @@ _TEXT: Final = (
 
 
 def note_lost_records(files: Files, path: str) -> None:
-    """Write the file into a log directory, durably.
+    """Write ``aiokq-lost-metadata`` into a log directory, durably.
 
     Raises:
         OSError: the disk failed.
@@ -48,7 +48,7 @@ def may_lack_records(files: Files, path: str) -> bool:
 
 
 def forget_lost_records(files: Files, path: str) -> None:
-    """Remove the file.
+    """Remove ``aiokq-lost-metadata`` from a log directory.
 
     If a power cut restores the file, the next start appends higher ids and epochs again.
 

@@ -88,7 +88,7 @@ def encode_quorum_state(state: QuorumState) -> bytes:
 
 
 def decode_quorum_state(data: bytes) -> QuorumState:
-    """Parse the content of the file.
+    """Parse the content of ``quorum-state``.
 
     Raises:
         CorruptRecord: the content is not a state, or has an unknown version.
