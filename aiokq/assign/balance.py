@@ -205,8 +205,8 @@ class _Work:
     def _lightest(self, heap: _Heap) -> str | None:
         """Return the least loaded member with room; None if there is none.
 
-        While partitions are dealt, loads only grow. An entry with an old load is therefore not
-        corrected until it is the first of the heap.
+        Loads only grow while partitions are assigned. An entry with an old load is therefore not
+        corrected until this entry is the first of the heap.
         """
         while heap:
             load, order, member = heap[0]

@@ -34,7 +34,10 @@ class Option(NamedTuple):
 
 
 class Options(NamedTuple):
-    """The values of a command line."""
+    """The values of the options on one command line of `aiokq broker`.
+
+    None, () or False means that the option was not given.
+    """
 
     host: str | None = None
     port: int | None = None

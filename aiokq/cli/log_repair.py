@@ -45,8 +45,8 @@ def repair(
     set aside if the log has its records, and a wrong leader epoch of a batch is corrected. Nothing
     is deleted: the removed bytes stay in files with .corrupt- in their names.
 
-    If you have a copy of the damaged file, restore that copy instead. Exit code 1 if nothing can be
-    kept.
+    If you have a copy of the damaged file, restore that copy instead. The exit code is 1 if nothing
+    can be kept.
     """
     from aiokq.broker.metadata.stopped_broker.log_repair import repair_log
     from aiokq.core.files import OsFiles

@@ -12,7 +12,7 @@ __all__ = ["ANY", "CONTROLLER", "Coordinator", "CoordinatorKind", "Leader", "Tar
 
 
 class Role(Enum):
-    """A target without a key."""
+    """A target that is chosen by its role in the cluster, not by a partition, group or id."""
 
     ANY = "any"
     CONTROLLER = "controller"

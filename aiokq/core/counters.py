@@ -26,7 +26,7 @@ LATENCY_BUCKETS: Final = (
 
 
 class Metric(NamedTuple):
-    """One row of the table of metrics."""
+    """The declaration of one metric, as listed in `METRICS`."""
 
     name: str
     """Exported name, in Prometheus' style."""

@@ -59,7 +59,9 @@ class LingerWatch:
             self._loop.call_soon(self._look, _NOTHING)
 
     def _look(self, before: int) -> None:
-        """Check all batches.
+        """Send the open batches if all records are awaited and the last check counted the same.
+
+        Otherwise check again in the next iteration of the loop, or stop until the next change.
 
         Args:
             before: the number of records that the previous check counted if all were awaited; else

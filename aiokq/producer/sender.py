@@ -88,7 +88,13 @@ class SenderOwner(Protocol):
         bad_records: dict[int, str | None] | None = None,
         hint: LeaderHint | None = None,
     ) -> None:
-        """Process the failure of an attempt."""
+        """Process a failed attempt to send a batch.
+
+        Args:
+            error: the error of the batch in the response, or the error of the whole request.
+            bad_records: the messages for the records that the broker refused, by index.
+            hint: the leader that the response names; None if no leader is named.
+        """
 
     def unreachable(self, queues: list[PartitionQueue], error: KafkaError) -> None:
         """Process the failure to connect to the broker that leads the partitions of `queues`."""

@@ -1,6 +1,6 @@
 """Selection of the partitions to read, by ``assign``, ``subscribe`` or ``subscribePattern``.
 
-No I/O: offset_reader.py looks up which of the partitions exist.
+This module does no I/O; offset_reader.py looks up which of the partitions exist.
 """
 
 from __future__ import annotations

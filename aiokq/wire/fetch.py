@@ -131,6 +131,7 @@ class FetchRequest(Request["FetchResponse"]):
     Version 9 adds CurrentLeaderEpoch (KIP-320).
 
     From version 10 on, the client must be able to read batches compressed with zstd (KIP-110).
+
     Version 11 adds RackId (KIP-392).
 
     Version 12 is the first flexible version. It adds LastFetchedEpoch, by which the leader detects

@@ -53,8 +53,9 @@ def valid_batches(
         end: size of the file.
         base_offset: base offset of the segment.
         expected: the lowest offset that the first batch may have.
-        ends_at: the log end offset in a checkpoint, or None; shows whether a gap before the last
-            batch is real.
+        ends_at: the log end offset in a checkpoint, or None. If there is a gap before the last
+            batch, this offset shows whether records are missing there, or whether the base offset
+            of the batch is damaged.
 
     Raises:
         BadBatch: a batch is not valid; the valid batches before it were yielded.

@@ -445,7 +445,10 @@ def _binary_views(
     data: _Buffer,
     used: cython.Py_ssize_t,
 ) -> tuple:
-    """Add the last offset to a column of bytes, and return the column in Arrow's layout."""
+    """Return a column of bytes in Arrow's layout.
+
+    The end of the last value is added to `offsets`, which has only the start of each value.
+    """
     if cython.compiled:
         _reserve(offsets, 4 * rows, 4)
         _put_int32(offsets.base, rows, used)

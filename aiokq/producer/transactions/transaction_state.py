@@ -99,7 +99,10 @@ class TransactionState:
         return refusals.aborted(self.cause)
 
     def fail(self, cause: KafkaError) -> None:
-        """Store the reason why the current transaction can only be aborted, if it has not ended."""
+        """Store the reason why the current transaction can only be aborted.
+
+        Does nothing if there is no transaction, or if it has ended.
+        """
         if self.phase not in (Phase.OPEN, Phase.FAILED, Phase.COMMITTING, Phase.ABORTING):
             return
         if self.cause is None:

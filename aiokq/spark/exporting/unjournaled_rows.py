@@ -124,8 +124,8 @@ class UnjournaledRows:
         for partition in places if row.partition is None else (row.partition,):
             there = places.get(partition, deque())
             for number, (at, offset) in enumerate(there):
-                # A row without a timestamp was sent with the current time, so timestamps are not
-                # compared.
+                # The timestamps are compared only if the row has a timestamp and the broker kept
+                # it. A row without a timestamp was sent with the time of its run.
                 if time is None or at is None or at == time:
                     del there[number]
                     self._left -= 1

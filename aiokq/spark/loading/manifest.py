@@ -205,7 +205,7 @@ class Manifests:
         return (m for m in map(self.published, batches) if m is not None)
 
     def prepare(self, manifest: Manifest) -> None:
-        """Write the manifest as prepared; from now on the batch is completed in any case."""
+        """Write the manifest as prepared; after a crash, the next load completes the batch."""
         if not self.directory.is_dir():
             self.directory.mkdir(parents=True)
             sync_directory(self.directory.parent)

@@ -121,11 +121,11 @@ class Group(Protocol):
         ...
 
     def validate_offset_delete(self) -> None:
-        """Refuse OffsetDelete in a state that does not permit it.
+        """Refuse OffsetDelete if the group has members that are not consumers.
 
         Raises:
-            BrokerError: NON_EMPTY_GROUP if the state does not permit it, GROUP_ID_NOT_FOUND if the
-                group is dead.
+            BrokerError: NON_EMPTY_GROUP if a classic group has members of another protocol type
+                than "consumer", GROUP_ID_NOT_FOUND if the group is dead.
         """
         ...
 

@@ -223,7 +223,7 @@ def _encode_value(metadata: TransactionMetadata) -> bytes:
 
 
 def _first_value_of(metadata: TransactionMetadata) -> TransactionLogValue:
-    """Return the value of version 0."""
+    """Return the metadata as a record value of version 0."""
     partitions = None
     if metadata.state is not TransactionState.EMPTY:
         partitions = [

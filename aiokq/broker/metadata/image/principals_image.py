@@ -60,7 +60,10 @@ class PrincipalsImage:
         return image
 
     def replay(self, record: Message) -> bool:
-        """Replay a record; return False if it is not a record of these four kinds.
+        """Replay a record of an ACL, SCRAM credential, delegation token or quota.
+
+        Returns:
+            False if the record is none of these; the image is then unchanged.
 
         Raises:
             CorruptRecord: the record contradicts earlier records.

@@ -76,7 +76,7 @@ def write_bootstrap_checkpoint(
 def read_bootstrap_checkpoint(
     files: Files, directory: str, crc32c: Checksum
 ) -> list[Message] | None:
-    """Return the records of the file in a log directory; None if there is no file.
+    """Return the records of ``bootstrap.checkpoint`` in a log directory; None without this file.
 
     Raises:
         KafkaStorage: the file is damaged, or was written by a newer Kafka; the message says what to

@@ -170,7 +170,8 @@ class ClusterMetadataLog:
                 Kafka allows, or the log does not end where ``state`` ends.
             OSError: the disk failed.
         """
-        known = read_quorum_state(files, directory)  # first: if it raises, nothing is changed
+        # Read the file before anything is changed, because it may be damaged.
+        known = read_quorum_state(files, directory)
         epoch = next_epoch(directory, state, known)
         names = files.listdir(directory) if known is not None else []
         clean = clean and known is not None and known.epoch <= state.epoch

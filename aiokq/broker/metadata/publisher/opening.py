@@ -357,8 +357,8 @@ class LogOpening:
             )
             self._calls += 1
             if self._elapsed >= JUDGED_SECONDS:
-                # Threads that only compete for the lock, with each other and with the loop, wait
-                # for at most this share of their time.
+                # The workers and the loop compete for the interpreter's lock. If they wait for
+                # nothing else, each worker waits for at most the share `competing` of its time.
                 competing = (len(self._workers) + 1) / (len(self._workers) + 2)
                 if self._waited > competing * self._elapsed:
                     self._add_worker(supervisor)
