@@ -97,7 +97,7 @@ class AddPartitionsToTxnRequest(Request["AddPartitionsToTxnResponse"]):
 
 
 class AddPartitionsToTxnPartitionResult(Struct):
-    """Element of `AddPartitionsToTxnTopicResult.results_by_partition`.
+    """Result for one partition: an element of `AddPartitionsToTxnTopicResult.results_by_partition`.
 
     Source: `AddPartitionsToTxnResponse.json`, struct `AddPartitionsToTxnPartitionResult`.
     """
@@ -110,7 +110,8 @@ class AddPartitionsToTxnPartitionResult(Struct):
 
 
 class AddPartitionsToTxnTopicResult(Struct):
-    """Element of `AddPartitionsToTxnResult.topic_results` and of
+    """Results for the partitions of one topic: an element of
+    `AddPartitionsToTxnResult.topic_results` and of
     `AddPartitionsToTxnResponse.results_by_topic_v3_and_below`.
 
     Source: `AddPartitionsToTxnResponse.json`, struct `AddPartitionsToTxnTopicResult`.

@@ -28,7 +28,7 @@ class AlterConfigsAlterableConfig(Struct):
 
 
 class AlterConfigsResource(Struct):
-    """Element of `AlterConfigsRequest.resources`.
+    """New configurations of one resource: an element of `AlterConfigsRequest.resources`.
 
     Source: `AlterConfigsRequest.json`, struct `AlterConfigsResource`.
     """
@@ -67,7 +67,7 @@ class AlterConfigsRequest(Request["AlterConfigsResponse"]):
 
 
 class AlterConfigsResourceResponse(Struct):
-    """Element of `AlterConfigsResponse.responses`.
+    """Result for one resource: an element of `AlterConfigsResponse.responses`.
 
     Source: `AlterConfigsResponse.json`, struct `AlterConfigsResourceResponse`.
     """

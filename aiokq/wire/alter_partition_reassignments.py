@@ -29,7 +29,8 @@ class ReassignablePartition(Struct):
 
 
 class ReassignableTopic(Struct):
-    """Element of `AlterPartitionReassignmentsRequest.topics`.
+    """Partitions of one topic to reassign: an element of
+    `AlterPartitionReassignmentsRequest.topics`.
 
     Source: `AlterPartitionReassignmentsRequest.json`, struct `ReassignableTopic`.
     """
@@ -66,7 +67,7 @@ class AlterPartitionReassignmentsRequest(Request["AlterPartitionReassignmentsRes
 
 
 class ReassignablePartitionResponse(Struct):
-    """Element of `ReassignableTopicResponse.partitions`.
+    """Result for one partition: an element of `ReassignableTopicResponse.partitions`.
 
     Source: `AlterPartitionReassignmentsResponse.json`, struct
     `ReassignablePartitionResponse`.
@@ -83,7 +84,8 @@ class ReassignablePartitionResponse(Struct):
 
 
 class ReassignableTopicResponse(Struct):
-    """Element of `AlterPartitionReassignmentsResponse.responses`.
+    """Results for the partitions of one topic: an element of
+    `AlterPartitionReassignmentsResponse.responses`.
 
     Source: `AlterPartitionReassignmentsResponse.json`, struct `ReassignableTopicResponse`.
     """

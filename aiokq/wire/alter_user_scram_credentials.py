@@ -15,7 +15,7 @@ __all__ = [
 
 
 class ScramCredentialDeletion(Struct):
-    """Element of `AlterUserScramCredentialsRequest.deletions`.
+    """SCRAM credential to delete: an element of `AlterUserScramCredentialsRequest.deletions`.
 
     Source: `AlterUserScramCredentialsRequest.json`, struct `ScramCredentialDeletion`.
     """
@@ -28,7 +28,8 @@ class ScramCredentialDeletion(Struct):
 
 
 class ScramCredentialUpsertion(Struct):
-    """Element of `AlterUserScramCredentialsRequest.upsertions`.
+    """SCRAM credential to insert or update: an element of
+    `AlterUserScramCredentialsRequest.upsertions`.
 
     Source: `AlterUserScramCredentialsRequest.json`, struct `ScramCredentialUpsertion`.
     """
@@ -69,7 +70,7 @@ class AlterUserScramCredentialsRequest(Request["AlterUserScramCredentialsRespons
 
 
 class AlterUserScramCredentialsResult(Struct):
-    """Element of `AlterUserScramCredentialsResponse.results`.
+    """Result for one user: an element of `AlterUserScramCredentialsResponse.results`.
 
     Source: `AlterUserScramCredentialsResponse.json`, struct
     `AlterUserScramCredentialsResult`.

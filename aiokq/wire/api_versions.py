@@ -42,7 +42,7 @@ class ApiVersionsRequest(Request["ApiVersionsResponse"]):
 
 
 class ApiVersion(Struct):
-    """Element of `ApiVersionsResponse.api_keys`.
+    """One API and its supported versions: an element of `ApiVersionsResponse.api_keys`.
 
     Source: `ApiVersionsResponse.json`, struct `ApiVersion`.
     """

@@ -39,7 +39,8 @@ class ConsumerGroupDescribeRequest(Request["ConsumerGroupDescribeResponse"]):
 
 
 class ConsumerGroupDescribeTopicPartitions(Struct):
-    """Element of `ConsumerGroupDescribeAssignment.topic_partitions`.
+    """Assigned partitions of one topic: an element of
+    `ConsumerGroupDescribeAssignment.topic_partitions`.
 
     Source: `ConsumerGroupDescribeResponse.json`, struct `TopicPartitions`.
     """
@@ -55,7 +56,7 @@ class ConsumerGroupDescribeTopicPartitions(Struct):
 
 
 class ConsumerGroupDescribeAssignment(Struct):
-    """Value of `ConsumerGroupDescribeMember.assignment` and of
+    """Assignment of a member: the value of `ConsumerGroupDescribeMember.assignment` and of
     `ConsumerGroupDescribeMember.target_assignment`.
 
     Source: `ConsumerGroupDescribeResponse.json`, struct `Assignment`.
@@ -68,7 +69,7 @@ class ConsumerGroupDescribeAssignment(Struct):
 
 
 class ConsumerGroupDescribeMember(Struct):
-    """Element of `ConsumerGroupDescribedGroup.members`.
+    """Description of one member: an element of `ConsumerGroupDescribedGroup.members`.
 
     Source: `ConsumerGroupDescribeResponse.json`, struct `Member`.
     """
@@ -108,7 +109,7 @@ class ConsumerGroupDescribeMember(Struct):
 
 
 class ConsumerGroupDescribedGroup(Struct):
-    """Element of `ConsumerGroupDescribeResponse.groups`.
+    """Description of one group: an element of `ConsumerGroupDescribeResponse.groups`.
 
     Source: `ConsumerGroupDescribeResponse.json`, struct `DescribedGroup`.
     """

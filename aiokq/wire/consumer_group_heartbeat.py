@@ -16,7 +16,7 @@ __all__ = [
 
 
 class ConsumerGroupHeartbeatTopicPartitions(Struct):
-    """Element of `ConsumerGroupHeartbeatRequest.topic_partitions`.
+    """Partitions of one topic: an element of `ConsumerGroupHeartbeatRequest.topic_partitions`.
 
     Source: `ConsumerGroupHeartbeatRequest.json`, struct `TopicPartitions`.
     """
@@ -91,7 +91,7 @@ class ConsumerGroupHeartbeatRequest(Request["ConsumerGroupHeartbeatResponse"]):
 
 
 class ConsumerGroupHeartbeatAssignment(Struct):
-    """Value of `ConsumerGroupHeartbeatResponse.assignment`.
+    """Assignment of the member: the value of `ConsumerGroupHeartbeatResponse.assignment`.
 
     Source: `ConsumerGroupHeartbeatResponse.json`, struct `Assignment`.
     """

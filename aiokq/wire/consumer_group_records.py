@@ -97,7 +97,8 @@ class PartitionMetadata(Struct):
 
 
 class ConsumerGroupPartitionMetadataTopicMetadata(Struct):
-    """Element of `ConsumerGroupPartitionMetadataValue.topics`.
+    """Partitions and racks of one topic: an element of
+    `ConsumerGroupPartitionMetadataValue.topics`.
 
     Source: `ConsumerGroupPartitionMetadataValue.json`, struct `TopicMetadata`.
     """
@@ -156,7 +157,8 @@ class ConsumerGroupMemberMetadataKey(Message):
 
 
 class ClassicProtocol(Struct):
-    """Element of `ClassicMemberMetadata.supported_protocols`.
+    """One protocol that the member supports: an element of
+    `ClassicMemberMetadata.supported_protocols`.
 
     Source: `ConsumerGroupMemberMetadataValue.json`, struct `ClassicProtocol`.
     """
@@ -276,7 +278,8 @@ class ConsumerGroupTargetAssignmentMemberKey(Message):
 
 
 class ConsumerGroupTargetAssignmentMemberTopicPartition(Struct):
-    """Element of `ConsumerGroupTargetAssignmentMemberValue.topic_partitions`.
+    """Assigned partitions of one topic: an element of
+    `ConsumerGroupTargetAssignmentMemberValue.topic_partitions`.
 
     Source: `ConsumerGroupTargetAssignmentMemberValue.json`, struct `TopicPartition`.
     """
@@ -325,7 +328,8 @@ class ConsumerGroupCurrentMemberAssignmentKey(Message):
 
 
 class ConsumerGroupCurrentMemberAssignmentTopicPartitions(Struct):
-    """Element of `ConsumerGroupCurrentMemberAssignmentValue.assigned_partitions` and of
+    """Partitions of one topic: an element of
+    `ConsumerGroupCurrentMemberAssignmentValue.assigned_partitions` and of
     `ConsumerGroupCurrentMemberAssignmentValue.partitions_pending_revocation`.
 
     Source: `ConsumerGroupCurrentMemberAssignmentValue.json`, struct `TopicPartitions`.

@@ -14,7 +14,7 @@ __all__ = [
 
 
 class ConsumerProtocolSubscriptionTopicPartition(Struct):
-    """Element of `ConsumerProtocolSubscription.owned_partitions`.
+    """Owned partitions of one topic: an element of `ConsumerProtocolSubscription.owned_partitions`.
 
     Source: `ConsumerProtocolSubscription.json`, struct `TopicPartition`.
     """
@@ -64,7 +64,8 @@ class ConsumerProtocolSubscription(Message):
 
 
 class ConsumerProtocolAssignmentTopicPartition(Struct):
-    """Element of `ConsumerProtocolAssignment.assigned_partitions`.
+    """Assigned partitions of one topic: an element of
+    `ConsumerProtocolAssignment.assigned_partitions`.
 
     Source: `ConsumerProtocolAssignment.json`, struct `TopicPartition`.
     """

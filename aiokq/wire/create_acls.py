@@ -9,7 +9,7 @@ __all__ = ["AclCreation", "AclCreationResult", "CreateAclsRequest", "CreateAclsR
 
 
 class AclCreation(Struct):
-    """Element of `CreateAclsRequest.creations`.
+    """ACL to create: an element of `CreateAclsRequest.creations`.
 
     Source: `CreateAclsRequest.json`, struct `AclCreation`.
     """
@@ -61,7 +61,7 @@ class CreateAclsRequest(Request["CreateAclsResponse"]):
 
 
 class AclCreationResult(Struct):
-    """Element of `CreateAclsResponse.results`.
+    """Result for one ACL: an element of `CreateAclsResponse.results`.
 
     Source: `CreateAclsResponse.json`, struct `AclCreationResult`.
     """

@@ -25,7 +25,7 @@ class CreatePartitionsAssignment(Struct):
 
 
 class CreatePartitionsTopic(Struct):
-    """Element of `CreatePartitionsRequest.topics`.
+    """Topic that gets new partitions: an element of `CreatePartitionsRequest.topics`.
 
     Source: `CreatePartitionsRequest.json`, struct `CreatePartitionsTopic`.
     """
@@ -72,7 +72,7 @@ class CreatePartitionsRequest(Request["CreatePartitionsResponse"]):
 
 
 class CreatePartitionsTopicResult(Struct):
-    """Element of `CreatePartitionsResponse.results`.
+    """Result for one topic: an element of `CreatePartitionsResponse.results`.
 
     Source: `CreatePartitionsResponse.json`, struct `CreatePartitionsTopicResult`.
     """

@@ -45,7 +45,7 @@ class CreatableTopicConfig(Struct):
 
 
 class CreatableTopic(Struct):
-    """Element of `CreateTopicsRequest.topics`.
+    """Topic to create: an element of `CreateTopicsRequest.topics`.
 
     Source: `CreateTopicsRequest.json`, struct `CreatableTopic`.
     """
@@ -129,7 +129,7 @@ class CreatableTopicConfigs(Struct):
 
 
 class CreatableTopicResult(Struct):
-    """Element of `CreateTopicsResponse.topics`.
+    """Result for one topic: an element of `CreateTopicsResponse.topics`.
 
     Source: `CreateTopicsResponse.json`, struct `CreatableTopicResult`.
     """

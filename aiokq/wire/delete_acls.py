@@ -15,7 +15,7 @@ __all__ = [
 
 
 class DeleteAclsFilter(Struct):
-    """Element of `DeleteAclsRequest.filters`.
+    """Filter of the ACLs to delete: an element of `DeleteAclsRequest.filters`.
 
     Source: `DeleteAclsRequest.json`, struct `DeleteAclsFilter`.
     """
@@ -68,7 +68,7 @@ class DeleteAclsRequest(Request["DeleteAclsResponse"]):
 
 
 class DeleteAclsMatchingAcl(Struct):
-    """Element of `DeleteAclsFilterResult.matching_acls`.
+    """ACL that matches the filter: an element of `DeleteAclsFilterResult.matching_acls`.
 
     Source: `DeleteAclsResponse.json`, struct `DeleteAclsMatchingAcl`.
     """
@@ -102,7 +102,7 @@ class DeleteAclsMatchingAcl(Struct):
 
 
 class DeleteAclsFilterResult(Struct):
-    """Element of `DeleteAclsResponse.filter_results`.
+    """Result for one filter: an element of `DeleteAclsResponse.filter_results`.
 
     Source: `DeleteAclsResponse.json`, struct `DeleteAclsFilterResult`.
     """

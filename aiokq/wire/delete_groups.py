@@ -29,7 +29,7 @@ class DeleteGroupsRequest(Request["DeleteGroupsResponse"]):
 
 
 class DeletableGroupResult(Struct):
-    """Element of `DeleteGroupsResponse.results`.
+    """Result for one group: an element of `DeleteGroupsResponse.results`.
 
     Source: `DeleteGroupsResponse.json`, struct `DeletableGroupResult`.
     """

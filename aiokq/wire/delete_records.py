@@ -16,7 +16,8 @@ __all__ = [
 
 
 class DeleteRecordsPartition(Struct):
-    """Element of `DeleteRecordsTopic.partitions`.
+    """Partition and the offset before which to delete records: an element of
+    `DeleteRecordsTopic.partitions`.
 
     Source: `DeleteRecordsRequest.json`, struct `DeleteRecordsPartition`.
     """
@@ -29,7 +30,7 @@ class DeleteRecordsPartition(Struct):
 
 
 class DeleteRecordsTopic(Struct):
-    """Element of `DeleteRecordsRequest.topics`.
+    """Partitions of one topic: an element of `DeleteRecordsRequest.topics`.
 
     Source: `DeleteRecordsRequest.json`, struct `DeleteRecordsTopic`.
     """
@@ -65,7 +66,7 @@ class DeleteRecordsRequest(Request["DeleteRecordsResponse"]):
 
 
 class DeleteRecordsPartitionResult(Struct):
-    """Element of `DeleteRecordsTopicResult.partitions`.
+    """Result for one partition: an element of `DeleteRecordsTopicResult.partitions`.
 
     Source: `DeleteRecordsResponse.json`, struct `DeleteRecordsPartitionResult`.
     """
@@ -81,7 +82,7 @@ class DeleteRecordsPartitionResult(Struct):
 
 
 class DeleteRecordsTopicResult(Struct):
-    """Element of `DeleteRecordsResponse.topics`.
+    """Results for the partitions of one topic: an element of `DeleteRecordsResponse.topics`.
 
     Source: `DeleteRecordsResponse.json`, struct `DeleteRecordsTopicResult`.
     """

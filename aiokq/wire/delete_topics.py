@@ -62,7 +62,7 @@ class DeleteTopicsRequest(Request["DeleteTopicsResponse"]):
 
 
 class DeletableTopicResult(Struct):
-    """Element of `DeleteTopicsResponse.responses`.
+    """Result for one topic: an element of `DeleteTopicsResponse.responses`.
 
     Source: `DeleteTopicsResponse.json`, struct `DeletableTopicResult`.
     """

@@ -52,7 +52,7 @@ class DescribeAclsRequest(Request["DescribeAclsResponse"]):
 
 
 class AclDescription(Struct):
-    """Element of `DescribeAclsResource.acls`.
+    """One ACL of the resource: an element of `DescribeAclsResource.acls`.
 
     Source: `DescribeAclsResponse.json`, struct `AclDescription`.
     """
@@ -71,7 +71,7 @@ class AclDescription(Struct):
 
 
 class DescribeAclsResource(Struct):
-    """Element of `DescribeAclsResponse.resources`.
+    """ACLs of one resource: an element of `DescribeAclsResponse.resources`.
 
     Source: `DescribeAclsResponse.json`, struct `DescribeAclsResource`.
     """

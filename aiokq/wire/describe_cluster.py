@@ -35,7 +35,7 @@ class DescribeClusterRequest(Request["DescribeClusterResponse"]):
 
 
 class DescribeClusterBroker(Struct):
-    """Element of `DescribeClusterResponse.brokers`.
+    """One broker: an element of `DescribeClusterResponse.brokers`.
 
     Source: `DescribeClusterResponse.json`, struct `DescribeClusterBroker`.
     """

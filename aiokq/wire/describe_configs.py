@@ -16,7 +16,7 @@ __all__ = [
 
 
 class DescribeConfigsResource(Struct):
-    """Element of `DescribeConfigsRequest.resources`.
+    """Resource whose configurations to describe: an element of `DescribeConfigsRequest.resources`.
 
     Source: `DescribeConfigsRequest.json`, struct `DescribeConfigsResource`.
     """

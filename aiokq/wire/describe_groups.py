@@ -43,7 +43,7 @@ class DescribeGroupsRequest(Request["DescribeGroupsResponse"]):
 
 
 class DescribedGroupMember(Struct):
-    """Element of `DescribedGroup.members`.
+    """Description of one member: an element of `DescribedGroup.members`.
 
     Source: `DescribeGroupsResponse.json`, struct `DescribedGroupMember`.
     """
@@ -68,7 +68,7 @@ class DescribedGroupMember(Struct):
 
 
 class DescribedGroup(Struct):
-    """Element of `DescribeGroupsResponse.groups`.
+    """Description of one group: an element of `DescribeGroupsResponse.groups`.
 
     Source: `DescribeGroupsResponse.json`, struct `DescribedGroup`.
     """

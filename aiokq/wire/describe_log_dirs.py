@@ -16,7 +16,7 @@ __all__ = [
 
 
 class DescribableLogDirTopic(Struct):
-    """Element of `DescribeLogDirsRequest.topics`.
+    """Partitions of one topic to describe: an element of `DescribeLogDirsRequest.topics`.
 
     Source: `DescribeLogDirsRequest.json`, struct `DescribableLogDirTopic`.
     """
@@ -55,7 +55,7 @@ class DescribeLogDirsRequest(Request["DescribeLogDirsResponse"]):
 
 
 class DescribeLogDirsPartition(Struct):
-    """Element of `DescribeLogDirsTopic.partitions`.
+    """Log of one partition: an element of `DescribeLogDirsTopic.partitions`.
 
     Source: `DescribeLogDirsResponse.json`, struct `DescribeLogDirsPartition`.
     """
@@ -76,7 +76,7 @@ class DescribeLogDirsPartition(Struct):
 
 
 class DescribeLogDirsTopic(Struct):
-    """Element of `DescribeLogDirsResult.topics`.
+    """Logs of the partitions of one topic: an element of `DescribeLogDirsResult.topics`.
 
     Source: `DescribeLogDirsResponse.json`, struct `DescribeLogDirsTopic`.
     """
@@ -89,7 +89,7 @@ class DescribeLogDirsTopic(Struct):
 
 
 class DescribeLogDirsResult(Struct):
-    """Element of `DescribeLogDirsResponse.results`.
+    """Description of one log directory: an element of `DescribeLogDirsResponse.results`.
 
     Source: `DescribeLogDirsResponse.json`, struct `DescribeLogDirsResult`.
     """

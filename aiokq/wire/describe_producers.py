@@ -16,7 +16,7 @@ __all__ = [
 
 
 class DescribeProducersTopicRequest(Struct):
-    """Element of `DescribeProducersRequest.topics`.
+    """Partitions of one topic: an element of `DescribeProducersRequest.topics`.
 
     Source: `DescribeProducersRequest.json`, struct `TopicRequest`.
     """
@@ -72,7 +72,7 @@ class ProducerState(Struct):
 
 
 class DescribeProducersPartitionResponse(Struct):
-    """Element of `DescribeProducersTopicResponse.partitions`.
+    """Producers of one partition: an element of `DescribeProducersTopicResponse.partitions`.
 
     Source: `DescribeProducersResponse.json`, struct `PartitionResponse`.
     """
@@ -91,7 +91,7 @@ class DescribeProducersPartitionResponse(Struct):
 
 
 class DescribeProducersTopicResponse(Struct):
-    """Element of `DescribeProducersResponse.topics`.
+    """Producers of the partitions of one topic: an element of `DescribeProducersResponse.topics`.
 
     Source: `DescribeProducersResponse.json`, struct `TopicResponse`.
     """

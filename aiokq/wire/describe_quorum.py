@@ -21,7 +21,7 @@ __all__ = [
 
 
 class DescribeQuorumPartitionData(Struct):
-    """Element of `DescribeQuorumTopicData.partitions`.
+    """Partition to describe: an element of `DescribeQuorumTopicData.partitions`.
 
     Source: `DescribeQuorumRequest.json`, struct `PartitionData`.
     """
@@ -31,7 +31,7 @@ class DescribeQuorumPartitionData(Struct):
 
 
 class DescribeQuorumTopicData(Struct):
-    """Element of `DescribeQuorumRequest.topics`.
+    """Partitions of one topic to describe: an element of `DescribeQuorumRequest.topics`.
 
     Source: `DescribeQuorumRequest.json`, struct `TopicData`.
     """
@@ -93,7 +93,7 @@ class DescribeQuorumReplicaState(Struct):
 
 
 class DescribeQuorumResponsePartitionData(Struct):
-    """Element of `DescribeQuorumResponseTopicData.partitions`.
+    """Quorum of one partition: an element of `DescribeQuorumResponseTopicData.partitions`.
 
     Source: `DescribeQuorumResponse.json`, struct `PartitionData`.
     """
@@ -124,7 +124,7 @@ class DescribeQuorumResponsePartitionData(Struct):
 
 
 class DescribeQuorumResponseTopicData(Struct):
-    """Element of `DescribeQuorumResponse.topics`.
+    """Quorums of the partitions of one topic: an element of `DescribeQuorumResponse.topics`.
 
     Source: `DescribeQuorumResponse.json`, struct `TopicData`.
     """
@@ -139,7 +139,7 @@ class DescribeQuorumResponseTopicData(Struct):
 
 
 class DescribeQuorumListener(Struct):
-    """Element of `DescribeQuorumNode.listeners`.
+    """One listener of the node: an element of `DescribeQuorumNode.listeners`.
 
     Source: `DescribeQuorumResponse.json`, struct `Listener`.
     """
@@ -155,7 +155,7 @@ class DescribeQuorumListener(Struct):
 
 
 class DescribeQuorumNode(Struct):
-    """Element of `DescribeQuorumResponse.nodes`.
+    """One node of the quorum: an element of `DescribeQuorumResponse.nodes`.
 
     Source: `DescribeQuorumResponse.json`, struct `Node`.
     """

@@ -18,7 +18,7 @@ __all__ = [
 
 
 class DescribeTopicPartitionsTopicRequest(Struct):
-    """Element of `DescribeTopicPartitionsRequest.topics`.
+    """Name of one topic: an element of `DescribeTopicPartitionsRequest.topics`.
 
     Source: `DescribeTopicPartitionsRequest.json`, struct `TopicRequest`.
     """
@@ -63,7 +63,8 @@ class DescribeTopicPartitionsRequest(Request["DescribeTopicPartitionsResponse"])
 
 
 class DescribeTopicPartitionsResponsePartition(Struct):
-    """Element of `DescribeTopicPartitionsResponseTopic.partitions`.
+    """Description of one partition: an element of
+    `DescribeTopicPartitionsResponseTopic.partitions`.
 
     Source: `DescribeTopicPartitionsResponse.json`, struct
     `DescribeTopicPartitionsResponsePartition`.
@@ -98,7 +99,7 @@ class DescribeTopicPartitionsResponsePartition(Struct):
 
 
 class DescribeTopicPartitionsResponseTopic(Struct):
-    """Element of `DescribeTopicPartitionsResponse.topics`.
+    """Description of one topic: an element of `DescribeTopicPartitionsResponse.topics`.
 
     Source: `DescribeTopicPartitionsResponse.json`, struct
     `DescribeTopicPartitionsResponseTopic`.

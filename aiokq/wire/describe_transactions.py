@@ -30,7 +30,7 @@ class DescribeTransactionsRequest(Request["DescribeTransactionsResponse"]):
 
 
 class DescribeTransactionsTopicData(Struct):
-    """Element of `DescribeTransactionsTransactionState.topics`.
+    """Partitions of one topic: an element of `DescribeTransactionsTransactionState.topics`.
 
     Source: `DescribeTransactionsResponse.json`, struct `TopicData`.
     """

@@ -54,7 +54,7 @@ class CredentialInfo(Struct):
 
 
 class DescribeUserScramCredentialsResult(Struct):
-    """Element of `DescribeUserScramCredentialsResponse.results`.
+    """SCRAM credentials of one user: an element of `DescribeUserScramCredentialsResponse.results`.
 
     Source: `DescribeUserScramCredentialsResponse.json`, struct
     `DescribeUserScramCredentialsResult`.

@@ -15,7 +15,7 @@ __all__ = [
 
 
 class ElectLeadersTopicPartitions(Struct):
-    """Element of `ElectLeadersRequest.topic_partitions`.
+    """Partitions of one topic: an element of `ElectLeadersRequest.topic_partitions`.
 
     Source: `ElectLeadersRequest.json`, struct `TopicPartitions`.
     """
@@ -58,7 +58,7 @@ class ElectLeadersRequest(Request["ElectLeadersResponse"]):
 
 
 class ElectLeadersPartitionResult(Struct):
-    """Element of `ReplicaElectionResult.partition_result`.
+    """Result for one partition: an element of `ReplicaElectionResult.partition_result`.
 
     Source: `ElectLeadersResponse.json`, struct `PartitionResult`.
     """

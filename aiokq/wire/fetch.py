@@ -38,7 +38,7 @@ class FetchReplicaState(Struct):
 
 
 class FetchPartition(Struct):
-    """Element of `FetchTopic.partitions`.
+    """Partition to fetch: an element of `FetchTopic.partitions`.
 
     Source: `FetchRequest.json`, struct `FetchPartition`.
     """
@@ -73,7 +73,7 @@ class FetchPartition(Struct):
 
 
 class FetchTopic(Struct):
-    """Element of `FetchRequest.topics`.
+    """Partitions of one topic to fetch: an element of `FetchRequest.topics`.
 
     Source: `FetchRequest.json`, struct `FetchTopic`.
     """
@@ -222,7 +222,7 @@ class FetchEpochEndOffset(Struct):
 
 
 class FetchLeaderIdAndEpoch(Struct):
-    """Value of `FetchPartitionData.current_leader`.
+    """Id and epoch of the current leader: the value of `FetchPartitionData.current_leader`.
 
     Source: `FetchResponse.json`, struct `LeaderIdAndEpoch`.
     """
@@ -248,7 +248,7 @@ class SnapshotId(Struct):
 
 
 class AbortedTransaction(Struct):
-    """Element of `FetchPartitionData.aborted_transactions`.
+    """One aborted transaction: an element of `FetchPartitionData.aborted_transactions`.
 
     Source: `FetchResponse.json`, struct `AbortedTransaction`.
     """
@@ -261,7 +261,7 @@ class AbortedTransaction(Struct):
 
 
 class FetchPartitionData(Struct):
-    """Element of `FetchableTopicResponse.partitions`.
+    """Fetched records of one partition: an element of `FetchableTopicResponse.partitions`.
 
     Source: `FetchResponse.json`, struct `PartitionData`.
     """
@@ -310,7 +310,7 @@ class FetchPartitionData(Struct):
 
 
 class FetchableTopicResponse(Struct):
-    """Element of `FetchResponse.responses`.
+    """Fetched records of one topic: an element of `FetchResponse.responses`.
 
     Source: `FetchResponse.json`, struct `FetchableTopicResponse`.
     """
@@ -326,7 +326,7 @@ class FetchableTopicResponse(Struct):
 
 
 class FetchNodeEndpoint(Struct):
-    """Element of `FetchResponse.node_endpoints`.
+    """Address of one node: an element of `FetchResponse.node_endpoints`.
 
     Source: `FetchResponse.json`, struct `NodeEndpoint`.
     """

@@ -45,7 +45,7 @@ class FindCoordinatorRequest(Request["FindCoordinatorResponse"]):
 
 
 class Coordinator(Struct):
-    """Element of `FindCoordinatorResponse.coordinators`.
+    """Coordinator of one key: an element of `FindCoordinatorResponse.coordinators`.
 
     Source: `FindCoordinatorResponse.json`, struct `Coordinator`.
     """

@@ -31,7 +31,8 @@ class IncrementalAlterConfigsAlterableConfig(Struct):
 
 
 class IncrementalAlterConfigsResource(Struct):
-    """Element of `IncrementalAlterConfigsRequest.resources`.
+    """Changes of the configurations of one resource: an element of
+    `IncrementalAlterConfigsRequest.resources`.
 
     Source: `IncrementalAlterConfigsRequest.json`, struct `AlterConfigsResource`.
     """
@@ -70,7 +71,7 @@ class IncrementalAlterConfigsRequest(Request["IncrementalAlterConfigsResponse"])
 
 
 class IncrementalAlterConfigsResourceResponse(Struct):
-    """Element of `IncrementalAlterConfigsResponse.responses`.
+    """Result for one resource: an element of `IncrementalAlterConfigsResponse.responses`.
 
     Source: `IncrementalAlterConfigsResponse.json`, struct `AlterConfigsResourceResponse`.
     """

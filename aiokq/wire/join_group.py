@@ -14,7 +14,7 @@ __all__ = [
 
 
 class JoinGroupRequestProtocol(Struct):
-    """Element of `JoinGroupRequest.protocols`.
+    """One protocol that the member supports: an element of `JoinGroupRequest.protocols`.
 
     Source: `JoinGroupRequest.json`, struct `JoinGroupRequestProtocol`.
     """
@@ -82,7 +82,7 @@ class JoinGroupRequest(Request["JoinGroupResponse"]):
 
 
 class JoinGroupResponseMember(Struct):
-    """Element of `JoinGroupResponse.members`.
+    """One member, for the leader of the group: an element of `JoinGroupResponse.members`.
 
     Source: `JoinGroupResponse.json`, struct `JoinGroupResponseMember`.
     """

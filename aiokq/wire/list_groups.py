@@ -36,7 +36,7 @@ class ListGroupsRequest(Request["ListGroupsResponse"]):
 
 
 class ListedGroup(Struct):
-    """Element of `ListGroupsResponse.groups`.
+    """One group: an element of `ListGroupsResponse.groups`.
 
     Source: `ListGroupsResponse.json`, struct `ListedGroup`.
     """

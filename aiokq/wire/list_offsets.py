@@ -16,7 +16,7 @@ __all__ = [
 
 
 class ListOffsetsPartition(Struct):
-    """Element of `ListOffsetsTopic.partitions`.
+    """Partition and the requested timestamp: an element of `ListOffsetsTopic.partitions`.
 
     Source: `ListOffsetsRequest.json`, struct `ListOffsetsPartition`.
     """
@@ -41,7 +41,7 @@ class ListOffsetsPartition(Struct):
 
 
 class ListOffsetsTopic(Struct):
-    """Element of `ListOffsetsRequest.topics`.
+    """Partitions of one topic: an element of `ListOffsetsRequest.topics`.
 
     Source: `ListOffsetsRequest.json`, struct `ListOffsetsTopic`.
     """
@@ -106,7 +106,7 @@ class ListOffsetsRequest(Request["ListOffsetsResponse"]):
 
 
 class ListOffsetsPartitionResponse(Struct):
-    """Element of `ListOffsetsTopicResponse.partitions`.
+    """Offset in one partition: an element of `ListOffsetsTopicResponse.partitions`.
 
     Source: `ListOffsetsResponse.json`, struct `ListOffsetsPartitionResponse`.
     """
@@ -133,7 +133,7 @@ class ListOffsetsPartitionResponse(Struct):
 
 
 class ListOffsetsTopicResponse(Struct):
-    """Element of `ListOffsetsResponse.topics`.
+    """Offsets in the partitions of one topic: an element of `ListOffsetsResponse.topics`.
 
     Source: `ListOffsetsResponse.json`, struct `ListOffsetsTopicResponse`.
     """

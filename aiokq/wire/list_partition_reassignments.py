@@ -15,7 +15,7 @@ __all__ = [
 
 
 class ListPartitionReassignmentsTopics(Struct):
-    """Element of `ListPartitionReassignmentsRequest.topics`.
+    """Partitions of one topic: an element of `ListPartitionReassignmentsRequest.topics`.
 
     Source: `ListPartitionReassignmentsRequest.json`, struct
     `ListPartitionReassignmentsTopics`.
@@ -50,7 +50,7 @@ class ListPartitionReassignmentsRequest(Request["ListPartitionReassignmentsRespo
 
 
 class OngoingPartitionReassignment(Struct):
-    """Element of `OngoingTopicReassignment.partitions`.
+    """Reassignment of one partition: an element of `OngoingTopicReassignment.partitions`.
 
     Source: `ListPartitionReassignmentsResponse.json`, struct `OngoingPartitionReassignment`.
     """
@@ -69,7 +69,8 @@ class OngoingPartitionReassignment(Struct):
 
 
 class OngoingTopicReassignment(Struct):
-    """Element of `ListPartitionReassignmentsResponse.topics`.
+    """Reassignments of the partitions of one topic: an element of
+    `ListPartitionReassignmentsResponse.topics`.
 
     Source: `ListPartitionReassignmentsResponse.json`, struct `OngoingTopicReassignment`.
     """

@@ -18,7 +18,7 @@ __all__ = [
 
 
 class MetadataRequestTopic(Struct):
-    """Element of `MetadataRequest.topics`.
+    """Name or id of one topic: an element of `MetadataRequest.topics`.
 
     Source: `MetadataRequest.json`, struct `MetadataRequestTopic`.
     """
@@ -82,7 +82,7 @@ class MetadataRequest(Request["MetadataResponse"]):
 
 
 class MetadataResponseBroker(Struct):
-    """Element of `MetadataResponse.brokers`.
+    """Address of one broker: an element of `MetadataResponse.brokers`.
 
     Source: `MetadataResponse.json`, struct `MetadataResponseBroker`.
     """
@@ -101,7 +101,7 @@ class MetadataResponseBroker(Struct):
 
 
 class MetadataResponsePartition(Struct):
-    """Element of `MetadataResponseTopic.partitions`.
+    """Metadata of one partition: an element of `MetadataResponseTopic.partitions`.
 
     Source: `MetadataResponse.json`, struct `MetadataResponsePartition`.
     """
@@ -129,7 +129,7 @@ class MetadataResponsePartition(Struct):
 
 
 class MetadataResponseTopic(Struct):
-    """Element of `MetadataResponse.topics`.
+    """Metadata of one topic: an element of `MetadataResponse.topics`.
 
     Source: `MetadataResponse.json`, struct `MetadataResponseTopic`.
     """

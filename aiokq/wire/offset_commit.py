@@ -18,7 +18,7 @@ __all__ = [
 
 
 class OffsetCommitRequestPartition(Struct):
-    """Element of `OffsetCommitRequestTopic.partitions`.
+    """Offset of one partition: an element of `OffsetCommitRequestTopic.partitions`.
 
     Source: `OffsetCommitRequest.json`, struct `OffsetCommitRequestPartition`.
     """
@@ -42,7 +42,7 @@ class OffsetCommitRequestPartition(Struct):
 
 
 class OffsetCommitRequestTopic(Struct):
-    """Element of `OffsetCommitRequest.topics`.
+    """Offsets of the partitions of one topic: an element of `OffsetCommitRequest.topics`.
 
     Source: `OffsetCommitRequest.json`, struct `OffsetCommitRequestTopic`.
     """
@@ -111,7 +111,7 @@ class OffsetCommitRequest(Request["OffsetCommitResponse"]):
 
 
 class OffsetCommitResponsePartition(Struct):
-    """Element of `OffsetCommitResponseTopic.partitions`.
+    """Result for one partition: an element of `OffsetCommitResponseTopic.partitions`.
 
     Source: `OffsetCommitResponse.json`, struct `OffsetCommitResponsePartition`.
     """
@@ -124,7 +124,7 @@ class OffsetCommitResponsePartition(Struct):
 
 
 class OffsetCommitResponseTopic(Struct):
-    """Element of `OffsetCommitResponse.topics`.
+    """Results for the partitions of one topic: an element of `OffsetCommitResponse.topics`.
 
     Source: `OffsetCommitResponse.json`, struct `OffsetCommitResponseTopic`.
     """

@@ -16,7 +16,7 @@ __all__ = [
 
 
 class OffsetDeleteRequestPartition(Struct):
-    """Element of `OffsetDeleteRequestTopic.partitions`.
+    """Partition whose offset to delete: an element of `OffsetDeleteRequestTopic.partitions`.
 
     Source: `OffsetDeleteRequest.json`, struct `OffsetDeleteRequestPartition`.
     """
@@ -26,7 +26,7 @@ class OffsetDeleteRequestPartition(Struct):
 
 
 class OffsetDeleteRequestTopic(Struct):
-    """Element of `OffsetDeleteRequest.topics`.
+    """Partitions of one topic: an element of `OffsetDeleteRequest.topics`.
 
     Source: `OffsetDeleteRequest.json`, struct `OffsetDeleteRequestTopic`.
     """
@@ -57,7 +57,7 @@ class OffsetDeleteRequest(Request["OffsetDeleteResponse"]):
 
 
 class OffsetDeleteResponsePartition(Struct):
-    """Element of `OffsetDeleteResponseTopic.partitions`.
+    """Result for one partition: an element of `OffsetDeleteResponseTopic.partitions`.
 
     Source: `OffsetDeleteResponse.json`, struct `OffsetDeleteResponsePartition`.
     """
@@ -70,7 +70,7 @@ class OffsetDeleteResponsePartition(Struct):
 
 
 class OffsetDeleteResponseTopic(Struct):
-    """Element of `OffsetDeleteResponse.topics`.
+    """Results for the partitions of one topic: an element of `OffsetDeleteResponse.topics`.
 
     Source: `OffsetDeleteResponse.json`, struct `OffsetDeleteResponseTopic`.
     """

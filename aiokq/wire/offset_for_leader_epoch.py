@@ -16,7 +16,7 @@ __all__ = [
 
 
 class OffsetForLeaderPartition(Struct):
-    """Element of `OffsetForLeaderTopic.partitions`.
+    """Partition and the epoch to look up: an element of `OffsetForLeaderTopic.partitions`.
 
     Source: `OffsetForLeaderEpochRequest.json`, struct `OffsetForLeaderPartition`.
     """
@@ -35,7 +35,7 @@ class OffsetForLeaderPartition(Struct):
 
 
 class OffsetForLeaderTopic(Struct):
-    """Element of `OffsetForLeaderEpochRequest.topics`.
+    """Partitions of one topic: an element of `OffsetForLeaderEpochRequest.topics`.
 
     Source: `OffsetForLeaderEpochRequest.json`, struct `OffsetForLeaderTopic`.
     """
@@ -103,7 +103,7 @@ class OffsetForLeaderEpochEndOffset(Struct):
 
 
 class OffsetForLeaderTopicResult(Struct):
-    """Element of `OffsetForLeaderEpochResponse.topics`.
+    """Results for the partitions of one topic: an element of `OffsetForLeaderEpochResponse.topics`.
 
     Source: `OffsetForLeaderEpochResponse.json`, struct `OffsetForLeaderTopicResult`.
     """

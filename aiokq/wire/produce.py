@@ -21,7 +21,7 @@ __all__ = [
 
 
 class PartitionProduceData(Struct):
-    """Element of `TopicProduceData.partition_data`.
+    """Records for one partition: an element of `TopicProduceData.partition_data`.
 
     Source: `ProduceRequest.json`, struct `PartitionProduceData`.
     """
@@ -37,7 +37,7 @@ class PartitionProduceData(Struct):
 
 
 class TopicProduceData(Struct):
-    """Element of `ProduceRequest.topic_data`.
+    """Records for the partitions of one topic: an element of `ProduceRequest.topic_data`.
 
     Source: `ProduceRequest.json`, struct `TopicProduceData`.
     """
@@ -123,7 +123,7 @@ class BatchIndexAndErrorMessage(Struct):
 
 
 class ProduceLeaderIdAndEpoch(Struct):
-    """Value of `PartitionProduceResponse.current_leader`.
+    """Id and epoch of the current leader: the value of `PartitionProduceResponse.current_leader`.
 
     Source: `ProduceResponse.json`, struct `LeaderIdAndEpoch`.
     """
@@ -136,7 +136,7 @@ class ProduceLeaderIdAndEpoch(Struct):
 
 
 class PartitionProduceResponse(Struct):
-    """Element of `TopicProduceResponse.partition_responses`.
+    """Result for one partition: an element of `TopicProduceResponse.partition_responses`.
 
     Source: `ProduceResponse.json`, struct `PartitionProduceResponse`.
     """
@@ -173,7 +173,7 @@ class PartitionProduceResponse(Struct):
 
 
 class TopicProduceResponse(Struct):
-    """Element of `ProduceResponse.responses`.
+    """Results for the partitions of one topic: an element of `ProduceResponse.responses`.
 
     Source: `ProduceResponse.json`, struct `TopicProduceResponse`.
     """
@@ -189,7 +189,7 @@ class TopicProduceResponse(Struct):
 
 
 class ProduceNodeEndpoint(Struct):
-    """Element of `ProduceResponse.node_endpoints`.
+    """Address of one node: an element of `ProduceResponse.node_endpoints`.
 
     Source: `ProduceResponse.json`, struct `NodeEndpoint`.
     """

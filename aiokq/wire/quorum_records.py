@@ -21,7 +21,8 @@ __all__ = [
 
 
 class LeaderChangeMessageVoter(Struct):
-    """Element of `LeaderChangeMessage.voters` and of `LeaderChangeMessage.granting_voters`.
+    """One voter: an element of `LeaderChangeMessage.voters` and of
+    `LeaderChangeMessage.granting_voters`.
 
     Source: `LeaderChangeMessage.json`, struct `Voter`.
     """
@@ -113,7 +114,7 @@ class KRaftVersionRecord(Message):
 
 
 class VotersRecordEndpoint(Struct):
-    """Element of `VotersRecordVoter.endpoints`.
+    """One endpoint of the voter: an element of `VotersRecordVoter.endpoints`.
 
     Source: `VotersRecord.json`, struct `Endpoint`.
     """
@@ -143,7 +144,7 @@ class KRaftVersionFeature(Struct):
 
 
 class VotersRecordVoter(Struct):
-    """Element of `VotersRecord.voters`.
+    """One voter: an element of `VotersRecord.voters`.
 
     Source: `VotersRecord.json`, struct `Voter`.
     """

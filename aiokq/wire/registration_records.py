@@ -22,7 +22,7 @@ __all__ = [
 
 
 class BrokerEndpoint(Struct):
-    """Element of `RegisterBrokerRecord.end_points`.
+    """One endpoint of the broker: an element of `RegisterBrokerRecord.end_points`.
 
     Source: `RegisterBrokerRecord.json`, struct `BrokerEndpoint`.
     """
@@ -41,7 +41,7 @@ class BrokerEndpoint(Struct):
 
 
 class BrokerFeature(Struct):
-    """Element of `RegisterBrokerRecord.features`.
+    """Range of levels of one feature: an element of `RegisterBrokerRecord.features`.
 
     Source: `RegisterBrokerRecord.json`, struct `BrokerFeature`.
     """
@@ -196,7 +196,7 @@ class UnfenceBrokerRecord(Message):
 
 
 class ControllerEndpoint(Struct):
-    """Element of `RegisterControllerRecord.end_points`.
+    """One endpoint of the controller: an element of `RegisterControllerRecord.end_points`.
 
     Source: `RegisterControllerRecord.json`, struct `ControllerEndpoint`.
     """
@@ -215,7 +215,7 @@ class ControllerEndpoint(Struct):
 
 
 class ControllerFeature(Struct):
-    """Element of `RegisterControllerRecord.features`.
+    """Range of levels of one feature: an element of `RegisterControllerRecord.features`.
 
     Source: `RegisterControllerRecord.json`, struct `ControllerFeature`.
     """

@@ -9,7 +9,7 @@ __all__ = ["SyncGroupRequest", "SyncGroupRequestAssignment", "SyncGroupResponse"
 
 
 class SyncGroupRequestAssignment(Struct):
-    """Element of `SyncGroupRequest.assignments`.
+    """Assignment of one member: an element of `SyncGroupRequest.assignments`.
 
     Source: `SyncGroupRequest.json`, struct `SyncGroupRequestAssignment`.
     """

@@ -16,7 +16,7 @@ __all__ = [
 
 
 class TxnOffsetCommitRequestPartition(Struct):
-    """Element of `TxnOffsetCommitRequestTopic.partitions`.
+    """Offset of one partition: an element of `TxnOffsetCommitRequestTopic.partitions`.
 
     Source: `TxnOffsetCommitRequest.json`, struct `TxnOffsetCommitRequestPartition`.
     """
@@ -35,7 +35,7 @@ class TxnOffsetCommitRequestPartition(Struct):
 
 
 class TxnOffsetCommitRequestTopic(Struct):
-    """Element of `TxnOffsetCommitRequest.topics`.
+    """Offsets of the partitions of one topic: an element of `TxnOffsetCommitRequest.topics`.
 
     Source: `TxnOffsetCommitRequest.json`, struct `TxnOffsetCommitRequestTopic`.
     """
@@ -97,7 +97,7 @@ class TxnOffsetCommitRequest(Request["TxnOffsetCommitResponse"]):
 
 
 class TxnOffsetCommitResponsePartition(Struct):
-    """Element of `TxnOffsetCommitResponseTopic.partitions`.
+    """Result for one partition: an element of `TxnOffsetCommitResponseTopic.partitions`.
 
     Source: `TxnOffsetCommitResponse.json`, struct `TxnOffsetCommitResponsePartition`.
     """
@@ -110,7 +110,7 @@ class TxnOffsetCommitResponsePartition(Struct):
 
 
 class TxnOffsetCommitResponseTopic(Struct):
-    """Element of `TxnOffsetCommitResponse.topics`.
+    """Results for the partitions of one topic: an element of `TxnOffsetCommitResponse.topics`.
 
     Source: `TxnOffsetCommitResponse.json`, struct `TxnOffsetCommitResponseTopic`.
     """

@@ -63,7 +63,7 @@ class UpdateFeaturesRequest(Request["UpdateFeaturesResponse"]):
 
 
 class UpdatableFeatureResult(Struct):
-    """Element of `UpdateFeaturesResponse.results`.
+    """Result for one feature: an element of `UpdateFeaturesResponse.results`.
 
     Source: `UpdateFeaturesResponse.json`, struct `UpdatableFeatureResult`.
     """

@@ -17,7 +17,7 @@ __all__ = [
 
 
 class WritableTxnMarkerTopic(Struct):
-    """Element of `WritableTxnMarker.topics`.
+    """Partitions of one topic that get the marker: an element of `WritableTxnMarker.topics`.
 
     Source: `WriteTxnMarkersRequest.json`, struct `WritableTxnMarkerTopic`.
     """
@@ -78,7 +78,7 @@ class WriteTxnMarkersRequest(Request["WriteTxnMarkersResponse"]):
 
 
 class WritableTxnMarkerPartitionResult(Struct):
-    """Element of `WritableTxnMarkerTopicResult.partitions`.
+    """Result for one partition: an element of `WritableTxnMarkerTopicResult.partitions`.
 
     Source: `WriteTxnMarkersResponse.json`, struct `WritableTxnMarkerPartitionResult`.
     """
@@ -91,7 +91,7 @@ class WritableTxnMarkerPartitionResult(Struct):
 
 
 class WritableTxnMarkerTopicResult(Struct):
-    """Element of `WritableTxnMarkerResult.topics`.
+    """Results for the partitions of one topic: an element of `WritableTxnMarkerResult.topics`.
 
     Source: `WriteTxnMarkersResponse.json`, struct `WritableTxnMarkerTopicResult`.
     """
@@ -104,7 +104,7 @@ class WritableTxnMarkerTopicResult(Struct):
 
 
 class WritableTxnMarkerResult(Struct):
-    """Element of `WriteTxnMarkersResponse.markers`.
+    """Results for the marker of one producer: an element of `WriteTxnMarkersResponse.markers`.
 
     Source: `WriteTxnMarkersResponse.json`, struct `WritableTxnMarkerResult`.
     """
