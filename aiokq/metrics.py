@@ -48,7 +48,7 @@ class HasClientCounters(Protocol):
 
 
 class HasBrokerCounters(Protocol):
-    """A broker node."""
+    """A broker whose counters can be exported."""
 
     @property
     def counters(self) -> BrokerCounters: ...

@@ -1,8 +1,8 @@
 """The bytes that members of a classic consumer group exchange through their coordinator.
 
-They have Kafka's `ConsumerProtocol` schemas, and are converted from and to the values of `model`.
-In a classic group the broker passes the bytes on unchanged.
-In a group of the consumer protocol the broker reads and writes them for classic members.
+This module converts the values of `model` to these bytes and back, in the schemas of Kafka's
+`ConsumerProtocol`. In a classic group, the broker passes the bytes on unchanged. In a group of the
+consumer protocol, the broker reads the bytes of classic members, and writes bytes for them.
 
 Source: Kafka's `ConsumerProtocol`.
 """

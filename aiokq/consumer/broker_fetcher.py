@@ -261,7 +261,8 @@ class BrokerFetcher:
         if by_ids and any(ask.topic_id == ZERO_ID for ask in session.wanted.values()):
             version, by_ids = TOPIC_IDS_SINCE - 1, False
         plan = session.next(by_ids=by_ids, sessions=version >= SESSIONS_SINCE)
-        # No long poll while some partitions have enough buffered: they may need a fetch soon.
+        # The broker answers immediately while some partitions are left out of the request, because
+        # they have enough buffered data: these partitions may need a fetch soon.
         max_wait_ms = 0 if self._full else self._settings.fetch_max_wait_ms
         self.in_flight = True
         try:

@@ -280,7 +280,10 @@ class Sequences:
         self._move(Numbering.FRESH)
 
     def resume(self) -> None:
-        """Continue with the next number, in a transaction; at first with one batch in flight."""
+        """Continue with the next number, because the epoch must not change within a transaction.
+
+        Until the next acknowledgement, only one batch may be in flight.
+        """
         self._move(Numbering.FRESH)
 
     def restart(self) -> None:

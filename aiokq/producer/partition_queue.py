@@ -46,6 +46,7 @@ class PartitionQueue:
 
     The batches are in a SendWindow (send_window.py): after a refused batch, no batch is sent until
     all batches in flight are answered.
+
     Without idempotence, a retry could change the order of the batches. Therefore a partition
     without idempotence has at most one batch in flight, unless `retries` or `acks` is 0.
 

@@ -1,4 +1,4 @@
-"""Checks of records and of the records of a transaction: lost, duplicated, visible too early.
+"""Checks for records that are lost, duplicated, at wrong offsets, or read but not committed.
 
 Each function takes the index of a history and yields anomalies.
 """
@@ -128,7 +128,10 @@ def check_offsets_of_records(index: HistoryIndex) -> Iterator[Anomaly]:
 
 
 def _misplaced(index: HistoryIndex, send: Send) -> Iterator[Anomaly]:
-    """Find another value at the offset of `send`, or the sent value only at other offsets."""
+    """Report another value at the offset of `send`, or a sent value that is only elsewhere.
+
+    A value that was sent only once must be at the offset in the acknowledgement of the send.
+    """
     place = f"{send.topic}-{send.partition}@{send.offset}"
     if (found := _other_value(index, send)) is not None:
         message = f"{place} was acknowledged for {send.value!r} and has {found[0]!r}"

@@ -18,7 +18,7 @@ __all__ = ["RollLimits"]
 
 
 class RollLimits(NamedTuple):
-    """The limits of one segment."""
+    """The size in bytes and the age in milliseconds at which one segment rolls."""
 
     segment_bytes: int
     segment_ms: int
