@@ -53,10 +53,10 @@ class Nodes:
                 node.update(broker.host, broker.port)
 
     def by_preference(self, brokers: Iterable[BrokerInfo], down: frozenset[int]) -> list[Node]:
-        """Return the nodes of brokers, sorted so that the node to prefer comes first.
+        """Return the nodes of brokers, the most suitable node first.
 
-        Nodes that are not in `down` precede nodes that are. Next, nodes that are not backing off
-        come first, then nodes with fewer requests in flight, then connected nodes.
+        The criteria are, in this order: the node is not in `down`, it has the shortest backoff, it
+        has the fewest requests in flight, it is connected. Equal nodes are in random order.
         """
         shuffled = sorted(brokers, key=lambda broker: broker.node_id)
         self._random.shuffle(shuffled)

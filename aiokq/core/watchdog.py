@@ -77,9 +77,9 @@ class Watchdog:
     def suspended(self, seconds: float) -> float:
         """Return for how many of the last `seconds` the whole process was suspended.
 
-        A thread that does not release the GIL counts as a suspension. Each suspension counts from
-        the start of the wait of the watchdog thread that the suspension prolonged. The result may
-        therefore be too high by one wait, `interval` or `threshold` seconds, per suspension.
+        A thread that does not release the GIL counts as a suspension. A suspension prolongs a wait
+        of the watchdog thread, and counts from the start of this wait. The result may therefore be
+        too high by one wait, `interval` or `threshold` seconds, per suspension.
         """
         return 0.0 if self._thread is None else self._thread.suspended(seconds)
 

@@ -59,7 +59,7 @@ class LingerWatch:
             self._loop.call_soon(self._look, _NOTHING)
 
     def _look(self, before: int) -> None:
-        """Send the open batches if all records are awaited and the last check counted the same.
+        """Send the open batches if all records are awaited and none was added since the last check.
 
         Otherwise check again in the next iteration of the loop, or stop until the next change.
 

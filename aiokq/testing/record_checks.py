@@ -128,9 +128,9 @@ def check_offsets_of_records(index: HistoryIndex) -> Iterator[Anomaly]:
 
 
 def _misplaced(index: HistoryIndex, send: Send) -> Iterator[Anomaly]:
-    """Report another value at the offset of `send`, or a sent value that is only elsewhere.
+    """Report `send` if another value was read at its acknowledged offset.
 
-    A value that was sent only once must be at the offset in the acknowledgement of the send.
+    If the value was sent only once, also report `send` if the value was read only at other offsets.
     """
     place = f"{send.topic}-{send.partition}@{send.offset}"
     if (found := _other_value(index, send)) is not None:

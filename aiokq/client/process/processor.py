@@ -206,7 +206,7 @@ class Processor:
             self._failures.note(refusal.item, refusal)
 
     async def _recover(self, error: KafkaError) -> float:
-        """Abort the transaction, or replace a fenced producer; return the seconds to wait.
+        """Abort the transaction, or replace a fenced producer; return the pause in seconds.
 
         Raises:
             CommitOutcomeUnknown, ProducerFenced: `run` ends with this error.

@@ -101,7 +101,7 @@ class TransactionState:
     def fail(self, cause: KafkaError) -> None:
         """Store the reason why the current transaction can only be aborted.
 
-        Does nothing if there is no transaction, or if it has ended.
+        Does nothing unless a transaction is open, has failed or is being ended.
         """
         if self.phase not in (Phase.OPEN, Phase.FAILED, Phase.COMMITTING, Phase.ABORTING):
             return

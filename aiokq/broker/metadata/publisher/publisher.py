@@ -156,7 +156,7 @@ class MetadataPublisher:
         return Topic(state.name, state.topic_id, configs, self._log_config(configs))
 
     def _log_config(self, configs: Mapping[str, str]) -> LogConfig:
-        """Return the typed settings of a topic; topics with equal settings usually share them."""
+        """Return a topic's typed settings; topics with equal settings usually share one object."""
         if self._settings.current is not self._configured_by:
             self._configured_by = self._settings.current
             self._log_configs.clear()
