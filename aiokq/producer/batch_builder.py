@@ -1,41 +1,73 @@
-"""BatchBuilder: a batch that the user fills record by record for `Producer.send_batch`."""
+"""BatchBuilder: a batch that the user fills, for `Producer.send_batch` and `Cluster.produce`."""
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from array import array
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, TypeAlias
 
 from aiokq.core import limits
+from aiokq.core.frozen import frozen
 from aiokq.core.types import Buffer
 from aiokq.fastpath.produce.refusals import bad_headers
 from aiokq.producer.serializers import Headers
 
-__all__ = ["BatchBuilder", "BuiltRecord", "record_size"]
+if TYPE_CHECKING:
+    from aiokq.fastpath.produce import RecordColumns
+
+__all__ = ["BatchBuilder", "BatchCompression", "BuiltPart", "BuiltRecord", "record_size"]
 
 BuiltRecord: TypeAlias = (
     "tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]], int | None]"
 )
-"""(key, value, headers, timestamp_ms); None as timestamp_ms means the time of `send_batch`."""
+"""(key, value, headers, timestamp_ms); None as timestamp_ms means the time of sending."""
+
+BuiltPart: TypeAlias = "BuiltRecord | tuple[RecordColumns, Buffer | None]"
+"""A record, or rows of columns: (columns, int32 indexes), with None for all rows."""
 
 HEADER_SIZE = 61
 RECORD_OVERHEAD = 36
 """Upper bound of the size of a record without its key, value and headers, in bytes."""
 
 
+@frozen
+class BatchCompression:
+    """How a batch is compressed.
+
+    Attributes:
+        codec: Kafka's id of the codec, 0 for none.
+        level: the level; None for the default of the codec.
+        max_ratio: the batch is sent uncompressed if its compressed records are larger than this
+            share of its records; None to always send it compressed.
+    """
+
+    codec: int = 0
+    level: int | None = None
+    max_ratio: float | None = None
+
+
+UNCOMPRESSED = BatchCompression()
+
+
 class BatchBuilder:
-    """Records that are sent as one batch; created by `Producer.create_batch`.
+    """Records of one batch; created by `Producer.create_batch` or `Cluster.create_batch`.
 
     Args:
         limit: the largest size of the batch before compression, in bytes.
+        compression: how `Cluster.produce` compresses the batch; `Producer.send_batch` compresses
+            it as the other batches of the producer.
     """
 
-    __slots__ = ("_closed", "_limit", "_records", "_size")
+    __slots__ = ("_closed", "_count", "_limit", "_parts", "_size", "compression")
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, compression: BatchCompression = UNCOMPRESSED) -> None:
         limits.count(limit, "limit", 0)
         self._limit = limit
-        self._records: list[BuiltRecord] = []
+        self._parts: list[BuiltPart] = []
+        self._count = 0
         self._size = HEADER_SIZE
         self._closed = False
+        self.compression = compression
 
     def append(
         self,
@@ -57,9 +89,41 @@ class BatchBuilder:
         if self._closed or self._size + size > self._limit:
             return False
         own_headers = [(name, _own(content, name)) for name, content in headers or ()]
-        self._records.append((_own(key, "key"), _own(value, "value"), own_headers, timestamp_ms))
+        self._parts.append((_own(key, "key"), _own(value, "value"), own_headers, timestamp_ms))
+        self._count += 1
         self._size += size
         return True
+
+    def append_columns(self, columns: RecordColumns, rows: Buffer | None = None) -> int:
+        """Append rows of columns until the batch is full; return the number of appended rows.
+
+        No Python object is created per row, and the bytes of the rows are not copied: they must not
+        change until the batch is sent. The partitions of the rows are ignored.
+
+        Args:
+            columns: the columns.
+            rows: int32 indexes of the rows, such as a slice of a value of
+                `RecordColumns.rows_by_partition`; None for all rows. The indexes must not change
+                either.
+
+        Raises:
+            IndexError: a row is out of range.
+            ValueError: the size of `rows` is not a multiple of 4.
+        """
+        if self._closed:
+            return 0
+        space = max(0, self._limit - self._size)
+        count, size = columns.fitting(rows, space, overhead=RECORD_OVERHEAD)
+        if not count:
+            return 0
+        if rows is not None:
+            rows = memoryview(rows).cast("B")[: 4 * count]
+        elif count < len(columns):
+            rows = memoryview(array("i", range(count)))
+        self._parts.append((columns, rows))
+        self._count += count
+        self._size += size
+        return count
 
     def close(self) -> None:
         """Close the batch, so that `append` returns False."""
@@ -68,14 +132,29 @@ class BatchBuilder:
     @property
     def records(self) -> tuple[BuiltRecord, ...]:
         """The appended records, in order."""
-        return tuple(self._records)
+        return tuple(self._records())
+
+    def _records(self) -> Iterator[BuiltRecord]:
+        for part in self._parts:
+            if len(part) == 4:
+                yield part
+                continue
+            columns, rows = part
+            for n in range(len(columns)) if rows is None else memoryview(rows).cast("B").cast("i"):
+                key, value, headers, timestamp_ms, _ = columns.record(n)
+                yield key, value, headers or [], timestamp_ms
+
+    @property
+    def parts(self) -> list[BuiltPart]:
+        """The appended records, and the appended rows of columns, in order."""
+        return self._parts
 
     def size(self) -> int:
         """Return an upper bound of the batch's size so far, before compression, in bytes."""
         return self._size
 
     def __len__(self) -> int:
-        return len(self._records)
+        return self._count
 
 
 def record_size(key: object, value: object, headers: Headers | None) -> int:

@@ -34,6 +34,7 @@ cdef class RecordColumns:
     cdef Part partitions
 
 
+cdef Part row_numbers(object rows)
 cdef Py_ssize_t row_headers_size(RecordColumns columns, Py_ssize_t n) noexcept
 
 

@@ -64,11 +64,13 @@ if cython.compiled:
         set_block,
     )
     from cython.cimports.aiokq.fastpath.produce._columns import (
+        Part,
         RecordColumns,
         bit,
         int32_at,
         int64_at,
         row_headers_size,
+        row_numbers,
     )
     from cython.cimports.aiokq.fastpath.produce._deliveries import (
         Deliveries,
@@ -110,11 +112,13 @@ else:
         set_block,
     )
     from aiokq.fastpath.produce.columns import (
+        Part,
         RecordColumns,
         bit,
         int32_at,
         int64_at,
         row_headers_size,
+        row_numbers,
     )
     from aiokq.fastpath.produce.deliveries import (
         Deliveries,
@@ -611,6 +615,69 @@ class Accumulator:
         batch.slot = slot
         return batch, deliveries
 
+    def build(self, slot, parts, timestamp_ms, size=0):
+        """Return a new batch of records and rows, without Deliveries.
+
+        The batch may exceed buffer_memory.
+
+        Args:
+            slot: the Slot that provides topic and partition of the batch.
+            parts: `(key, value, headers, timestamp_ms)` tuples and `(columns, rows)` tuples: rows
+                are int32 indexes, None for all rows of the columns.
+            timestamp_ms: the timestamp of records and rows that have none.
+            size: expected size of the batch in bytes.
+
+        Raises:
+            RecordTooLarge: the parts do not fit into one batch.
+            IndexError: a row is out of range.
+            ValueError: there are no records.
+        """
+        apart: Slot = Slot(slot.topic, slot.partition)
+        columns: RecordColumns
+        batch: Batch = None
+        now: cython.longlong = timestamp_ms
+        n: cython.Py_ssize_t
+        item: cython.Py_ssize_t
+        count: cython.Py_ssize_t
+        chosen: Part
+        limit = self.batch_size
+        apart.hint = size
+        try:
+            self.batch_size = self.max_record_bytes
+            for part in parts:
+                if len(part) == 4:
+                    key, value, headers, time_ms = part
+                    if time_ms is None:
+                        time_ms = timestamp_ms
+                    batch = _same(
+                        batch, _put(self, apart, None, value, key, time_ms, headers, -1.0, True)
+                    )
+                    continue
+                columns = part[0]
+                if part[1] is None:
+                    for n in range(columns.count):
+                        batch = _same(batch, _put_row(self, apart, None, columns, n, now, True))
+                    continue
+                chosen = row_numbers(part[1])
+                count = chosen.size // 4
+                for item in range(count):
+                    n = int32_at(chosen, item)
+                    if not 0 <= n < columns.count:
+                        raise IndexError(f"row {n} of {columns.count}")
+                    batch = _same(batch, _put_row(self, apart, None, columns, n, now, True))
+        except BaseException as error:
+            for failed in (batch, apart.batch):
+                if failed is not None:
+                    failed.fail(error)
+            raise
+        finally:
+            self.batch_size = limit
+        if batch is None:
+            raise ValueError("a batch has at least one record")
+        detach(batch)
+        batch.slot = slot
+        return batch
+
     def split(self, batch, payload=None, parts=2):
         """Split a batch that the broker found too large, and return the smaller batches.
 
@@ -1088,8 +1155,48 @@ def _place_row(
     The compiled core creates no Python objects for the row if the topic's metadata is known.
     """
     if cython.compiled and route.partitions:
-        slot: Slot = route.sticky
-        keyless: Route = route
+        slot: Slot
+        first: cython.Py_ssize_t
+        if columns.partitions is not None and bit(columns.partition_bits, n):
+            first = int32_at(columns.partitions, n)
+            if first >= route.partitions:
+                raise no_partition(route, first)
+            slot = route.slots[first]
+            return _put_row(accumulator, slot, None, columns, n, now, False)
+        if columns.keys is not None and bit(columns.key_bits, n) and not accumulator.ignore_keys:
+            first = int32_at(columns.key_offsets, n)
+            first = (
+                aiokq_murmur2(
+                    columns.keys.base + first, int32_at(columns.key_offsets, n + 1) - first
+                )
+                & 0x7FFFFFFF
+            ) % cython.cast(cython.uint, route.partitions)
+            slot = route.slots[first]
+            return _put_row(accumulator, slot, None, columns, n, now, False)
+        return _put_row(accumulator, route.sticky, route, columns, n, now, False)
+    key_, value_, headers, time_ms, partition = columns.record(n)
+    if time_ms is None:
+        time_ms = now
+    if not cython.compiled and partition is None:
+        there = _put_plain(accumulator, route, value_, key_, time_ms, headers)
+        if there is not None:
+            return there
+    return _place(accumulator, route, value_, key_, partition, time_ms, headers, -1.0, False)
+
+
+@cython.cfunc
+@cython.inline
+def _put_row(
+    accumulator: Accumulator,
+    slot: Slot,
+    keyless: Route | None,
+    columns: RecordColumns,
+    n: cython.Py_ssize_t,
+    now: cython.longlong,
+    force: cython.bint,
+) -> Batch:
+    """Encode a row of columns into a batch of the slot, as _put() encodes a record."""
+    if cython.compiled:
         batch: Batch
         key: cython.p_uchar = cython.NULL
         value: cython.p_uchar = cython.NULL
@@ -1113,21 +1220,9 @@ def _place_row(
             headers_size = row_headers_size(columns, n)
         if columns.times is not None and bit(columns.time_bits, n):
             timestamp = int64_at(columns.times, n) // 1000
-        if columns.partitions is not None and bit(columns.partition_bits, n):
-            first = int32_at(columns.partitions, n)
-            if first >= route.partitions:
-                raise no_partition(route, first)
-            slot = route.slots[first]
-            keyless = None
-        elif key_size >= 0 and not accumulator.ignore_keys:
-            first = (aiokq_murmur2(key, key_size) & 0x7FFFFFFF) % cython.cast(
-                cython.uint, route.partitions
-            )
-            slot = route.slots[first]
-            keyless = None
         rest = 1 + headers_size + varint_size(key_size) + varint_size(value_size)
         rest += max(key_size, 0) + max(value_size, 0)
-        batch = _batch_for(accumulator, slot, keyless, rest, timestamp, -1.0, False)
+        batch = _batch_for(accumulator, slot, keyless, rest, timestamp, -1.0, force)
         body = rest + varint_size(timestamp - batch.base_timestamp)
         body += varint_size(batch.count)
         at = aiokq_put_varint(batch.base + batch.pos, body)
@@ -1148,14 +1243,26 @@ def _place_row(
             _put_row_headers(at, columns, n)
         _added(accumulator, batch, keyless, body + varint_size(body), timestamp)
         return batch
-    key_, value_, headers, time_ms, partition = columns.record(n)
-    if time_ms is None:
-        time_ms = now
-    if not cython.compiled and partition is None:
-        there = _put_plain(accumulator, route, value_, key_, time_ms, headers)
-        if there is not None:
-            return there
-    return _place(accumulator, route, value_, key_, partition, time_ms, headers, -1.0, False)
+    else:
+        key, value, headers, time_ms, _ = columns.record(n)
+        if time_ms is None:
+            time_ms = now
+        return _put(accumulator, slot, keyless, value, key, time_ms, headers, -1.0, force)
+
+
+@cython.cfunc
+@cython.inline
+def _same(batch: Batch | None, there: Batch) -> Batch:
+    """Return `there` if it is `batch`, or if `batch` is None.
+
+    Raises:
+        RecordTooLarge: a second batch was opened.
+    """
+    if batch is not None and there is not batch:
+        raise RecordTooLarge(
+            f"these records do not fit into a batch of {batch.accumulator.max_record_bytes} bytes"
+        )
+    return there
 
 
 @cython.cfunc

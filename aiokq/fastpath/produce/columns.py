@@ -11,6 +11,8 @@ from __future__ import annotations
 import operator
 import struct
 
+from aiokq.core import limits
+
 try:
     from aiokq.fastpath import cython_names as cython
 except ImportError:  # never raised: `import cython` is only for the Cython compiler
@@ -22,9 +24,12 @@ if cython.compiled:
         Py_buffer,
         PyBUF_SIMPLE,
         PyBuffer_Release,
+        PyBytes_AS_STRING,
+        PyBytes_FromStringAndSize,
         PyMem_Free,
         PyMem_Malloc,
         PyObject_GetBuffer,
+        int32_t,
     )
     from cython.cimports.aiokq.fastpath.native import aiokq_varint_size as varint_size
 else:
@@ -250,8 +255,144 @@ class RecordColumns:
             raise IndexError("row index out of range")
         return _row_size(self, index)
 
+    def rows_by_partition(self):
+        """Return the rows of each partition, in order, as int32 indexes.
+
+        Partitions without rows are left out. The key None, which comes first, has the rows without
+        a partition; the others follow in ascending order.
+        """
+        if self.partitions is None:
+            return {None: memoryview(_indexes(self.count)).cast("i")} if self.count else {}
+        if cython.compiled and self.top_partition < _COUNTED_PARTITIONS:
+            return _sorted_rows(self)
+        found = {}
+        for n in range(self.count):
+            found.setdefault(_partition_at(self, n), []).append(n)
+        return {
+            partition if partition >= 0 else None: memoryview(
+                struct.pack(f"={len(found[partition])}i", *found[partition])
+            ).cast("i")
+            for partition in sorted(found)
+        }
+
+    def fitting(self, rows, max_bytes, *, max_rows=None, overhead=0):
+        """Return how many of the first rows fit into a limit, and their size in bytes.
+
+        Args:
+            rows: int32 indexes; None for all rows.
+            max_bytes: limit of the size of the rows; the size of a row is that of `size`.
+            max_rows: limit of the number of rows.
+            overhead: bytes to add to the size of each row.
+
+        Raises:
+            IndexError: a row is out of range.
+            ValueError: a limit is negative or too large, or the size of `rows` is not a multiple of
+                4.
+        """
+        chosen: Part = None
+        count: cython.Py_ssize_t = self.count
+        item: cython.Py_ssize_t = 0
+        n: cython.Py_ssize_t
+        size: cython.longlong = 0
+        more: cython.longlong
+        limit: cython.longlong = limits.whole(max_bytes, "max_bytes", 0, limits.INT64_MAX)
+        each: cython.longlong = limits.whole(overhead, "overhead", 0, limits.INT32_MAX)
+        if rows is not None:
+            chosen = row_numbers(rows)
+            count = chosen.size // 4
+        if max_rows is not None:
+            count = min(count, limits.whole(max_rows, "max_rows", 0, limits.INT32_MAX))
+        while item < count:
+            n = item if chosen is None else int32_at(chosen, item)
+            if not 0 <= n < self.count:
+                raise IndexError(f"row {n} of {self.count}")
+            more = size + _row_size(self, n) + each
+            if more > limit:
+                break
+            size = more
+            item += 1
+        return item, size
+
     def __repr__(self):
         return f"<RecordColumns of {self.count} records>"
+
+
+_COUNTED_PARTITIONS = 1 << 16
+"""Rows are sorted with an array of counters if their partitions are below this number."""
+
+
+@cython.cfunc
+def row_numbers(rows: object) -> Part:
+    """Return a Part with int32 indexes of rows.
+
+    Raises:
+        ValueError: the size of the buffer is not a multiple of 4.
+    """
+    view = memoryview(rows)
+    if view.nbytes % 4:
+        raise ValueError(f"rows: {view.nbytes} bytes are not int32 indexes")
+    return _part(view, view.nbytes, "rows")
+
+
+@cython.cfunc
+def _indexes(count: cython.Py_ssize_t) -> bytes:
+    """Return the int32 numbers from 0 to `count` - 1."""
+    if cython.compiled:
+        n: cython.Py_ssize_t
+        out: bytes = PyBytes_FromStringAndSize(cython.NULL, 4 * count)
+        at: cython.pointer(int32_t) = cython.cast(cython.pointer(int32_t), PyBytes_AS_STRING(out))
+        for n in range(count):
+            at[n] = n
+        return out
+    else:
+        return struct.pack(f"={count}i", *range(count))
+
+
+@cython.cfunc
+def _sorted_rows(columns: RecordColumns) -> dict:
+    """Return `rows_by_partition()` by a counting sort, without an object per row."""
+    found = {}
+    if cython.compiled:
+        n: cython.Py_ssize_t
+        at: cython.Py_ssize_t
+        total: cython.Py_ssize_t = 0
+        size: cython.Py_ssize_t = columns.top_partition + 2  # the first counts rows without one
+        rows: bytes = PyBytes_FromStringAndSize(cython.NULL, 4 * columns.count)
+        out: cython.pointer(int32_t) = cython.cast(cython.pointer(int32_t), PyBytes_AS_STRING(rows))
+        ends: cython.pointer(int32_t) = cython.cast(
+            cython.pointer(int32_t), PyMem_Malloc(size * cython.sizeof(int32_t))
+        )
+        if ends == cython.NULL:
+            raise MemoryError
+        try:
+            for at in range(size):
+                ends[at] = 0
+            for n in range(columns.count):
+                ends[_partition_at(columns, n) + 1] += 1
+            for at in range(size):
+                n = ends[at]
+                ends[at] = total
+                total += n
+            for n in range(columns.count):
+                at = _partition_at(columns, n) + 1
+                out[ends[at]] = n
+                ends[at] += 1
+            view = memoryview(rows).cast("i")
+            total = 0
+            for at in range(size):
+                if ends[at] > total:
+                    found[at - 1 if at else None] = view[total : ends[at]]
+                    total = ends[at]
+        finally:
+            PyMem_Free(ends)
+    return found
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _partition_at(columns: RecordColumns, n: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    return int32_at(columns.partitions, n) if bit(columns.partition_bits, n) else -1
 
 
 @cython.cfunc

@@ -404,3 +404,104 @@ def test_a_count_that_cannot_be_is_refused(
     """Rows are counted in 32 bits."""
     with pytest.raises(error, match="count"):
         core.RecordColumns(count, value=(None, b"", b""))
+
+
+def test_rows_are_sorted_by_partition(core: SimpleNamespace) -> None:
+    """Rows without a partition come first, then ascending partitions, each with rows in order."""
+    columns = core.RecordColumns.from_arrow(arrow())
+
+    rows = columns.rows_by_partition()
+
+    assert list(rows) == [None, 0, 2]
+    assert list(rows[2]) == [1, 6, 11, 16, 21, 26, 31]
+    assert [list(found) for found in rows.values()] == [
+        [n for n, row in enumerate(ROWS) if row[4] == partition] for partition in rows
+    ]
+
+
+@pytest.mark.parametrize("top", [65_534, 65_535, 2**31 - 1])
+def test_rows_of_high_partitions_are_sorted_too(core: SimpleNamespace, top: int) -> None:
+    """Counters for so many partitions would need too much memory."""
+    columns = core.RecordColumns.from_arrow(
+        arrow([(None, b"v", None, None, partition) for partition in (top, None, 7, top)])
+    )
+
+    rows = columns.rows_by_partition()
+
+    assert {partition: list(found) for partition, found in rows.items()} == {
+        None: [1],
+        7: [2],
+        top: [0, 3],
+    }
+    assert list(rows) == [None, 7, top]
+
+
+def test_rows_without_partitions_are_all_rows(core: SimpleNamespace) -> None:
+    """No column, or no row."""
+    batch = pa.record_batch({"value": pa.array([b"a", b"b"], pa.binary())})
+
+    assert {
+        key: list(rows)
+        for key, rows in core.RecordColumns.from_arrow(batch).rows_by_partition().items()
+    } == {None: [0, 1]}
+    assert core.RecordColumns.from_arrow(batch.slice(0, 0)).rows_by_partition() == {}
+
+
+def test_rows_fit_up_to_a_size_and_a_number(core: SimpleNamespace) -> None:
+    """The size of a row is that of size(), plus the overhead."""
+    columns = core.RecordColumns.from_arrow(arrow())
+    rows = columns.rows_by_partition()[0]
+    sizes = [columns.size(n) for n in range(len(columns))]
+
+    assert columns.fitting(None, 10**9) == (35, sum(sizes))
+    assert columns.fitting(None, sum(sizes[:3])) == (3, sum(sizes[:3]))
+    assert columns.fitting(None, sum(sizes[:3]) - 1) == (2, sum(sizes[:2]))
+    assert columns.fitting(None, 10**9, max_rows=2) == (2, sum(sizes[:2]))
+    assert columns.fitting(None, 10**9, max_rows=0) == (0, 0)
+    assert columns.fitting(None, 0) == (0, 0)
+    assert columns.fitting(rows, 10**9, overhead=5) == (7, sum(sizes[n] for n in rows) + 35)
+    assert columns.fitting(rows[2:4], 10**9) == (2, sizes[rows[2]] + sizes[rows[3]])
+    for wrong in (-1, 35):
+        with pytest.raises(IndexError, match=f"row {wrong} of 35"):
+            columns.fitting(struct.pack("=2i", 0, wrong), 10**9)
+    with pytest.raises(ValueError, match="5 bytes are not int32 indexes"):
+        columns.fitting(b"12345", 10**9)
+
+
+def test_a_batch_is_built_of_rows_and_records(core: SimpleNamespace) -> None:
+    """The batch has the bytes of a batch that was filled record by record."""
+    columns = core.RecordColumns.from_arrow(arrow())
+    rows = columns.rows_by_partition()[2]
+    options = {"batch_size": 10**6, "buffer_memory": 10**9, "max_record_bytes": 10**6}
+    accumulator = core.Accumulator(**options)
+    slot = core.Slot("t", 2)
+    record = (b"k", b"v", [("h", None)], None)
+
+    batch = accumulator.build(slot, [(columns, rows), record, (columns, None)], 77, 5000)
+
+    expected = [columns.record(n) for n in (*rows, *range(35))]
+    expected.insert(len(rows), (*record, None))
+    records = [(key, value, heads or [], time or 77) for key, value, heads, time, _ in expected]
+    assert batch.records() == records
+    assert (batch.topic, batch.partition, batch.slot) == ("t", 2, slot)
+    one_by_one, _ = accumulator.new_batch(slot, records)
+    assert bytes(batch.stamp()) == bytes(one_by_one.stamp())
+    batch.complete(-1)
+    one_by_one.complete(-1)
+    assert accumulator.used_bytes == 0
+
+
+def test_a_batch_that_cannot_be_built_leaves_nothing(core: SimpleNamespace) -> None:
+    """Too many rows, a wrong row, or none: the memory is free again."""
+    columns = core.RecordColumns.from_arrow(arrow())
+    accumulator = core.Accumulator(batch_size=10**6, buffer_memory=10**9, max_record_bytes=40_000)
+    slot = core.Slot("t", 0)
+
+    with pytest.raises(RecordTooLarge, match="do not fit into a batch of 40000 bytes"):
+        accumulator.build(slot, [(columns, None)], 77)
+    with pytest.raises(IndexError, match="row 35 of 35"):
+        accumulator.build(slot, [(columns, struct.pack("=2i", 0, 35))], 77)
+    with pytest.raises(ValueError, match="at least one record"):
+        accumulator.build(slot, [], 77)
+    assert accumulator.used_bytes == 0
+    assert accumulator.batch_size == 40_000
