@@ -154,6 +154,7 @@ if TYPE_CHECKING:
     from aiokq.producer.health import ProducerHealth
     from aiokq.producer.interceptors import BatchInfo, Interceptor, ProducerRecord
     from aiokq.producer.partitioner import Partitioner
+    from aiokq.producer.produce_once import ProduceResult
     from aiokq.producer.producer import Producer
     from aiokq.producer.serializers import Serializer
     from aiokq.producer.settings import ProducerSettings
@@ -185,6 +186,7 @@ __all__ = [
     "CloseReport",
     "Interceptor",
     "Partitioner",
+    "ProduceResult",
     "ProducerHealth",
     "ProducerRecord",
     "Serializer",
@@ -470,6 +472,7 @@ _HOMES = {
     "aiokq.producer.health": ["ProducerHealth"],
     "aiokq.producer.interceptors": ["BatchInfo", "Interceptor", "ProducerRecord"],
     "aiokq.producer.partitioner": ["Partitioner"],
+    "aiokq.producer.produce_once": ["ProduceResult"],
     "aiokq.producer.producer": ["Producer"],
     "aiokq.producer.transactions.transaction": ["Transaction", "TransactionOutcome"],
     "aiokq.producer.close_report": ["CloseReport"],

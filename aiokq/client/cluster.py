@@ -54,12 +54,15 @@ if TYPE_CHECKING:
     from aiokq.consumer.rebalance_handlers import RebalanceHandler
     from aiokq.consumer.settings import ConsumerSettings
     from aiokq.core.environment import Environment
+    from aiokq.producer.batch_builder import BatchBuilder
     from aiokq.producer.overrides import ProducerOverrides
+    from aiokq.producer.produce_once import ProduceOnce, ProduceResult
     from aiokq.producer.producer import Producer
     from aiokq.producer.settings import ProducerSettings
 
 __all__ = ["Cluster", "PartitionLike"]
 
+P = TypeVar("P", bound=tuple[str, int])
 R = TypeVar("R", bound=Response)
 
 PartitionLike: TypeAlias = TopicPartition | tuple[str, int]
@@ -114,6 +117,7 @@ class Cluster:
         self._consumers: weakref.WeakSet[_Child] = weakref.WeakSet()
         self._producers: weakref.WeakSet[_Child] = weakref.WeakSet()
         self._admins: weakref.WeakSet[_Child] = weakref.WeakSet()
+        self._produce_once: ProduceOnce | None = None
 
     async def start(self) -> None:
         """Bind the cluster to the running loop, and wait for the first metadata if there is none.
@@ -501,6 +505,113 @@ class Cluster:
         else:
             target = limits.count(node, "node", 0)
         return await self._engine.request(message, node=target, timeout=timeout)
+
+    def create_batch(
+        self,
+        *,
+        max_bytes: int = 1_048_576,
+        compression_type: str = "none",
+        compression_level: int | None = None,
+        compression_max_ratio: float | None = None,
+    ) -> BatchBuilder:
+        """Return an empty batch for `produce`, to be filled with records or rows of columns.
+
+        Args:
+            max_bytes: the largest size of the batch before compression.
+            compression_type: none, gzip, snappy, lz4 or zstd.
+            compression_level: a level of that type; None for its default.
+            compression_max_ratio: if the compressed records are larger than this share of the
+                records, the batch is sent uncompressed; None to always send it compressed.
+
+        Raises:
+            ConfigError: the type or the level does not exist, or the ratio is not from 0 to 1.
+            ValueError: `max_bytes` is not from 0 to 2**31 - 1.
+        """
+        from aiokq.producer.batch_builder import BatchBuilder, BatchCompression
+        from aiokq.records.compression import check_level, codec_id
+
+        codec = codec_id(compression_type)
+        if compression_level is not None:
+            limits.whole(
+                compression_level,
+                "compression_level",
+                -(2**31),
+                limits.INT32_MAX,
+                error=ConfigError,
+            )
+            check_level(codec, compression_level)
+        if compression_max_ratio is not None:
+            limits.share(compression_max_ratio, "compression_max_ratio", error=ConfigError)
+        limits.count(max_bytes, "max_bytes", 0)
+        return BatchBuilder(
+            max_bytes, BatchCompression(codec, compression_level, compression_max_ratio)
+        )
+
+    async def produce(
+        self,
+        batches: Mapping[P, BatchBuilder],
+        *,
+        node: int | PartitionLike,
+        acks: Literal[0, 1, -1, "all"] = "all",
+        timeout_ms: int | None = None,
+        timeout: float | None = None,
+    ) -> dict[P, ProduceResult]:
+        """Send one Produce request, without retries and without a producer.
+
+        ::
+
+            batch = cluster.create_batch(compression_type="zstd")
+            batch.append(b"value", key=b"key")
+            results = await cluster.produce({("orders", 0): batch}, node=("orders", 0))
+            if results["orders", 0].error is not None: ...
+
+        The batches are closed and can be passed again. They have no producer id, so a batch that
+        is sent twice may be written twice. Several calls may run at the same time: requests to the
+        same broker are sent in the order of the calls, on the connection that all clients share for
+        Produce requests. Long compression runs in the executor, and later requests to the broker
+        wait for it.
+
+        Args:
+            batches: a batch for each partition, made by `create_batch`.
+            node: a node id, or a partition, whose leader in `metadata` gets the request.
+            acks: as the setting of the producer: 0, 1, -1 or "all".
+            timeout_ms: how long the broker may wait for the replicas; default: `timeout`.
+            timeout: seconds for the connection, the request and the response; default
+                ``request_timeout_ms``.
+
+        Returns:
+            The result for each partition; an empty dict with acks=0. A refused batch is no
+            exception: `ProduceResult.error` says why, and `ProduceResult.record_errors` names the
+            records.
+
+        Raises:
+            RequestTimeout: no response within the timeout.
+            ConnectionLost: the connection could not be opened or was lost before the response, or
+                no broker has this node id.
+            ProtocolError: the response cannot be decoded.
+            UnsupportedVersion, UnsupportedCompressionType: the broker is too old for the batches.
+            AuthenticationFailed: the broker cannot be used.
+            UnknownTopicOrPartition, LeaderNotAvailable: `node` is a partition that is not in the
+                metadata, or has no leader.
+            ConfigError: `batches` or a batch is empty, or `acks` is not valid.
+            TypeError: a batch is not a BatchBuilder, or a key of `batches` is not a partition.
+            Closed: the Cluster is not started, or closed.
+            WrongLoop: the call was made outside of the loop that the Cluster was started on.
+
+        Source: KIP-467 (record errors), KIP-516 (topic ids), KIP-951 (new leaders).
+        """
+        limits.optional_seconds(timeout)
+        if self._produce_once is None:
+            from aiokq.producer.produce_once import ProduceOnce
+
+            self._produce_once = ProduceOnce(self._engine)
+        return await self._produce_once.produce(
+            batches,
+            node=TopicPartition.of(node) if isinstance(node, tuple) else node,
+            acks=acks,
+            timeout_ms=timeout_ms,
+            timeout=timeout,
+        )
 
     async def fetch(
         self,

@@ -21,6 +21,7 @@ __all__ = [
     "optional_seconds",
     "partition",
     "seconds",
+    "share",
     "timestamp_ms",
     "whole",
 ]
@@ -82,6 +83,20 @@ def timestamp_ms(
 def count(value: int, name: str, low: int = 1, *, error: type[ValueError] = ValueError) -> int:
     """Return `value` if it is an int from `low` to `INT32_MAX`."""
     return whole(value, name, low, INT32_MAX, error=error)
+
+
+def share(value: float, name: str, *, error: type[ValueError] = ValueError) -> float:
+    """Return `value` if it is a number from 0 to 1.
+
+    Raises:
+        TypeError: `value` is not a number.
+        ValueError: `value` is outside the range; the class is `error`.
+    """
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise TypeError(f"{name} must be a number, not {value!r}")
+    if not 0 <= value <= 1:
+        raise error(f"{name}={value}: must be from 0 to 1")
+    return value
 
 
 def optional_seconds(value: float | None, name: str = "timeout", *, positive: bool = False) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from array import array
 from collections.abc import Iterator
 
 import pytest
 
+from aiokq import Cluster, RecordColumns
 from aiokq.fastpath import partition_for_key
 from aiokq.producer.producer import Producer
 from tests.peers.mock_cluster import mock_cluster
@@ -87,3 +89,33 @@ async def test_nobody_has_to_acknowledge(bootstrap: str) -> None:
     assert (report.delivered, report.failed) == (21, 0)
     messages = read_back(bootstrap, "nobody", 4, 21)
     assert [message.value() for message in messages] == [b"%d" % n for n in range(21)]
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+async def test_librdkafka_reads_the_batches_of_produce(bootstrap: str, codec: str) -> None:
+    """Single requests to each leader, with records and rows of columns."""
+    topic = f"produced-{codec}"
+    values = [b"value-%05d" % n for n in range(3000)]
+    columns = RecordColumns(
+        len(values),
+        value=(None, array("i", range(0, 11 * len(values) + 1, 11)), b"".join(values)),
+        partition=(None, array("i", (n % 4 for n in range(len(values))))),
+    )
+    async with Cluster(bootstrap) as cluster:
+        async with cluster.producer() as producer:  # creates the topic
+            assert await producer.partitions_for(topic) == {0, 1, 2, 3}
+        batches = {}
+        for partition, rows in columns.rows_by_partition().items():
+            batch = cluster.create_batch(compression_type=codec)
+            assert batch.append(b"first", key=b"k", headers=[("h", b"v")])
+            assert batch.append_columns(columns, rows) == 750
+            batches.setdefault(cluster.metadata.leader((topic, partition)), {})[
+                topic, partition
+            ] = batch
+        for node, of_node in batches.items():
+            results = await cluster.produce(of_node, node=node)
+            assert {result.error for result in results.values()} == {None}
+    found: dict[int, list[object]] = {}
+    for message in read_back(bootstrap, topic, 4, 3004):
+        found.setdefault(message.partition(), []).append(message.value())
+    assert found == {p: [b"first", *values[p::4]] for p in range(4)}

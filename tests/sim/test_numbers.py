@@ -133,6 +133,12 @@ async def _batch(w: World, value: Any) -> Any:
     return await (await w.producer.send_batch(batch, w.topic, partition=value))
 
 
+async def _produce(w: World, **options: Any) -> Any:
+    batch = w.cluster.create_batch()
+    batch.append(b"v")
+    return await w.cluster.produce({TP: batch}, **{"node": 1, "timeout": 1, **options})
+
+
 async def _enqueue(w: World, **number: Any) -> Any:
     return await (await w.producer.enqueue(w.topic, b"v", **number))
 
@@ -380,6 +386,18 @@ TABLE: dict[str, tuple[Kind, Call]] = {
             ("transaction_timeout_ms", COUNT, {"commit_interval_ms": 0}),
         )
     },
+    "Cluster.create_batch(max_bytes)": (BYTES, lambda w, v: w.cluster.create_batch(max_bytes=v)),
+    "Cluster.create_batch(compression_level)": (
+        _ints(1, 9, -1),
+        lambda w, v: w.cluster.create_batch(compression_type="gzip", compression_level=v),
+    ),
+    "Cluster.create_batch(compression_max_ratio)": (
+        Kind((0, 0.5, 1), (-0.001, 1.001, NAN, INF, -INF, *HUGE), NO_SECONDS),
+        lambda w, v: w.cluster.create_batch(compression_max_ratio=v),
+    ),
+    "Cluster.produce(node)": (NODE, lambda w, v: _produce(w, node=v)),
+    "Cluster.produce(timeout)": (SECONDS, lambda w, v: _produce(w, timeout=v)),
+    "Cluster.produce(timeout_ms)": (BYTES, lambda w, v: _produce(w, timeout_ms=v)),
     "Cluster.read(partition)": (PARTITION, lambda w, v: w.cluster.read(("t", v))),
     "Cluster.read(start)": (SPEC, lambda w, v: _read(w, start=v)),
     "Cluster.read(stop)": (_ints(0, INT64_MAX, -1, -2), lambda w, v: w.cluster.read(TP, 0, v)),
@@ -464,6 +482,15 @@ TABLE: dict[str, tuple[Kind, Call]] = {
     "RecordColumns.__init__(count)": (
         Kind((0,), (-1, 2**31, *HUGE)),
         lambda w, v: w.core.RecordColumns(v, value=(None, bytes(4), b"")),
+    ),
+    "RecordColumns.fitting(max_bytes)": (OFFSET, lambda w, v: _columns(w).fitting(None, v)),
+    "RecordColumns.fitting(max_rows)": (
+        BYTES,
+        lambda w, v: _columns(w).fitting(None, 1, max_rows=v),
+    ),
+    "RecordColumns.fitting(overhead)": (
+        BYTES,
+        lambda w, v: _columns(w).fitting(None, 1, overhead=v),
     ),
     "RecordColumns.record(index)": (INDEX, lambda w, v: _columns(w).record(v)),
     "RecordColumns.size(index)": (INDEX, lambda w, v: _columns(w).size(v)),
@@ -562,11 +589,11 @@ MADE_BY_AIOKQ = {
     "MemberDescription", "OffsetListing", "PartitionDescription", "PartitionFailed",
     "PartitionHealth", "PartitionInfo", "PartitionLag", "PartitionRecords", "PartitionRecovered",
     "PartitionsAdded", "PartitionsCreated", "ProcessAborted", "ProcessReport", "ProducerHealth",
-    "ProducerState", "QuorumInfo", "QuorumNode", "QuorumReplicaState", "RaftVoterEndpoint",
-    "Reassignment", "RecordBatch", "RecordsDeleted", "RegistryNode", "RegistryWatch", "ReplicaInfo",
-    "Results", "Revoked", "Subscription", "SupportedVersionRange", "Throttled", "TopicAdded",
-    "TopicCreated", "TopicInfo", "TopicListing", "TopicRecreated", "Topology",
-    "TransactionDescription", "TransactionListing", "TransactionListings",
+    "ProduceResult", "ProducerState", "QuorumInfo", "QuorumNode", "QuorumReplicaState",
+    "RaftVoterEndpoint", "Reassignment", "RecordBatch", "RecordsDeleted", "RegistryNode",
+    "RegistryWatch", "ReplicaInfo", "Results", "Revoked", "Subscription", "SupportedVersionRange",
+    "Throttled", "TopicAdded", "TopicCreated", "TopicInfo", "TopicListing", "TopicRecreated",
+    "Topology", "TransactionDescription", "TransactionListing", "TransactionListings",
 }  # fmt: skip
 """Results, events and similar classes, whose numbers come from a broker."""
 

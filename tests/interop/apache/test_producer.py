@@ -289,3 +289,41 @@ async def test_a_thousand_tasks_each_awaiting_its_own(apache, topic):
             assert end is not None
             found += end.offset
     assert found == 1000
+
+
+@pytest.mark.parametrize("codec", CODECS)
+async def test_single_requests_are_stored_unchanged(apache, topic, codec):
+    """Cluster.produce needs no producer id; Kafka names the records of a compacted topic that it
+    refuses (KIP-467)."""
+    await create_topic(apache, topic, 2)
+    async with aiokq.Cluster(apache.bootstrap_servers) as cluster:
+        await cluster.refresh(topic)
+        batch = cluster.create_batch(compression_type=codec)
+        for n in range(100):
+            assert batch.append(value(n, 500), key=b"k%d" % n)
+        results = await cluster.produce(
+            {(topic, 0): batch, (topic, 1): batch}, node=(topic, 0), timeout_ms=5000
+        )
+        assert [result.error for result in results.values()] == [None, None]
+        again = await cluster.produce({(topic, 0): batch}, node=(topic, 0), acks=1)
+        assert again[topic, 0].base_offset == 100
+        assert again[topic, 0].log_start_offset == 0
+    batches = logged_batches(apache, topic, 0)
+    assert {(CODEC_NAMES[each.codec], each.producer_id) for each in batches} == {(codec, -1)}
+    messages = confluent_messages(apache.bootstrap_servers, topic, 200)
+    assert [m.value() for m in messages] == 2 * [value(n, 500) for n in range(100)]
+
+
+async def test_the_records_that_kafka_refuses_are_named(apache, topic):
+    """A compacted topic refuses records without a key; the others can be sent again."""
+    async with aiokq.Admin(apache.bootstrap_servers) as admin:
+        await admin.create_topics(topic, configs={"cleanup.policy": "compact"})
+    async with aiokq.Cluster(apache.bootstrap_servers) as cluster:
+        await cluster.refresh(topic)
+        batch = cluster.create_batch()
+        for n in range(5):
+            batch.append(b"v%d" % n, key=None if n in (1, 3) else b"k")
+        result = (await cluster.produce({(topic, 0): batch}, node=(topic, 0)))[topic, 0]
+        assert isinstance(result.error, errors.InvalidRecord)
+        assert set(result.record_errors) == {1, 3}
+        assert all("without key" in str(text) for text in result.record_errors.values())
