@@ -36,7 +36,10 @@ __all__ = ["NodeCluster", "NodeConfigs", "NodeHost", "NodeLogs", "NodeQuorum"]
 
 
 class NodeCluster:
-    """The cluster as this node sees it."""
+    """The ids, API versions and brokers that the node's request handlers need.
+
+    Implements `handlers.areas.Cluster`.
+    """
 
     __slots__ = ("_brokers", "advertised_versions", "cluster_id", "node_id")
 

@@ -72,7 +72,11 @@ class ResourceType(IntEnum):
 
 
 class Permission(NamedTuple):
-    """A row: an operation on a type of resource, and the error of a denial."""
+    """An entry of `PERMISSIONS`: an operation on a type of resource.
+
+    Attributes:
+        refusal: the error that a client gets if the operation is denied.
+    """
 
     operation: Operation
     resource_type: ResourceType

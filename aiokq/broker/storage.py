@@ -304,7 +304,10 @@ async def _start_metadata(
     node_id: int | None,
     registration: NodeRegistration,
 ) -> tuple[LogDirectories, MetadataStart]:
-    """Call `_started`; if the caller is cancelled, close what was opened."""
+    """Open the log directories and begin a leader epoch of the metadata log; see `_started`.
+
+    If the caller is cancelled, the metadata log is closed and the directories are unlocked again.
+    """
     started: list[tuple[LogDirectories, MetadataStart]] = []
 
     async def start_metadata() -> None:

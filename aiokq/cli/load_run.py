@@ -78,7 +78,7 @@ def _typed(message: str) -> str:
 
 
 def kafka_options(bootstrap_servers: str | None, config: Path | None) -> dict[str, str]:
-    """Return a map of Kafka's names of the given settings to their values, for Spark's processes.
+    """Return the given settings by Kafka's names, in the form that Spark's processes need.
 
     Raises:
         ConfigError: a setting is unknown or refused.

@@ -210,7 +210,7 @@ class Cluster:
 
     @property
     def metadata(self) -> ClusterMetadata:
-        """The latest metadata snapshot: brokers, and the topics in use. Immutable."""
+        """The latest metadata: the brokers, and the topics in use. The object is immutable."""
         return self._engine.metadata
 
     @property

@@ -55,7 +55,7 @@ class Event(ABC):
     @property
     @abstractmethod
     def key(self) -> EventKey:
-        """The subject of the event."""
+        """The key of the event; only the latest event of each key is kept."""
 
 
 @frozen

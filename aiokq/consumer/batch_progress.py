@@ -205,7 +205,8 @@ class BatchProgress:
         if self.stop is None:
             self._all = True
         else:
-            self._iterations.append(cursor)  # `cursor` has delivered all records before `stop`
+            # `cursor` has delivered all records before `stop`, so its position counts.
+            self._iterations.append(cursor)
 
     def close(self) -> UnreadRest | None:
         """End the batch at its position, and return the part that was not delivered, if any."""

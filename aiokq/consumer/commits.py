@@ -240,7 +240,7 @@ class Commits:
         return done
 
     async def settle(self, seconds: float) -> None:
-        """Wait at most `seconds` for all commits that were begun before."""
+        """Wait at most `seconds` until all commits that were begun before this call have ended."""
         turn = self._queue.join()
         try:
             await turn.wait(seconds, _overdue)

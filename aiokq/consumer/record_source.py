@@ -339,7 +339,8 @@ class RecordSource:
         """End reading: `async for` ends, or raises `failure` if one is given."""
         if not self._closed:
             if self._current is not None:
-                self.interrupt(self._current)  # does not finish the delivered record
+                # After this call, the last delivered record still counts as unfinished.
+                self.interrupt(self._current)
             self._closed = True
             self._failure = failure
             self.wake()

@@ -100,7 +100,7 @@ class Supervisor:
             self._entered = loop.create_future()
             self._state = State.OPEN
             self._root = loop.create_task(self._hold(), name=f"{self.name}: root")
-            # Also called if the root task is cancelled before its first step.
+            # The callback completes `_entered` if the root task is cancelled before its first step.
             self._root.add_done_callback(self._root_entered)
         if self._entered is not None:
             try:

@@ -42,7 +42,7 @@ class MemberConfig:
 
 
 class MemberState(Enum):
-    """The state of a member."""
+    """The state of a group member in the client, from subscription to leaving the group."""
 
     OUT = "not in a group"
     PREPARING = "revoking or losing partitions, before joining or leaving the group"

@@ -49,7 +49,11 @@ class AdaptivePartitioning:
         self._availability_timeout = availability_timeout
 
     def choose(self, topic: str) -> int:
-        """Return the partition for the next records without a key, or UNIFORM."""
+        """Return the partition for the next records without a key.
+
+        The result is UNIFORM if all queues have the same length and no leader is stalled, or if no
+        partition can be chosen.
+        """
         timeout = self._availability_timeout
         queues = self._queues_of(topic)
         partitions: list[int] = []

@@ -219,7 +219,7 @@ class Sequences:
         return stamp
 
     def acknowledged(self, stamp: Stamp, count: int) -> None:
-        """Note that the broker acknowledged the batch with this stamp."""
+        """Record that the broker acknowledged the batch with this stamp."""
         if self._id is None or stamp[:2] != self._id:
             return  # the stamp has an earlier epoch or another producer id
         self._expected = advance(stamp.base_sequence, count)

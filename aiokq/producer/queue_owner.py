@@ -58,7 +58,7 @@ class SendGate(Protocol):
         """The error that unsent batches fail with; None if batches may be sent."""
 
     def sequence_lost(self) -> None:
-        """Note that a batch with sequence numbers of this epoch failed and may leave a gap."""
+        """Record that a batch with sequence numbers of this epoch failed and may leave a gap."""
 
     def admits(self, queue: PartitionQueue) -> bool:
         """Return whether the next batch of a partition may be sent now.

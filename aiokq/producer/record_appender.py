@@ -192,7 +192,7 @@ class RecordAppender:
         if isinstance(
             refusal, BufferFullAfterHooks | UnknownPartitionAfterHooks | PartitionsNotYetKnown
         ):
-            record = refusal.record  # interceptors and serializers must not be called
+            record = refusal.record  # interceptors and serializers must not be called again
         elif hooks is not None:
             record = hooks.prepare(topic, value, key, partition, timestamp_ms, headers)
         else:

@@ -114,7 +114,7 @@ class SenderTransactions(Protocol):
         ...
 
     def batch_refused(self) -> None:
-        """Note that an attempt to send a batch failed."""
+        """Record that an attempt to send a batch failed."""
 
 
 class _Launched(NamedTuple):

@@ -106,7 +106,7 @@ class GroupProgress:
             raise
 
     def _left(self) -> PartitionOffsets | None:
-        """Return the positions to commit; None if all positions are committed."""
+        """Return the positions to commit; None, which ends the loop, if all are committed."""
         with self._lock:
             self._active = self._newest is not None
             return self._newest

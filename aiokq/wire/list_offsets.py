@@ -1,4 +1,4 @@
-"""ListOffsets (API key 2): find offsets of partitions: the first, the last, or by timestamp."""
+"""ListOffsets (API key 2): find the first or last offset of partitions, or one by timestamp."""
 
 from __future__ import annotations
 

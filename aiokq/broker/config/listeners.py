@@ -470,7 +470,7 @@ def limits_of_hosts(settings: BrokerSettings) -> dict[str, int]:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
             address = socket.inet_ntop(family, socket.inet_pton(family, host.strip("[]")))
-        except (OSError, ValueError):  # ValueError: a NUL
+        except (OSError, ValueError):  # a NUL character in `host` raises ValueError
             address = ""
         try:
             if not address:

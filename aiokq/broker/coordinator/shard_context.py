@@ -308,7 +308,7 @@ class ShardContext(Generic[S]):
         marker: EndTransactionMarker,
         transaction_version: int,
     ) -> int:
-        """Append the marker that ends a producer's transaction here, and apply it to the shard.
+        """Append the marker that ends a transaction in this partition, and apply it to the shard.
 
         Returns:
             The log end offset after the marker.

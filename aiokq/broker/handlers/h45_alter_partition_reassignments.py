@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 async def handle(
     topics: Topics, cluster: Cluster, request: AlterPartitionReassignmentsRequest, call: Call
 ) -> AlterPartitionReassignmentsResponse:
-    """Check the new replicas of each partition; nothing has to be moved."""
+    """Check the new replicas of each partition; the cluster has one node, so nothing is moved."""
     try:
         call.authorize(Operation.ALTER, ResourceType.CLUSTER)
     except BrokerError as error:

@@ -157,7 +157,7 @@ class LogDirectories:
             if directory is self.metadata:
                 raise
             # The directory also fails after a lack of descriptors, because the next start must not
-            # find both changes and a marker.
+            # find a clean shutdown marker in a directory that this start has changed.
             directory.disk.fail(None, what, error)
 
     def close_unused(self) -> None:

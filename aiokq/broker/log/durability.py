@@ -94,7 +94,7 @@ class Durability:
             self._flusher.flush(log, next_base_offset)
 
     def flushed(self, log: FlushableLog, end_offset: int) -> None:
-        """Note that a flush up to ``end_offset`` has ended."""
+        """Record that a flush up to ``end_offset`` has ended."""
         self.recovery_point = max(self.recovery_point, end_offset)
         if self.may_wait:
             self._asked = False
@@ -103,7 +103,7 @@ class Durability:
             self.may_wait = self.has_policy or self._asked
 
     def synced(self, log_end_offset: int) -> None:
-        """Note that the whole log is durable."""
+        """Record that the whole log is durable."""
         self.recovery_point = self.policy_end = log_end_offset
 
     def truncated(self, log: FlushableLog, active_base_offset: int) -> None:

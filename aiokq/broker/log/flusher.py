@@ -67,7 +67,7 @@ class FlushableLog(Protocol):
         """Return the files to sync so that records are durable; see ``LocalLog.begin_flush``."""
 
     def end_flush(self, done: PendingFlush) -> None:
-        """Note that a flush has ended, and notify the replica."""
+        """Record that a flush has ended, and notify the replica."""
 
     def redo_flush(self, failed: PendingFlush) -> None:
         """Mark the files of a failed flush for another flush."""

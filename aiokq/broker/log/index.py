@@ -151,7 +151,7 @@ class _SparseIndex:
             self._synced = False
 
     def note_unsynced(self) -> None:
-        """Note that the file may not be durable, because an earlier process did not sync it."""
+        """Record that the file may not be durable, because an earlier process did not sync it."""
         self._synced = False
 
     def _first(self, column: array[int], entries: int) -> Self:

@@ -223,7 +223,7 @@ class LocalLog(ABC):
                 self.durability.is_new = True
 
     def end_flush(self, done: PendingFlush) -> None:
-        """Note that a flush has ended; notify the replica, which may advance its high watermark.
+        """Record that a flush has ended; notify the replica, which may advance its high watermark.
 
         If the flush began before a truncation, the recovery point is not raised, because records
         that were synced may have been cut off.

@@ -240,7 +240,7 @@ class PartitionLog(ReadableLog):
         self._snapshots.write(self.log_end_offset, data)
 
     def assign_epoch(self, epoch: int, start_offset: int | None = None) -> None:
-        """Note that a leader epoch begins at ``start_offset``, by default the log end offset.
+        """Record that a leader epoch begins at ``start_offset``, by default the log end offset.
 
         Raises:
             KafkaStorage: the file of leader epochs cannot be written.

@@ -290,7 +290,7 @@ class Segment(ReadableSegment):
         self.file.truncate(self.size)
 
     def note_batch(self, last_offset: int, size: int, max_timestamp_ms: int) -> None:
-        """Note that the next ``size`` bytes are a batch that ends with ``last_offset``."""
+        """Record that the next ``size`` bytes are a batch that ends with ``last_offset``."""
         assert self._max_timestamp is not None
         if max_timestamp_ms > self._max_timestamp[0]:
             self._max_timestamp = (max_timestamp_ms, last_offset)

@@ -128,7 +128,8 @@ def cut_files(
     end_offset = segment.next_offset
     forget_behind(end_offset)
     remove_snapshots_behind(files, directory, end_offset)
-    # Written before the records are cut, because recovery keeps the newest epoch of the file.
+    # The epochs are written before the records are cut. Otherwise recovery after a kill would find
+    # the removed epochs in the file, and keep the newest of them.
     epochs.write()
     remove_behind()
     segment.flush_indexes()

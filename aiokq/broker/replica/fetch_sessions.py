@@ -87,7 +87,7 @@ class FetchTarget:
 
 @dataclass(slots=True)
 class FetchSession:
-    """One fetch session.
+    """A fetch session: the partitions that a client fetches, so that requests send only changes.
 
     Attributes:
         privileged: whether the session belongs to a follower; if not, it belongs to a consumer.

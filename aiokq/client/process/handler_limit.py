@@ -89,9 +89,10 @@ class HandlerLimit:
 
     @property
     def _since(self) -> float:
-        """The loop's time from which the limit counts.
+        """The loop's time at which the limit begins.
 
-        The time before the transaction began, while results were held, does not count.
+        Handlers may be called before the transaction has begun. The limit then begins together with
+        the transaction.
         """
         return max(self._commits.opened_at, self._commits.begun_at)
 

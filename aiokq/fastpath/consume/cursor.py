@@ -970,7 +970,8 @@ def _skip_below(cursor: Cursor) -> cython.int:
             cursor.remaining -= 1
         return 0
     else:
-        return cursor.remaining > 0  # _decode_batch() left these records out
+        # _decode_batch() did not decode the records before the position.
+        return cursor.remaining > 0
 
 
 # ---------------------------------------------------------------- decoding of records

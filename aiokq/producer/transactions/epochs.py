@@ -68,7 +68,7 @@ class Epochs:
         self._take(found)
 
     def need(self) -> None:
-        """Note that a new epoch has to be requested before the next transaction.
+        """Record that a new epoch has to be requested before the next transaction.
 
         From `transaction.version` 2 on, the call does nothing: each end of a transaction bumps the
         epoch.
@@ -76,7 +76,7 @@ class Epochs:
         self._bump = self._bump or not self._state.bumps_epochs
 
     def lose_addition(self) -> None:
-        """Note that a failed request may still add partitions or offsets to the transaction.
+        """Record that a failed request may still add partitions or offsets to the transaction.
 
         If the coordinator carries out the request after the end of the transaction, another
         transaction begins. From `transaction.version` 2 on, the call does nothing, because late
@@ -139,7 +139,7 @@ class Epochs:
         self._bump = self.addition_lost = False
 
     def ended(self, after: tuple[int, int] | None) -> None:
-        """Note that the coordinator ended the transaction.
+        """Record that the coordinator ended the transaction.
 
         Args:
             after: the producer id and epoch in the response of EndTxn; None if the response

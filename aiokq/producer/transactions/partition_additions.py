@@ -40,7 +40,7 @@ class AdditionsOwner(Protocol):
         """Process the refusal of partitions: the transaction cannot be committed."""
 
     def addition_lost(self) -> None:
-        """Note that the coordinator may still carry out a request that failed."""
+        """Record that the coordinator may still carry out a request that failed."""
 
     def started(self) -> None:
         """Record that the transaction has begun at the coordinator."""

@@ -378,7 +378,7 @@ class TransactionEnd:
         self._commit_sent = self._commit_sent or state.phase is Phase.COMMITTING
 
     def _end_lost(self) -> None:
-        """Note that the coordinator may have carried out an EndTxn request that failed."""
+        """Record that the coordinator may have carried out an EndTxn request that failed."""
         self._commit_lost = self._commit_lost or self._state.phase is Phase.COMMITTING
         # Below `transaction.version` 2, the request could end the next transaction.
         self._epochs.need()

@@ -315,15 +315,15 @@ class Transactions:
         return self._additions.has(queue.topic_partition)
 
     def sequence_lost(self) -> None:
-        """Note that a batch with sequence numbers of this epoch failed and may leave a gap."""
+        """Record that a batch with sequence numbers of this epoch failed and may leave a gap."""
         self._epochs.need()
 
     def batch_refused(self) -> None:
-        """Note that an attempt to send a batch failed."""
+        """Record that an attempt to send a batch failed."""
         self._offsets.may_overlap = False
 
     def record_failed(self, error: KafkaError) -> None:
-        """Note that records failed, so that the transaction cannot be committed."""
+        """Record that records failed, so that the transaction cannot be committed."""
         if error.may_have_been_written:
             # The batch may arrive late: a new epoch keeps it out of the next transaction.
             self._epochs.need()

@@ -21,7 +21,7 @@ class TopicLoad:
 
 @dataclass(frozen=True)
 class LoadProgress:
-    """Progress of a load after a batch.
+    """Progress of a load, reported at its start and after each batch.
 
     Attributes:
         batch: number of the batch; None before the first.

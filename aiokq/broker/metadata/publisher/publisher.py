@@ -284,7 +284,9 @@ class MetadataPublisher:
             had_directories, self.features = self._has_directories(), delta.features
             if self._has_directories() and not had_directories:
                 self._tell_places()
-        self.end_offset = delta.end_offset  # no await since `features` was assigned
+        # Nothing is awaited between the assignments of `features` and `end_offset`, so that other
+        # tasks never see only one of them changed.
+        self.end_offset = delta.end_offset
         return failure
 
     def _tell_places(self) -> None:

@@ -181,7 +181,7 @@ class ClassicRebalance:
                 self.restart_session(member, instant)
 
     def synced(self, member_id: str) -> None:
-        """Note that a member has sent SyncGroup; cancel the sync timer after the last member."""
+        """Record that a member has sent SyncGroup; cancel the sync timer after the last member."""
         pending = self._group.roster.pending_syncs
         pending.pop(member_id, None)
         if not pending:

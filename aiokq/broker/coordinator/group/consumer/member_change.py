@@ -59,7 +59,9 @@ def new_member_id(context: ConsumerContext) -> str:
 
 
 class MemberChange:
-    """One change; its steps are the public methods, called in the order in which they are defined.
+    """One change of a member of a consumer group, with the records that make the change.
+
+    The steps of the change are the public methods, called in the order in which they are defined.
 
     Attributes:
         records: the records of the steps so far.
