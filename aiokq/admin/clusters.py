@@ -1,4 +1,4 @@
-"""Cluster description: id, controller and brokers."""
+"""`Admin.describe_cluster`, which returns the id, the controller and the brokers of a cluster."""
 
 from __future__ import annotations
 

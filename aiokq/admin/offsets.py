@@ -1,4 +1,4 @@
-"""Listing offsets of partitions."""
+"""`Admin.list_offsets`, which looks up the offset of each partition by name or by timestamp."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ class Gate:
             CloseConnection: the API or version is not supported; or the session is not READY, and
                 the API is not allowed or the frame is too large. Kafka closes the connection, too.
         """
-        # hot: benchmarks/micro/produce.py
+        # Hot path, measured by benchmarks/micro/produce.py.
         if connection.session.state is _READY:
             if api_and_version in self._versions:
                 return True

@@ -85,7 +85,7 @@ class NodeConfigs:
 
 
 class NodeHost:
-    """The clock, threads and files of the node's environment."""
+    """The clock, threads and files of the node's environment, and the CRC-32C function."""
 
     __slots__ = ("clock", "crc32c", "files", "offload")
 

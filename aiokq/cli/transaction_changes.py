@@ -1,4 +1,4 @@
-"""`aiokq transactions abort` and `terminate`."""
+"""`aiokq transactions abort` and `terminate`, which abort transactions."""
 
 from __future__ import annotations
 

@@ -229,7 +229,7 @@ class _TopicMerge:
         if old is None:
             return
         if code in MISSING_TOPIC_CODES and old.error_code in MISSING_TOPIC_CODES:
-            # The id is not retired, because both responses may be wrong.
+            # The topic id is not added to `retired`, because both responses may be wrong.
             del self.topics[name]
             self.changed = True
             self.events.append(TopicRemoved(name, old.topic_id))

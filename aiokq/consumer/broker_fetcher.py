@@ -189,7 +189,7 @@ class BrokerFetcher:
                 logger.debug("fetch session not closed: node=%s error=%s", self.node_id, error)
         await dedicated.close()
 
-    # hot: once per fetch, benchmarks/micro/consumer.py
+    # Hot path, once per fetch; measured by benchmarks/micro/consumer.py.
     def _look(self, now: float) -> None:
         """Update the session for the partitions that changed or are due."""
         for tp in [tp for tp, when in self._delayed.items() if when <= now]:

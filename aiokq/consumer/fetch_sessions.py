@@ -55,7 +55,7 @@ class Plan(NamedTuple):
 
 
 class FetchSession:
-    """The client's side of a session.
+    """The client's side of a fetch session with one broker (KIP-227).
 
     Attributes:
         wanted: the partitions to fetch, in the order in which a full request lists them; the

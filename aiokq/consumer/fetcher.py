@@ -173,7 +173,7 @@ class Fetcher:
                 state.validate()
         self.update(state)
 
-    # hot: per partition and fetch, benchmarks/micro/consumer.py
+    # Hot path, once per partition and fetch; measured by benchmarks/micro/consumer.py.
     def want(self, state: PartitionState, node_id: int, now: float) -> Want:
         """Decide whether to fetch the partition from this broker now."""
         if state.stage is not Stage.FETCHING or state.paused or state.node != node_id:

@@ -155,9 +155,10 @@ class Outages:
         *,
         records: int,
     ) -> None:
-        """Record that records were lost.
+        """Report that a batch has failed for good, so that its records are lost.
 
         Args:
+            what: the operation that failed; the lines begin with this text.
             partition: the partition of the records, as passed to `recovered` after a success.
             records: number of records.
         """

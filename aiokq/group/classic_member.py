@@ -151,7 +151,7 @@ class ClassicMember(GroupMember):
         self._pause(now, error)
 
     def topology(self, topology: Topology, now: float) -> None:
-        """Handle the partitions of the group's topics, which `NeedTopics` requested."""
+        """Handle the result of the action `NeedTopics`: the partitions of the group's topics."""
         if (group_leader := self._group_leader) is None:
             return
         changed = group_leader.sees(topology)

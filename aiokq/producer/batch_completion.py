@@ -62,7 +62,7 @@ class BatchCompletion:
         self.delivered_records = 0
         self.failed_records = 0
 
-    # hot: once per batch, benchmarks/micro/producer.py
+    # Hot path, once per batch; measured by benchmarks/micro/producer.py.
     def delivered(self, queued: QueuedBatch, base_offset: int, log_append_time_ms: int) -> None:
         batch = queued.batch
         count = batch.count

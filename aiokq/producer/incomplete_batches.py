@@ -57,7 +57,7 @@ class IncompleteBatches:
     def add(self, batch: Batch) -> None:
         self._batches[batch] = None
 
-    # hot: once per batch, benchmarks/micro/producer.py
+    # Hot path, once per batch; measured by benchmarks/micro/producer.py.
     def remove(self, batch: Batch) -> None:
         """Remove a delivered, failed or split batch; end flushes that wait for no other batch."""
         self._batches.pop(batch, None)

@@ -221,7 +221,7 @@ class Producer:
         """Return the state of the producer, and the reasons why records are not delivered yet."""
         return self._delivery.health(open_=self._loop is not None and self._closing is None)
 
-    # hot: benchmarks/micro/producer.py; the `except` clause is rarely reached
+    # Hot path, measured by benchmarks/micro/producer.py. The `except` clause is rarely reached.
     async def send(
         self,
         topic: str,
@@ -295,7 +295,7 @@ class Producer:
             )
         return await delivery
 
-    # hot: benchmarks/micro/producer.py
+    # Hot path, measured by benchmarks/micro/producer.py.
     async def enqueue(
         self,
         topic: str,

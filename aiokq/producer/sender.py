@@ -229,7 +229,8 @@ class Sender:
             try:
                 await self._send(connection)
             except ConnectionLost:
-                woken.set()  # closed between two requests: the next turn uses another connection
+                # The connection was closed between two requests. Send over another connection.
+                woken.set()
 
     def _connection(self) -> Connection | None:
         """Return the open connection for Produce requests; None if there is none."""
@@ -306,7 +307,7 @@ class Sender:
             self._in_flight += 1
             future.add_done_callback(partial(self._arrived, in_flight))
 
-    # hot: once per request, benchmarks/micro/producer.py
+    # Hot path, once per request; measured by benchmarks/micro/producer.py.
     def _launch(self, version: int) -> list[_Launched]:
         """Launch the next batches of the ready queues, one per queue, until a request is full."""
         now = self._owner.now()
@@ -509,7 +510,8 @@ class Sender:
                 None,
             )
             hint = LeaderHint(leader.leader_id, leader.leader_epoch, broker)
-        if answer.error_code == 46:  # DUPLICATE_SEQUENCE_NUMBER: in the log, at an unknown offset
+        # DUPLICATE_SEQUENCE_NUMBER: the batch is in the log, at an offset that is not known.
+        if answer.error_code == 46:
             self._owner.answered(queued, attempt, -1, -1)
         else:
             self._owner.refused(queued, attempt, error, bad_records, hint)

@@ -89,7 +89,7 @@ class SenderPool:
     def codec(self, topic: str) -> int:
         return self._sealer.codec(topic)
 
-    # hot: once per batch, benchmarks/micro/producer.py
+    # Hot path, once per batch; measured by benchmarks/micro/producer.py.
     def launched(self, queued: QueuedBatch, attempt: int) -> memoryview:
         batch = queued.batch
         if attempt == 1:
@@ -103,7 +103,7 @@ class SenderPool:
             return batch.stamp(*stamp, transactional=True)
         return batch.stamp(*stamp)
 
-    # hot: once per batch, benchmarks/micro/producer.py
+    # Hot path, once per batch; measured by benchmarks/micro/producer.py.
     def answered(
         self, queued: QueuedBatch, attempt: int, base_offset: int, log_append_time_ms: int
     ) -> None:

@@ -135,7 +135,7 @@ def marker_batch(
 
     The last result is remembered, because a transaction writes one marker to several partitions.
     """
-    # hot: benchmarks/micro/transactions.py; all markers have one layout
+    # Hot path, measured by benchmarks/micro/transactions.py. All markers have one layout.
     kind, epoch = marker.type, marker.coordinator_epoch
     content = _RECORD.pack(_SIZE, 0, 0, 0, 2 * _KEY.size, 0, kind, 2 * _VALUE.size, 0, epoch, 0)
     return sealed_batch(

@@ -147,7 +147,7 @@ class BatchHeader(NamedTuple):
 
     def placed_at(self, offset: int, leader_epoch: int) -> BatchHeader:
         """Return the header with this base offset and leader epoch; the CRC covers neither."""
-        # hot: benchmarks/micro/produce.py; `_replace` takes four times as long
+        # Hot path, measured by benchmarks/micro/produce.py. `_replace` takes four times as long.
         return _new_tuple(BatchHeader, (offset, self.length, leader_epoch, *self[3:]))
 
 
@@ -268,7 +268,7 @@ def sealed_batch(
         count: the number of records; their offsets are consecutive.
         timestamp_ms: the timestamp of all records.
     """
-    # hot: benchmarks/micro/transactions.py
+    # Hot path, measured by benchmarks/micro/transactions.py.
     after_crc = (
         attributes,
         count - 1,

@@ -196,7 +196,12 @@ class OffsetReader:
     async def _by_time(
         self, timestamps: Mapping[TopicPartition, int], which: Which
     ) -> PartitionOffsets:
-        """Return the offset of the first record at or after each timestamp, or else LATEST."""
+        """Return the offset of the first record at or after each timestamp, or else LATEST.
+
+        Raises:
+            ConfigError: there is no such record, `which` is "starting", and
+                ``startingOffsetsByTimestampStrategy`` is ``error``.
+        """
         found = await self._list(timestamps)
         for tp, timestamp in timestamps.items():
             if found[tp] < 0 and which == "starting" and not self._options.no_match_latest:

@@ -23,21 +23,21 @@ _STRATEGY_NAMES: Final = ", ".join(name.lower() for name in STRATEGIES)
 
 @dataclass(frozen=True)
 class Assign:
-    """Exactly these partitions."""
+    """The query reads exactly these partitions."""
 
     partitions: tuple[TopicPartition, ...]
 
 
 @dataclass(frozen=True)
 class Subscribe:
-    """All partitions of these topics."""
+    """The query reads all partitions of these topics."""
 
     topics: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """All topics whose name contains a match of the pattern, except Kafka's internal topics."""
+    """The query reads the topics whose names contain a match, except Kafka's internal topics."""
 
     pattern: str
 

@@ -51,7 +51,7 @@ def encode_appended(
         topics: for each topic, its name (from version 13 on, the 16 bytes of its id) and its
             appended batches.
     """
-    # hot: benchmarks/raw_load.py
+    # Hot path, measured by benchmarks/raw_load.py.
     flexible = version >= _FLEXIBLE_SINCE
     parts = [b"\0" if flexible else b"", _count(len(topics), flexible)]
     for topic, appended in topics:

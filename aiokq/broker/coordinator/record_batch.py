@@ -81,7 +81,7 @@ def decode_record_batch(
     Raises:
         CorruptRecord, RecordTooLarge, UnsupportedCompressionType: see `iter_records`.
     """
-    # hot: the load of a coordinator with many records
+    # Hot path: a coordinator with many records calls this function for each batch when it loads.
     found: list[tuple[int, bytes | None, bytes | None]] = []
     at = position + HEADER_SIZE
     offset = header.base_offset

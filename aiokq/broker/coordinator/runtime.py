@@ -395,7 +395,11 @@ class CoordinatorRuntime(Generic[S]):
         return context
 
     def _context_in(self, key: str, leader_epoch: int) -> ShardContext[S]:
-        """Return the context that serves a key now, if the context has this leader epoch."""
+        """Return the context that serves a key now, and check that it has this leader epoch.
+
+        Raises:
+            BrokerError: an error of `_context`, or NotCoordinator if the leader epoch has ended.
+        """
         context = self._context(key)
         if leader_epoch != context.leader_epoch:
             raise NotCoordinator(
@@ -405,7 +409,11 @@ class CoordinatorRuntime(Generic[S]):
         return context
 
     def _context_with(self, key: str, shard: S) -> ShardContext[S]:
-        """Return the context that serves a key now, if the context has this shard."""
+        """Return the context that serves a key now, and check that it has this shard.
+
+        Raises:
+            BrokerError: an error of `_context`, or NotCoordinator if the shard was replaced.
+        """
         context = self._context(key)
         if context.shard is not shard:
             raise NotCoordinator(f"the leadership of {context.log.name} has ended, and begun again")

@@ -37,7 +37,7 @@ class Decisions:
         Raises:
             BrokerError: the client lacks the permission; see `Call.authorize`.
         """
-        # hot: benchmarks/raw_load.py
+        # Hot path, measured by benchmarks/raw_load.py.
         permitted = self._permitted.get(name)
         if permitted is None:
             permitted = self._call.permits(self._operation, self._resource_type, name)

@@ -20,8 +20,8 @@ authorized on both paths. This module refuses the batches that the client may no
 Tests: tests/unit/broker/handlers/test_ordinary_produce.py, tests/property/test_ordinary_produce.py.
 """
 
-# hot: benchmarks/raw_load.py. The first use of an object in a request is a miss in the processor's
-# caches, because the records of the previous request have filled the caches.
+# Hot path, measured by benchmarks/raw_load.py. The first use of an object in a request is a miss in
+# the processor's caches, because the records of the previous request have filled the caches.
 
 from __future__ import annotations
 

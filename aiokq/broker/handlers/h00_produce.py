@@ -118,7 +118,7 @@ async def handle(
     call: Call,
 ) -> ProduceResponse | None:
     """Append each partition's batch. A refused batch does not affect other batches."""
-    # hot: benchmarks/raw_load.py
+    # Hot path, measured by benchmarks/raw_load.py.
     refused = False
     batches = 0
     share = turn.share(APPENDED_BYTES_PER_TURN)
@@ -193,7 +193,7 @@ async def _append(
     joining: Joining,
 ) -> _Appended:
     """Append one partition's batch, after the checks in Kafka's order."""
-    # hot: benchmarks/micro/produce.py
+    # Hot path, measured by benchmarks/micro/produce.py.
     version = call.version
     records = memoryview(b"" if data.records is None else data.records)  # type: ignore[arg-type]
     if version < FIRST_V2_VERSION and not configs.settings.legacy:

@@ -203,7 +203,7 @@ def _read_all(
 
     The first batch of the response is returned even if it is larger than `max_bytes`.
     """
-    # hot: benchmarks/raw_load.py
+    # Hot path, measured by benchmarks/raw_load.py.
     found = Pass()
     replica_id = _replica_id(request, version)
     read_committed = request.isolation_level == READ_COMMITTED

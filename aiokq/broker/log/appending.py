@@ -123,7 +123,7 @@ class OrdinaryAppend:
         max_timestamp_ms: the largest timestamp of the records.
     """
 
-    # hot: benchmarks/raw_load.py
+    # Hot path, measured by benchmarks/raw_load.py.
     __slots__ = (
         "_batch",
         "_header",
@@ -315,7 +315,7 @@ def prepare_append(
         InvalidRecord, CorruptRecord, RecordTooLarge, InvalidTimestamp, UnsupportedCompressionType:
             see ``validation``.
     """
-    # hot: benchmarks/micro/produce.py
+    # Hot path, measured by benchmarks/micro/produce.py.
     view = memoryview(data)
     client = origin is Origin.CLIENT
     batches: list[Buffer] = []

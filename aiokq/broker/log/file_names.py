@@ -65,7 +65,8 @@ def segment_file(directory: str, base_offset: int, suffix: str) -> str:
 
 def parse_segment_file(name: str) -> tuple[int, str] | None:
     """Return the base offset and suffix of a segment's file name; None for other names."""
-    # hot: called for each file of each partition at a start, benchmarks/log_startup.py
+    # Hot path, called for each file of each partition at a start; measured by
+    # benchmarks/log_startup.py.
     base, suffix = name[:_BASE_DIGITS], name[_BASE_DIGITS:]
     if len(suffix) < 2 or suffix[0] != "." or not base.isascii() or not base.isdigit():
         return None

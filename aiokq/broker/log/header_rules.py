@@ -36,7 +36,8 @@ class HeaderRules(NamedTuple):
 
         If the result is False, the callers check the settings one by one.
         """
-        # hot: benchmarks/micro/produce.py; the size is checked here to save a call of check_size
+        # Hot path, measured by benchmarks/micro/produce.py. The size is checked here to save a call
+        # of check_size.
         keeps_batches, after_max_ms, max_length = self
         return (
             keeps_batches

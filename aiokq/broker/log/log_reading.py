@@ -109,7 +109,7 @@ class ReadableLog(LocalLog):
             CorruptRecord: a segment is damaged.
             KafkaStorage: the disk failed, or the log was closed.
         """
-        # hot: benchmarks/raw_load.py
+        # Hot path, measured by benchmarks/raw_load.py.
         end = self.log_end_offset
         if not self._log_start_offset <= offset <= end:
             raise OffsetOutOfRange(

@@ -45,7 +45,7 @@ class MetaProperties(NamedTuple):
         return None if self.directory_id is None else parse_uuid(self.directory_id)
 
     def encode(self) -> bytes:
-        """Return the content of the file."""
+        """Return the ids as the content of ``meta.properties``."""
         values = {"cluster.id": self.cluster_id}
         if self.directory_id is not None:
             values["directory.id"] = self.directory_id
@@ -53,7 +53,7 @@ class MetaProperties(NamedTuple):
 
 
 def decode_meta_properties(data: bytes, path: str) -> MetaProperties:
-    """Parse the content of the file.
+    """Parse the content of ``meta.properties``.
 
     Raises:
         ConfigError: the file lacks a valid node id or a cluster id, or has an unknown version or

@@ -87,7 +87,7 @@ class PartitionLog(ReadableLog):
             KafkaStorage: the disk failed, or the log is closed or being truncated; nothing of the
                 append is in the log.
         """
-        # hot: benchmarks/raw_load.py
+        # Hot path, measured by benchmarks/raw_load.py.
         prepared = self.prepare(data, headers, now_ms=now_ms, origin=origin)
         return self.append_prepared(prepared, leader_epoch=leader_epoch)
 
@@ -112,7 +112,7 @@ class PartitionLog(ReadableLog):
             RecordBatchTooLarge, OutOfOrderSequence, InvalidProducerEpoch, InvalidTxnState,
                 TransactionCoordinatorFenced, KafkaStorage: see ``append``.
         """
-        # hot: benchmarks/raw_load.py
+        # Hot path, measured by benchmarks/raw_load.py.
         self.check_usable()
         if prepared.size > self.config.segment_bytes:
             raise RecordBatchTooLarge(

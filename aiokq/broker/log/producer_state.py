@@ -162,7 +162,7 @@ class ProducerState:
 
         An unverified transaction does not count; see ``distrust_open_transactions``.
         """
-        # hot: benchmarks/raw_load.py
+        # Hot path, measured by benchmarks/raw_load.py.
         if producer_id not in self._open or producer_id in self._unverified:
             return False
         return self._entries[producer_id].producer_epoch == producer_epoch

@@ -282,7 +282,8 @@ class Segment(ReadableSegment):
         file = self._file
         if file is None or file.closed:
             file = self.file
-        file.pwritev(buffers, self.size)  # hot: the property `file` would record each use
+        # The property `file` would record each use, and this is a hot path.
+        file.pwritev(buffers, self.size)
 
     def cut_tail(self) -> None:
         """Truncate the file to the batches that were noted."""

@@ -97,7 +97,7 @@ class Segments:
             ColdRead: data has to be read from the disk first.
             OSError, CorruptRecord: a segment cannot be read.
         """
-        # hot: benchmarks/raw_load.py
+        # Hot path, measured by benchmarks/raw_load.py.
         fragments: list[FileRange] = []
         size = 0
         upper = bound

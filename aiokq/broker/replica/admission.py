@@ -53,7 +53,7 @@ def admit(
         NotEnoughReplicas: acks=all, and fewer than ``min_isr`` replicas are in sync.
         RecordTooLarge: the batch is larger than ``max.message.bytes``.
     """
-    # hot: benchmarks/micro/produce.py
+    # Hot path, measured by benchmarks/micro/produce.py.
     topic = partition.topic
     is_internal, max_bytes, rules = topic.limits
     if is_internal and not by_admin:

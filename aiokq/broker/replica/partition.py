@@ -298,7 +298,8 @@ class Partition:
 
     def commits_late(self, acks: int) -> bool:
         """Whether the acknowledgement of an append with these ``acks`` may have to wait."""
-        # hot: benchmarks/micro/produce.py; `log` is not used, because a property costs a call
+        # Hot path, measured by benchmarks/micro/produce.py. `log` is not used, because a property
+        # costs a call.
         log = self._log
         if log is None or self.unavailable is not None:
             raise self._refusal()
@@ -371,7 +372,7 @@ class Partition:
 
     def append_prepared(self, prepared: Appendable) -> AppendResult:
         """Append batches that were checked before; see `PartitionLog.append_prepared`."""
-        # hot: benchmarks/raw_load.py
+        # Hot path, measured by benchmarks/raw_load.py.
         log = self._log
         if log is None or self.unavailable is not None:
             raise self._refusal()

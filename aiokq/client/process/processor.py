@@ -294,7 +294,7 @@ class Processor:
         self._reader.handled(commits.taken - before)
 
     async def _handle_in_order(self, ended: Callable[[], bool]) -> None:
-        # hot: benchmarks/suites/transactions.py
+        # Hot path, measured by benchmarks/suites/transactions.py.
         backlog, commits, results = self._backlog, self._commits, self._results
         turn = self._now() + TURN_SECONDS
         for tp in backlog.open_partitions():

@@ -328,7 +328,7 @@ class Cursor:
     def partial_batch_bytes(self):
         """Full size of the truncated last batch in bytes; 17 if unknown.
 
-        0 before that batch is reached, and if no batch is truncated.
+        The value is 0 before the cursor reaches that batch, and if no batch is truncated.
         """
         return self.partial
 

@@ -1366,7 +1366,8 @@ def _switch(accumulator: Accumulator, route: Route, rest: cython.Py_ssize_t) -> 
     """
     slot: Slot = route.sticky
     batch: Batch = slot.batch
-    _check_size(accumulator, rest)  # first: a refused record must not close a batch
+    # The size is checked first, because a record that is refused must not close a batch.
+    _check_size(accumulator, rest)
     if batch is not None and batch.pos + rest + NUMBERS > accumulator.batch_size:
         _close(slot, batch)
     return next_sticky(accumulator, route)

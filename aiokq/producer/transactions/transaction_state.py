@@ -74,7 +74,7 @@ class TransactionState:
     @property
     def refusal(self) -> KafkaError | None:
         """The error that unsent batches fail with; None if batches may be sent."""
-        # hot: once per batch, benchmarks/micro/producer.py
+        # Hot path, once per batch; measured by benchmarks/micro/producer.py.
         if self.cause is None and (self.phase is Phase.OPEN or self.phase is Phase.COMMITTING):
             return None
         if self.is_finished:

@@ -303,7 +303,7 @@ class Transactions:
         `transaction.version` 2, a partition that is not in the transaction yet is added, and then
         its queue is offered again.
         """
-        # hot: once per batch, benchmarks/micro/producer.py
+        # Hot path, once per batch; measured by benchmarks/micro/producer.py.
         state = self._state
         refusal = state.refusal
         if refusal is not None:

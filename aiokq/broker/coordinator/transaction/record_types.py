@@ -112,7 +112,7 @@ def decode_metadata(transactional_id: str, value: bytes) -> TransactionMetadata:
     Raises:
         ProtocolError: the bytes are not a value of a known version.
     """
-    # hot: see `loading.TransactionLoad`
+    # Hot path: `loading.TransactionLoad` calls this function for each transactional id.
     try:
         version, producer_id, epoch, timeout_ms, status = _HEAD.unpack_from(value)
         updated_ms, started_ms = _TIMES.unpack_from(value, 18)

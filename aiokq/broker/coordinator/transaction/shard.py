@@ -327,10 +327,7 @@ class TransactionShard:
         return None if encoded is None else decode_metadata(transactional_id, encoded).partitions
 
     def by_previous_producer(self, producer_id: int) -> TransactionMetadata | None:
-        """Return the metadata that had this producer id before its last transition.
-
-        None if there is none.
-        """
+        """Return the metadata that had this producer id before its last transition, or None."""
         transactional_id = self._previous_ids.get(producer_id)
         return None if transactional_id is None else self.transactions[transactional_id]
 

@@ -274,7 +274,7 @@ class TransactionMetadata(NamedTuple):
         last_epoch: int | None = None,
     ) -> TransactionMetadata:
         """Return the metadata in another state; a field whose argument is None stays."""
-        # hot: benchmarks/micro/transactions.py; `_replace` takes twice as long
+        # Hot path, measured by benchmarks/micro/transactions.py. `_replace` takes twice as long.
         assert self.state in LEGAL_MOVES[state], f"{self.state.name} to {state.name}"
         return TransactionMetadata(
             self.transactional_id,

@@ -69,7 +69,7 @@ class MetadataReplay:
             CorruptRecord: the value is no metadata record, or contradicts earlier records.
             UnknownMetadataRecord: the type or version of the record is unknown.
         """
-        # hot: benchmarks/log_startup.py
+        # Hot path, measured by benchmarks/log_startup.py.
         if (
             value is not None
             and value[:2] == _PARTITION

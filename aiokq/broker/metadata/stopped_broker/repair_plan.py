@@ -84,7 +84,10 @@ class RepairPlan(MetadataReader):
         return file_names.segment_file(self.directory, base, file_names.LOG)
 
     def later(self) -> list[int]:
-        """Return the base offsets of the segments after the cut that are set aside whole."""
+        """Return the base offsets of the segments that are set aside because of the cut.
+
+        The segment of the cut is one of them only if it is cut at its first byte.
+        """
         if self.cut is None:
             return []
         base, position = self.cut

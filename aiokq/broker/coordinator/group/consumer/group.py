@@ -96,7 +96,7 @@ class ConsumerGroup:
 
     @property
     def state_name(self) -> str:
-        """`Empty`, `Assigning`, `Reconciling` or `Stable`."""
+        """The state by its name in Kafka: `Empty`, `Assigning`, `Reconciling` or `Stable`."""
         return self.image.state_name
 
     @property
