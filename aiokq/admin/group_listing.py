@@ -76,7 +76,7 @@ async def list_groups(
 def _request(
     version: int, states: Sequence[GroupState], types: Sequence[GroupType]
 ) -> ListGroupsRequest:
-    """Return the request in the given version.
+    """Return the ListGroups request in the given version.
 
     Raises:
         UnsupportedVersion: the version cannot filter by state, or by type.

@@ -34,7 +34,7 @@ SHARED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class AdminCall:
-    """One run of a command.
+    """One run of a command on the admin client.
 
     Attributes:
         out: prints the results, and records whether anything failed.

@@ -229,7 +229,8 @@ class Supervisor:
 
     def _fail(self, error: BaseException) -> None:
         # A forked process that leaves its parent's loop may still run a step of the parent's tasks.
-        # asyncio then finds no running loop. This error is not a failure of the supervisor.
+        # asyncio then finds no running loop and raises RuntimeError, which is not a failure of the
+        # supervisor.
         if self._failed is not None or os.getpid() != self._pid:
             return
         self._failed = error

@@ -45,7 +45,7 @@ class IdSource(Protocol):
         """The producer id and its newest epoch."""
 
     def need(self) -> None:
-        """Request an id, because a batch waits for one."""
+        """Request a producer id, because a batch waits for it."""
 
 
 class PartitionQueues:

@@ -64,7 +64,7 @@ class CheckedPartition(NamedTuple):
 
 
 class Report(NamedTuple):
-    """The result of a check.
+    """The result of the check of a log directory, or of one partition's directory.
 
     Attributes:
         clean: whether the clean shutdown marker was found. If so, no broker is using the directory,

@@ -53,7 +53,7 @@ def locked_directories(files: Files, paths: Sequence[str]) -> Iterator[list[Meta
 
 
 def _directory_of(error: OSError, paths: Sequence[str]) -> str:
-    """Return the log directory whose file an error is about; the first one if that is unknown."""
+    """Return the log directory that an error is about; the first directory if none matches."""
     file = str(error.filename)
     return next((path for path in paths if f"{file}/".startswith(f"{path}/")), paths[0])
 

@@ -87,7 +87,7 @@ class FetchTarget:
 
 @dataclass(slots=True)
 class FetchSession:
-    """A fetch session: the partitions that a client fetches, so that requests send only changes.
+    """A fetch session, which keeps a client's partitions between its Fetch requests (KIP-227).
 
     Attributes:
         privileged: whether the session belongs to a follower; if not, it belongs to a consumer.

@@ -59,7 +59,7 @@ class HandlerFailed(Exception):
 
 
 async def call(handler: ItemHandler, item: Item) -> list[Outgoing]:
-    """Return the results of an item.
+    """Call the handler with an item, and return the results.
 
     Raises:
         HandlerFailed: the handler raised.

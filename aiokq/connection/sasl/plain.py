@@ -13,7 +13,7 @@ __all__ = ["Plain", "plain"]
 
 
 class Plain:
-    """One PLAIN exchange.
+    """The client's side of one SASL exchange with the mechanism PLAIN.
 
     Args:
         username: `sasl_plain_username`.

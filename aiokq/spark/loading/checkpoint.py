@@ -22,7 +22,7 @@ logger = logging.getLogger("aiokq.spark")
 
 @dataclass(frozen=True)
 class BatchOffsets:
-    """Offsets of a batch.
+    """The offsets that one batch of the query reads.
 
     Attributes:
         first: first offset to read, by partition.

@@ -41,7 +41,7 @@ def write_bootstrap_checkpoint(
     timestamp_ms: int,
     crc32c: Checksum,
 ) -> str:
-    """Write the file into a log directory, or replace it; return its path.
+    """Write or replace ``bootstrap.checkpoint`` in a log directory; return the path of the file.
 
     Args:
         records: the first one sets the metadata.version, which determines the version in which

@@ -111,7 +111,7 @@ class OnlineDowngrades:
 
 
 class Downgrade:
-    """The downgrade of one group.
+    """The downgrade of one group from the consumer protocol to the classic protocol.
 
     Attributes:
         records: the tombstones of the consumer group, and the record of the classic group.
