@@ -15,7 +15,7 @@ __all__ = ["UnfinishedRecords"]
 
 
 class UnfinishedRecords:
-    """Partitions with unfinished records, of one record source.
+    """The partitions of one record source that have unfinished records.
 
     The last record of the source's stream is not included, because the source itself tracks it.
 

@@ -60,7 +60,7 @@ class LoopThread:
         """Run a coroutine on the loop; cancelling the future cancels the coroutine.
 
         Raises:
-            RuntimeError: called on the loop itself, or in a forked process.
+            RuntimeError: called in the thread of the loop, or in a forked process.
         """
         if os.getpid() != self.pid or self.is_current:
             coroutine.close()
@@ -200,7 +200,8 @@ def worker_client(settings: ClusterSettings | Mapping[str, str]) -> WorkerClient
     Raises:
         BootstrapFailed: no bootstrap address answered; the message has the reason for each address.
         ConfigError: a setting is unknown, or out of range.
-        RuntimeError: called on the loop itself, while there is no client with an open cluster.
+        RuntimeError: called in the thread of the loop while there is no client with an open
+            cluster.
     """
     process = _this_process()
     key = _key(settings)

@@ -76,8 +76,8 @@ class LocalLog(ABC):
         self.is_truncating = False
         self.generation = 0
         self._unsettled: list[CleanedSegment] = []
-        # _changed: whether a clean shutdown has to write anything; _renamed: whether a flush has to
-        # sync the names of files
+        # A clean shutdown writes files only if `_changed` is true, and a flush syncs the names of
+        # files only if `_renamed` is true.
         self._changed = self._renamed = opened.changed
 
     @property

@@ -97,7 +97,7 @@ class Epochs:
         """
         if version >= EPOCH_BUMP_VERSION and self._ended_by is not None:
             # A late request of the last transaction must not count for the next transaction. If the
-            # last transaction used a version below 2, its end did not bump the epoch.
+            # last transaction used `transaction.version` 0 or 1, its end did not bump the epoch.
             self._bump = self._bump or self._ended_by < EPOCH_BUMP_VERSION
         if not self._bump:
             return

@@ -62,7 +62,8 @@ class TransactionRecovery:
 
     Args:
         was_clean: returns whether the log of a partition was closed cleanly.
-        coordinator: has the transactions to which the transactions in the partitions are compared.
+        coordinator: the transaction coordinator, whose transactions are compared with those in the
+            partitions.
         own_topic: the topic of the coordinator, which contains no transactional batches.
         markers: writes the markers.
         spawn: runs a coroutine in the background, until the node is closed.
