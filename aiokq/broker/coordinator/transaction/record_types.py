@@ -182,7 +182,7 @@ def encode_record(
 
 def _encode_value(metadata: TransactionMetadata) -> bytes:
     """Return the metadata as a record value of version 1, ten times as fast as the codec."""
-    # hot: benchmarks/micro/transactions.py
+    # Hot path, measured by benchmarks/micro/transactions.py.
     (
         _,
         producer_id,
