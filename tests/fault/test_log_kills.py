@@ -3,7 +3,8 @@
 The broker is a process of its own with its log on a disk of the machine. It is killed with SIGKILL
 whenever another share of the records was acknowledged, and started again on the same port. The
 producers are aiokq's and librdkafka's, both with acks=all and idempotence. Every record must be
-acknowledged in the end, and be at the acknowledged offset.
+acknowledged in the end, and be at the acknowledged offset. The checker of `aiokq.testing` judges
+the history of the producer and of readers of the whole log.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from pathlib import Path
 import pytest
 
 import aiokq
+from aiokq.testing import Recorder, check, confluent_delivery
 from tests.peers.broker_process import BrokerProcess
+from tests.peers.checked_topics import read_to_end
 
 TOPIC = "t"
 PARTITIONS = 3
@@ -94,14 +97,15 @@ def value(number: int) -> bytes:
     return b"%d" % number + VALUE
 
 
-async def ours(broker: KilledBroker, records: int) -> Offsets:
+async def ours(broker: KilledBroker, recorder: Recorder, records: int) -> Offsets:
     """Send with aiokq's producer, with defaults except for the timeouts; return the offsets."""
     deliveries: list[aiokq.Delivery] = []
     async with aiokq.Producer(
         broker.bootstrap, delivery_timeout_ms=int(PATIENCE * 1000), max_block_ms=60_000
     ) as producer:
+        recorded = recorder.producer(producer, "aiokq")
         for number in range(records):
-            delivery = await producer.enqueue(TOPIC, value(number), partition=number % PARTITIONS)
+            delivery = await recorded.enqueue(TOPIC, value(number), partition=number % PARTITIONS)
             delivery.add_done_callback(lambda _: broker.acknowledged())
             deliveries.append(delivery)
             if number % 100 == 0:
@@ -109,9 +113,9 @@ async def ours(broker: KilledBroker, records: int) -> Offsets:
         return {number: (await each).offset for number, each in enumerate(deliveries)}
 
 
-def librdkafkas(broker: KilledBroker, records: int) -> Offsets:
+def librdkafkas(broker: KilledBroker, recorder: Recorder, records: int) -> Offsets:
     """Send with confluent-kafka, idempotent; return the offsets."""
-    from confluent_kafka import Producer
+    from confluent_kafka import Message, Producer
 
     found: Offsets = {}
     producer = Producer(
@@ -127,10 +131,19 @@ def librdkafkas(broker: KilledBroker, records: int) -> Offsets:
         }
     )
 
-    def delivered(number: int) -> Callable[[object, object], None]:
-        def note(error: object, message: object) -> None:
+    def delivered(number: int) -> Callable[[object, Message], None]:
+        start = recorder.clock()
+
+        def note(error: object, message: Message) -> None:
+            recorder.add(
+                confluent_delivery(
+                    error, message, process="librdkafka", start=start, end=recorder.clock()
+                )
+            )
             assert error is None, error
-            found[number] = message.offset()  # type: ignore[attr-defined]
+            offset = message.offset()
+            assert offset is not None
+            found[number] = offset
             broker.acknowledged()
 
         return note
@@ -170,8 +183,16 @@ async def contents(bootstrap: str) -> Offsets:
     return found
 
 
-def by_ours(broker: KilledBroker, records: int) -> Offsets:
-    return asyncio.run(ours(broker, records))
+async def judge(bootstrap: str, recorder: Recorder) -> None:
+    """Read the whole log, and fail if the checker condemns anything."""
+    async with aiokq.Cluster(bootstrap) as cluster:
+        await read_to_end(cluster, recorder, TOPIC, partitions=PARTITIONS)
+    report = check(recorder.history)
+    assert report.ok, str(report)
+
+
+def by_ours(broker: KilledBroker, recorder: Recorder, records: int) -> Offsets:
+    return asyncio.run(ours(broker, recorder, records))
 
 
 @pytest.mark.parametrize(
@@ -195,7 +216,7 @@ def by_ours(broker: KilledBroker, records: int) -> Offsets:
 )
 def test_each_acknowledged_record_is_there_once_and_in_order(
     tmp_path: Path,
-    produce: Callable[[KilledBroker, int], Offsets],
+    produce: Callable[[KilledBroker, Recorder, int], Offsets],
     synced: bool,
     records: int,
     kills: int,
@@ -206,11 +227,13 @@ def test_each_acknowledged_record_is_there_once_and_in_order(
     were never acknowledged are sent again.
     """
     began = time.perf_counter()
+    recorder = Recorder()
     with KilledBroker(tmp_path / "data", records, kills, synced=synced).running() as broker:
-        acknowledged = produce(broker, records)
+        acknowledged = produce(broker, recorder, records)
         took = time.perf_counter() - began
         broker.settle()
         found = asyncio.run(contents(broker.bootstrap))
+        asyncio.run(judge(broker.bootstrap, recorder))
         assert sorted(found) == list(range(records)), f"{records - len(found)} records are lost"
         assert found == acknowledged
         assert broker.kills >= kills
