@@ -233,6 +233,43 @@ def test_a_result_that_cannot_be_sent_is_a_failure_of_its_record(bad: Any, error
     simulate(body)
 
 
+@pytest.mark.parametrize("concurrency", [1, 4])
+@pytest.mark.parametrize("dead", ["dead", None])
+def test_no_line_says_that_no_records_are_processed_again(
+    concurrency: int, dead: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Regression: a TypeError of a result followed a line with "records=0".
+
+    The first record has no other record in its transaction; the error is raised, or logged with
+    the dead letter.
+    """
+
+    async def body(world: ProcessWorld) -> None:
+        await world.topics(1, "dead")
+        await world.produce("in", range(4), 1)
+        program = world.program(
+            lambda record: 42 if record.value == b"0" else copy(record),
+            dead_letter_topic=dead,
+            concurrency=concurrency,
+        )
+        if dead is None:
+            with pytest.raises(TypeError, match=r"a handler returns None.*not int") as caught:
+                await program.task
+            assert caught.value.__notes__ == ["raised for in-0@0"]
+            return
+        await asyncio.sleep(10)
+        report = await program.end()
+        assert (report.records, report.aborts, report.dead_letters) == (4, 1, 1)
+
+    simulate(body)
+    lines = [r.getMessage() for r in caplog.records if r.name == "aiokq.client"]
+    if dead is None:
+        assert lines == []
+    else:
+        [line] = lines
+        assert line.startswith("record is sent to the dead-letter topic: record=in-0@0")
+
+
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 @pytest.mark.parametrize("dead", ["dead", None])
 def test_only_the_record_is_isolated_whose_result_the_broker_refuses(

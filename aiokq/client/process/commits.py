@@ -305,16 +305,16 @@ class Commits:
         if self._begun is not None:
             records += self._begun.handled
             self._backlog.taken |= self._begun.taken
-        logger.warning(
-            "records are processed again: records=%d error=%s", records, type(error).__name__
-        )
         refused = aborted()
+        name = type(error).__name__
+        if records:
+            logger.warning("records are processed again: records=%d error=%s", records, name)
+        elif not refused:  # the error of a refused result is raised, or logged with a dead letter
+            logger.warning("commit was aborted: error=%s", name)
         self.aborts += 1
         self._engine.counters.process_aborts += 1
         now_ms = self._engine.environment.clock.timestamp_ms()
-        self._engine.store.announce(
-            ProcessAborted(self._group_id, records, type(error).__name__, now_ms)
-        )
+        self._engine.store.announce(ProcessAborted(self._group_id, records, name, now_ms))
         self._forget()
         owned = self._consumer.assignment()
         for tp, first in self._backlog.rewind().items():
