@@ -55,7 +55,7 @@ class Job(NamedTuple):
 
 
 class MaintainedNode(Protocol):
-    """The parts of a node that the jobs use."""
+    """The parts of a node that its periodic jobs use."""
 
     environment: Environment
     counters: BrokerCounters

@@ -168,7 +168,10 @@ class NodeQuorum:
         return FinalizedFeatures(levels, end_offset - 1)
 
     def fenced_brokers(self, listener: str) -> list[BrokerEndpoint]:
-        """Return the other registered brokers, with their addresses on a listener."""
+        """Return all registered brokers except this node, with their addresses on a listener.
+
+        This node is the only active broker, so all other registered brokers are fenced.
+        """
         log = self._storage.metadata
         return [
             BrokerEndpoint(broker.broker_id, address.host, address.port, broker.rack)

@@ -376,7 +376,7 @@ async def _open_beside_reading(
 ) -> tuple[LogDirectories, Listed, MetadataState | None]:
     """Open the other directories and list the partitions, while a thread reads the metadata log.
 
-    If the directories and the metadata log fail, the error of the directories is raised.
+    If both steps fail, the error about the directories is raised.
     """
     run = environment.offload.run
     async with Supervisor("open the log directories") as supervisor:

@@ -92,7 +92,7 @@ class FrameBudget:
         return False
 
     def answered(self, owner: object, nbytes: int) -> None:
-        """Free the memory of an answered request of `owner`, as `settle` and `charge` do."""
+        """Free the memory of an answered request: call `settle`, and count `nbytes` as free."""
         # Hot path, once per request; there are usually no waiters.
         if self._overdrawn is owner:
             self.settle(owner)

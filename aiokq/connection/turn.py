@@ -94,7 +94,9 @@ class Turn:
 
     def _begin(self) -> None:
         """Begin an iteration with the granted requests; grant requests of the next iteration."""
-        if self._reserved:  # `_begin` runs before the tasks of the next iteration
+        if self._reserved:
+            # This iteration has granted requests, so `_begin` has to run in the next iteration, too.
+            # It is scheduled before the tasks of this iteration run, so it precedes their callbacks.
             asyncio.get_running_loop().call_soon(self._begin)
         self._left = REQUESTS_PER_TURN - self._reserved
         self._reserved = 0

@@ -43,7 +43,10 @@ class SingleReaderGuard:
         return None if self._reader is None else self._reader()
 
     def begins(self) -> None:
-        """Register a loop of the running task; the loop counts once it requests a chunk."""
+        """Register a new loop of the running task.
+
+        The loop becomes the latest loop when the task requests a chunk, which calls `check`.
+        """
         self.reads()
         task = asyncio.current_task()
         if task is not None and (self._latest is None or self._latest() is not task):

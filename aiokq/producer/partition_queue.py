@@ -160,7 +160,8 @@ class PartitionQueue:
         limits = self._limits
         if self._owner.hurried or not limits.linger:
             self._senders.ready(self)
-        # Also scheduled while hurried: the batch may still be open when `hurried` becomes False.
+        # The timer is set even if the queue was offered to its sender, because the batch may still
+        # be open when `hurried` becomes False.
         self._owner.schedule(self, batch.created + (limits.linger or limits.delivery_timeout))
 
     def batch_full(self, batch: Batch) -> None:

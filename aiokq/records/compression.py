@@ -298,7 +298,10 @@ def _lz4_decompress(data: Buffer, limit: int, magic: int) -> bytes:
 
 
 def _lz4_with_right_checksum(data: Buffer) -> bytes:
-    """Return a magic-0 frame with the header checksum replaced by the right checksum."""
+    """Return the frame of a magic-0 message with the header checksum that the library expects.
+
+    The header checksum of Kafka 0.8 also includes the frame's magic number.
+    """
     frame = bytearray(data)
     if len(frame) < 7 or int.from_bytes(frame[:4], "little") != _LZ4_MAGIC:
         raise _corrupt(LZ4, "no frame")

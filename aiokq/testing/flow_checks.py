@@ -29,7 +29,12 @@ Edges = dict[str, dict[str, tuple[Operation, ...]]]
 
 
 def check_circles(index: HistoryIndex) -> Iterator[Anomaly]:
-    """Find circles of transactions by their reads, by the order of their writes, or by both."""
+    """Find transactions that depend on each other in a circle.
+
+    A transaction depends on another if it read a record of the other transaction, or if it wrote
+    directly after the other transaction in a log. A circle consists of dependencies of one kind or
+    of both kinds.
+    """
     reads = _read_edges(index, (Isolation.READ_COMMITTED,))
     writes = _write_edges(index)
     every = _read_edges(index, tuple(Isolation))

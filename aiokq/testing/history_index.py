@@ -330,8 +330,8 @@ class HistoryIndex:
 
     def _add_conflict(self, record: Polled, poll: Poll, earlier: tuple[str, Poll]) -> None:
         self.conflicts.append((record, poll, earlier[1]))
-        # `values` already has this partition and offset for the earlier value, and for values of
-        # earlier conflicts.
+        # `_conflicting` has the conflicting records that are in `values`. The earlier value is
+        # already in `values`; a new value is added once.
         self._conflicting.add(record._replace(value=earlier[0]))
         if record not in self._conflicting:
             self._conflicting.add(record)

@@ -103,7 +103,7 @@ class EncodeSource(Source):
         return f"{value} == {self.default(field)}"
 
     def refuse(self, field: Field, value: str) -> None:
-        """Generate a check that a field that the version lacks has its default value."""
+        """Generate the check, for a version without `field`, that `value` is the default."""
         self.put(
             f"if not ({self.is_default(field, value)}): {self.primitive('unsupported')}"
             f"({self.cls.NAME!r}, {self.at.version}, {field.name!r})"

@@ -228,7 +228,10 @@ _UNKNOWN = uuid.SafeUUID.unknown
 
 
 def make_uuid(data: Buffer) -> uuid.UUID:
-    """Return a uuid of 16 bytes without the checks of `uuid.UUID`, in a third of the time."""
+    """Return the UUID that 16 bytes encode.
+
+    This function takes a third of the time of `uuid.UUID(bytes=...)`, because it checks nothing.
+    """
     made = _new_uuid(uuid.UUID)
     _set(made, "int", int.from_bytes(data, "big"))
     _set(made, "is_safe", _UNKNOWN)

@@ -114,7 +114,7 @@ class Source(ABC):
 
     @contextmanager
     def function(self, line: str) -> Iterator[None]:
-        """Write a function of its own: `line` is its `def`; the `with` block writes its body."""
+        """Write a separate function: `line` is the `def`, and the `with` block writes the body."""
         lines, depth, run = self.lines, self.depth, self.run
         self.lines, self.depth, self.run = [line], 1, []
         yield

@@ -198,7 +198,7 @@ def _length(value: object) -> int:
 
 
 def _assign(struct: Struct, values: Mapping[str, object]) -> bool:
-    """Set the fields as `__init__` does; return False if a name in `values` is no argument."""
+    """Set the fields as `__init__` does; return False if `__init__` has no parameter for a name."""
     given = 0
     for field in struct.__fields__:
         if field.name in values:

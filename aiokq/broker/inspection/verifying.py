@@ -42,7 +42,7 @@ class CheckedPartition(NamedTuple):
     """The result of the check of one partition directory.
 
     Attributes:
-        partition: the partition; None if the directory's name is not a partition's.
+        partition: the partition; None if the directory's name does not name a partition.
         start: base offset of the first segment.
         end: the offset after the last sound record.
     """

@@ -16,7 +16,10 @@ DEEPEST: Final = 64
 
 
 def arrow_of_spark(kind: object) -> pa.DataType:
-    """Return the Arrow type of a Spark type as JSON: ``{"type": "struct", ...}`` or ``"long"``.
+    """Return the Arrow type for a Spark type.
+
+    Args:
+        kind: the Spark type as parsed JSON, such as ``"long"`` or ``{"type": "struct", ...}``.
 
     Raises:
         ValueError: `kind` is not a Spark type, or is a type that is not supported for values.

@@ -43,7 +43,8 @@ class _SyncedStream(OutputStream):
     """Stream to a file; closing it syncs the file and its directory entry.
 
     Args:
-        directories: directories in which names were created for the file.
+        directories: the directory of the file, and the parent of each directory that was created
+            for the file.
     """
 
     def __init__(self, stream: OutputStream, path: Path, directories: list[Path]) -> None:

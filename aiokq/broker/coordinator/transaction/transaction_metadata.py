@@ -88,7 +88,7 @@ class TransactionMetadata(NamedTuple):
 
     @property
     def deadline_ms(self) -> int:
-        """When the coordinator aborts the transaction, if it is still open then."""
+        """The time at which the coordinator aborts the transaction if it is still open."""
         return self.started_ms + self.timeout_ms
 
     def epoch_bumped(

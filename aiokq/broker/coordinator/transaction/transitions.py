@@ -51,7 +51,7 @@ class Transitions:
         self._counters = counters
 
     def ended(self, outcome: Outcome[R], cause: Cause) -> Outcome[R]:
-        """When the outcome is written, count a transaction as ended."""
+        """Count a transaction as ended when the outcome is written."""
         outcome.on_written = functools.partial(self._ended, cause)
         return outcome
 

@@ -154,7 +154,7 @@ class Migration:
     """The migration of one node's directories.
 
     Attributes:
-        is_empty: whether nothing was recorded in the file, as after a start without any change.
+        is_empty: whether ``aiokq-metadata.log`` has no recorded change.
         by_kafka: whether Apache Kafka used the directories before the earlier version of aiokq.
     """
 

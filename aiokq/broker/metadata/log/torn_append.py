@@ -79,8 +79,8 @@ def is_torn_append(
         return False
     if behind or missing[0] < position + MAGIC_END:
         return True
-    # The length is right, so a second batch is torn, too. Only an append that begins an epoch has
-    # two batches.
+    # The sector with the length of this batch was written. As the file continues after this batch,
+    # the torn append has a second batch. Only an append that begins an epoch has two batches.
     assert header is not None
     return header.leader_epoch > epoch
 
