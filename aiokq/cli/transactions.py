@@ -1,4 +1,4 @@
-"""`aiokq transactions`: the command group, `list`, `describe` and `describe-producers`."""
+"""`aiokq transactions` and its commands `list`, `describe` and `describe-producers`."""
 
 from __future__ import annotations
 

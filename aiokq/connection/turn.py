@@ -95,8 +95,9 @@ class Turn:
     def _begin(self) -> None:
         """Begin an iteration with the granted requests; grant requests of the next iteration."""
         if self._reserved:
-            # This iteration has granted requests, so `_begin` has to run in the next iteration, too.
-            # It is scheduled before the tasks of this iteration run, so it precedes their callbacks.
+            # This iteration has granted requests, so `_begin` must run in the next iteration, too.
+            # It is scheduled before the tasks of this iteration run, so it runs before their next
+            # steps.
             asyncio.get_running_loop().call_soon(self._begin)
         self._left = REQUESTS_PER_TURN - self._reserved
         self._reserved = 0

@@ -199,4 +199,4 @@ class Reader:
 
 
 def _nothing(record: Record) -> None:
-    """Do nothing: without a batch, an error of a deserializer needs no further handling."""
+    """Ignore a record whose deserializer raised an error; the reader receives the error."""

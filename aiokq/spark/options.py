@@ -1,6 +1,6 @@
 """Options of the source; options of Spark's Kafka connector keep their names and defaults.
 
-No I/O. security.py translates the ``kafka.*`` options to settings of the client.
+This module does no I/O. security.py translates the ``kafka.*`` options to settings of the client.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ class AiokqDataSource(DataSource):
         return kind(options, schema, self._max_tasks())
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Return the reader of a stream; if an option is refused, the reader raises when called."""
+        """Return the reader of a stream; if an option is refused, the reader's methods raise."""
         from aiokq.spark.failing_stream_reader import failing_stream_reader
         from aiokq.spark.stream_reader import stream_reader
 

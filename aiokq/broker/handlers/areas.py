@@ -285,8 +285,8 @@ class Logs(Protocol):
     def purge_later(self) -> None:
         """Schedule the removal of deleted files, and return without waiting.
 
-        Segments are removed after the `file.delete.delay.ms` of their topic, partitions after the
-        broker's `log.segment.delete.delay.ms`.
+        Files of segments are removed after the `file.delete.delay.ms` of the topic. Directories of
+        deleted partitions are removed after the broker's `log.segment.delete.delay.ms`.
         """
         ...
 

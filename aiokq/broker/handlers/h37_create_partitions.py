@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 async def handle(
     topics: Topics, changes: Changes, request: CreatePartitionsRequest, call: Call
 ) -> CreatePartitionsResponse:
-    """Grow each topic to the requested count; with `validate_only`, only check it."""
+    """Grow each topic to the requested count; with `validate_only`, only check the request."""
     times = Counter(topic.name for topic in request.topics)
     results: dict[str, CreatePartitionsTopicResult] = {}
     for asked in request.topics:

@@ -98,7 +98,7 @@ class ProducerCheck:
         try:
             marker = read_marker(file.pread(header.size, position), header)
         except CorruptRecord:
-            return None  # `SegmentCheck` reports the batch if it reads the records, too
+            return None  # `SegmentCheck` reports the corrupt marker if the records are checked
         return None if marker is None else self._state.end_transaction(header, marker, 0)
 
     def reached(self, offset: int) -> None:

@@ -102,7 +102,7 @@ class Checkpoint:
             OSError: the disk failed.
         """
         with self._owner.lock:
-            # Copied under the lock, so that the last writer writes the latest offsets.
+            # The offsets are copied under the lock, so that the last writer writes the latest ones.
             latest = dict(self._offsets)
             if self._owner.closed or (self._written == latest and not self._uncertain):
                 return

@@ -230,7 +230,10 @@ class Segments:
         self._removed += renamed
 
     def take_removed(self) -> list[Segment]:
-        """Return the removed segments; the caller removes their renamed files."""
+        """Release and return the removed segments; the caller removes their renamed files.
+
+        The next call does not return these segments again.
+        """
         gone, self._removed = self._removed, []
         for segment in gone:
             segment.release()

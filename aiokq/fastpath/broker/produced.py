@@ -112,7 +112,7 @@ if cython.compiled:
         elif size != -1:
             return None
         acks: cython.int = aiokq_int16(r)
-        aiokq_int32(r)  # timeout
+        aiokq_int32(r)  # skip the timeout
         topics_left: int64_t = aiokq_elements(r)
         if r.bad or acks < -1 or acks > 1:
             return None
@@ -149,7 +149,7 @@ if cython.compiled:
         special: cython.int,
     ) -> object:
         batch: cython.pointer(cython.const[cython.uchar])
-        newest_codec: cython.int = 4 if version >= 7 else 3  # zstd
+        newest_codec: cython.int = 4 if version >= 7 else 3  # 4 is zstd, allowed since version 7
         left: int64_t = aiokq_elements(r)
         if r.bad:
             return None

@@ -40,7 +40,8 @@ class SentOffsets:
     `len()` returns the number of calls of `begin` that have no result yet.
 
     Attributes:
-        may_overlap: whether no broker has refused records or offsets so far.
+        may_overlap: whether a commit may send its offsets while records are in flight; False once
+            an attempt to send records or offsets has failed.
 
     Args:
         max_block: seconds that one call of `begin` may take: the wait for the records that were
@@ -88,7 +89,7 @@ class SentOffsets:
             self._on_their_way.discard(sent)
             if sent.done():
                 return
-            if task.cancelled():  # possibly before its first step
+            if task.cancelled():  # a task that is cancelled before its first step sets no result
                 sent.set_result(Closed("the producer was closed"))
             else:
                 failed = Closed(f"the producer failed: {task.exception()!r}")

@@ -24,7 +24,7 @@ class SyncedFileIO(PyArrowFileIO):
     """File IO of pyiceberg with syncing, selected by the catalog property ``py-io-impl``."""
 
     def new_output(self, location: str) -> PyArrowFile:
-        """Return a file to write."""
+        """Return a file to write; a file on a local disk is synced when it is closed."""
         scheme, netloc, path = self.parse_location(location, self.properties)
         if scheme != "file":
             return super().new_output(location)

@@ -131,7 +131,7 @@ def _with_bump(
 
 
 def _outcomes(committed: bool) -> tuple[TransactionState, TransactionState]:
-    """Return the states after a commit or an abort."""
+    """Return the PREPARE and the COMPLETE state of a commit, or else of an abort."""
     if committed:
         return TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT
     return TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT

@@ -424,7 +424,7 @@ def _check_continued(
         node_id=directories.properties.node_id,
         directory_id=home.directory_id,
     )
-    next_epoch(directory, state, known)  # raises if there is none
+    next_epoch(directory, state, known)  # raises KafkaStorage if no epoch is left
 
 
 def _was_log_closed(home: LogDirectory, state: MetadataState) -> bool:

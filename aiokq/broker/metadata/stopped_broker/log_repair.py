@@ -318,7 +318,10 @@ def _write_rest(files: Files, plan: RepairPlan, rest: Rest) -> None:
 
 
 def _begin_with_rest(files: Files, plan: RepairPlan, rest: Rest) -> None:
-    """Make the log begin with the rest: give the rest its name, then remove earlier segments."""
+    """Make the log begin with the rest of a damaged segment, which `_write_rest` has written.
+
+    The temporary file gets the name of a segment, and then the earlier segments are removed.
+    """
     path = plan.path(rest.offset)
     earlier = plan.earlier()
     files.rename(path + file_names.TEMPORARY, path)
