@@ -34,7 +34,7 @@ else:
                 if interpreter_ends():
                     raise
                 if not self._threads:
-                    self._work_queue.get_nowait()  # otherwise a later thread would run it
+                    self._work_queue.get_nowait()  # a later thread must not run the refused work
                     raise NoThread(
                         "no new thread can be started: raise the limit of processes (ulimit -u) "
                         "or free memory"

@@ -141,7 +141,7 @@ class GroupMember(ABC):
 
     @abstractmethod
     def _stay(self, now: float) -> None:
-        """Continue as a member. Called when the last `GiveUp`, `Take` or `Lose` has ended."""
+        """Continue as a member. Called while no `GiveUp`, `Take` or `Lose` is in progress."""
 
     @abstractmethod
     def _send_leave(self, now: float) -> None:

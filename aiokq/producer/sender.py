@@ -341,7 +341,7 @@ class Sender:
                 continue
             launched.append(_Launched(queued, attempt))
             if queue.all_sent:
-                del ready[queue]  # offered again with its next batch
+                del ready[queue]  # the queue is offered again when it has another batch
             else:
                 ready.move_to_end(queue)  # its next batch goes into the next request
         self._waiting_since = now if ready else None

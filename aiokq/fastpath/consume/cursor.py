@@ -464,7 +464,8 @@ class Cursor:
 def _offset_behind(cursor: Cursor) -> object:
     """Return the offset after the open batch, or else the offset after the next batch.
 
-    The offset after the next batch comes from its header; None if the header is invalid.
+    The offset after the next batch is computed from the header of that batch. The result is None if
+    that header is invalid.
     """
     if cursor.opened:
         return cursor.next_offset

@@ -115,7 +115,7 @@ class SentOffsets:
         sent.set_result(refusal or await self.send(offsets, deadline))
 
     async def send(self, offsets: GroupOffsets, deadline: float) -> KafkaError | None:
-        """Send offsets.
+        """Send offsets of a group as part of the current transaction.
 
         Args:
             deadline: the loop's time at which the requests must be answered.

@@ -52,8 +52,8 @@ class DirectoryLock:
 
     def __init__(self, directory: Path) -> None:
         _make(directory)
-        # The JVM does not inherit the descriptor, so the JVM cannot keep the lock after this
-        # process.
+        # The JVM does not inherit the descriptor, so the lock ends with this process even if the
+        # JVM continues.
         self._file: IO[str] = open(directory / LOCK, "a+", encoding="utf-8")  # noqa: SIM115  close()
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)

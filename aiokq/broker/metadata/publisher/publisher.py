@@ -293,7 +293,7 @@ class MetadataPublisher:
         """Report the directories of open logs, after an upgrade to a level with directories."""
         for topic, images in self._applied.items():
             for partition, image in zip(topic.partitions, images, strict=False):
-                if partition.local_log is not None:  # otherwise reported when its log is opened
+                if partition.local_log is not None:  # a log that is opened later is reported then
                     self._tell_place(topic, partition, image)
 
     async def _apply_settings(self, delta: MetadataDelta) -> None:

@@ -184,7 +184,7 @@ def _replaced(
 
 
 def _kept(files: Files, directory: str, before: set[str]) -> tuple[str, ...]:
-    """Return the paths of files with removed bytes that were not in the directory before."""
+    """Return the paths of the new files that keep removed bytes; `before` has the earlier names."""
     added = set(files.listdir(directory)) - before
     return tuple(f"{directory}/{name}" for name in sorted(added) if file_names.CORRUPT in name)
 
