@@ -69,7 +69,7 @@ class Collector(PrometheusCollector):
         self._counters = None if counters is None else tuple(counters)
 
     def widen(self, counters: Iterable[Counters] | None) -> None:
-        """Export these counters in addition; None to export all counters of this process."""
+        """Add counters to the exported counters; None exports all counters of this process."""
         if counters is None or self._counters is None:
             self._counters = None
         else:

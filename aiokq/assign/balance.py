@@ -150,7 +150,7 @@ class _Work:
         partitions fewer, no member that it reaches will change again: all of them are settled.
         """
         if self._equal:
-            return  # balanced by the shares
+            return  # with equal subscriptions, `_has_room` has limited each member to its share
         load, order = self._load, self._order
         unsettled = set(load)
         most = [(-load[member], order[member], member) for member in unsettled]
@@ -167,7 +167,7 @@ class _Work:
                 unsettled.difference_update(came_from)
                 continue
             self._shift(came_from, heavy, light, owners)
-            for member in (heavy, light):  # the load of the members between them does not change
+            for member in (heavy, light):  # other members give as many partitions as they get
                 heappush(most, (-load[member], order[member], member))
                 heappush(least, (load[member], order[member], member))
 

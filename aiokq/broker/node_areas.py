@@ -57,7 +57,7 @@ class NodeCluster:
         self._brokers = brokers
 
     def brokers(self, listener: str | None = None) -> list[BrokerEndpoint]:
-        """Return the live brokers that advertise a listener; None for the inter-broker listener."""
+        """Return the live brokers that advertise `listener`; see `Cluster.brokers` in `areas`."""
         return self._brokers(listener)
 
 

@@ -298,7 +298,7 @@ class _Copy:
                 self._target.link(file.source, path)
             except FileNotFoundError:
                 raise
-            except OSError:  # another file system, or a file system without links
+            except OSError:  # another file system, or a file system without hard links
                 pass
             else:
                 self._links.append((path, file.size))

@@ -1,4 +1,4 @@
-"""`aiokq log`: the command group, `dump` and `verify`.
+"""`aiokq log` and its commands `dump` and `verify`.
 
 These two commands print and check the files of log directories of aiokq and of Apache Kafka. The
 directories may be in use; nothing is written to them.

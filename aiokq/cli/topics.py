@@ -1,4 +1,4 @@
-"""`aiokq topics`: the command group, `list` and `describe`."""
+"""`aiokq topics` and its commands `list` and `describe`."""
 
 from __future__ import annotations
 

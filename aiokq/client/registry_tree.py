@@ -1,6 +1,6 @@
 """The nodes of the registry view, with the contents that Kafka wrote to ZooKeeper.
 
-Pure functions from metadata and group descriptions to nodes; registry.py sends the requests.
+The functions compute nodes from metadata and group descriptions. registry.py sends the requests.
 
 Source: section 5.6 of Kafka's documentation (ZooKeeper directories); `ZkData.scala` of 0.8 to 3.x.
 """

@@ -302,7 +302,7 @@ class Fetcher:
     ) -> None:
         state: PartitionState = ask.state
         if state.generation != ask.generation or state.fetch_offset != ask.offset:
-            return  # outdated: the position was changed, or the partition revoked
+            return  # the data is outdated: the position was changed, or the partition was revoked
         if data.error_code:
             self._refused(node_id, state, data, response, now)
             self.update(state)

@@ -279,7 +279,7 @@ class PartitionState:
         """
         while self.fetch_offset < 0 and self.stage is not Stage.PARKED:
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            # Futures of cancelled waits are removed here at the latest.
+            # Remove the futures of cancelled waits, so that the list does not grow.
             self._ready = [waiting for waiting in self._ready if not waiting.done()]
             self._ready.append(future)
             await future

@@ -53,7 +53,7 @@ def crc32c(data, value=0):
     """
     if cython.compiled:
         start: cython.uint = value
-        # Not a typed memoryview, whose generated code would double the import time of this module.
+        # The generated code of a typed memoryview would double the import time of this module.
         buffer = cython.declare(Py_buffer)
         PyObject_GetBuffer(data, cython.address(buffer), PyBUF_SIMPLE)
         try:

@@ -110,7 +110,7 @@ class FetchPurgatory:
                     del self._watchers[partition]
 
     def appended(self, partition: TopicPartition, size: int) -> None:
-        """Count `size` bytes of a partition that its high watermark has passed."""
+        """Count `size` bytes of a partition that consumers can read from now on."""
         watchers = self._watchers.get(partition)
         if watchers:
             for delayed in watchers:

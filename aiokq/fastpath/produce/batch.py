@@ -649,7 +649,8 @@ def _decode_records(data, count, base_timestamp):
         headers = []
         for _ in range(names):
             length, at = read_varint(data, at)
-            # RecordColumns may have names that are not UTF-8, which must not fail a move.
+            # RecordColumns may have names that are not UTF-8. Such a name must not prevent the move
+            # of its record to another batch.
             name = data[at : at + length].decode(errors="replace")
             at += length
             length, at = read_varint(data, at)

@@ -111,7 +111,7 @@ class _Types:
         self._open: set[str] = set()
 
     def type(self, schema: object, namespace: str, where: str) -> tuple[pa.DataType, bool]:
-        """Return the type, and whether it may be null."""
+        """Return the Arrow type of a schema, and whether its values may be null."""
         if isinstance(schema, list):
             return self._union(schema, namespace, where)
         if isinstance(schema, str):

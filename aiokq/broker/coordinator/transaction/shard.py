@@ -164,7 +164,7 @@ class TransactionShard:
             client_version: the ``transaction.version`` that the request implies.
 
         Returns:
-            True.
+            The outcome, whose response is always True.
 
         Raises:
             ConcurrentTransactions: the markers of the last transaction are still being written.

@@ -93,7 +93,10 @@ class TransactionRecovery:
         self._task: asyncio.Task[None] | None = None
 
     def elected(self, partition: Partition) -> None:
-        """Begin to compare a partition's open transactions, unless its log was closed cleanly."""
+        """Begin to compare a partition's open transactions with those of the coordinator.
+
+        Nothing is compared if the log of the partition was closed cleanly.
+        """
         if partition.topic.name == self._own_topic or self._was_clean(partition.name):
             return
         producers = partition.log.producers

@@ -114,7 +114,7 @@ def _index_other(
     start: int,
     transactions: CleanedTransactions,
 ) -> bool:
-    """Index one batch; return False if the map has no room."""
+    """Index a batch that `OffsetMap.index` does not handle; return False if the map is full."""
     if header.magic < 2:
         for message in decode_message_set(batch, check_crcs=False):
             if (

@@ -401,7 +401,7 @@ class Migration:
             logger.warning("log that was set aside is served again partition=%s", partition)
 
     def finish(self) -> None:
-        """Rename the copies of the file, and leave ``MIGRATED_LINE`` in their places.
+        """Rename the copies of ``aiokq-metadata.log``; leave ``MIGRATED_LINE`` in their places.
 
         Raises:
             OSError: the disk failed; the next start repeats the migration.

@@ -65,8 +65,8 @@ class Repair:
 
     Attributes:
         path: path of the file with the damage that was found first; "" if nothing is damaged. Bad
-            snapshots are found before bad segments, the newest snapshot first. If all damaged
-            segments have been replaced by the newest snapshot, the path of the last of them.
+            snapshots are found before bad segments, the newest snapshot first. If the newest
+            snapshot has replaced all damaged segments, `path` names the last of these segments.
         position: byte position in the file where the damage begins; 0 for a snapshot and for a
             segment that a snapshot has replaced.
         offset: offset of the first record in the bad part of a segment, or of the first missing
@@ -289,7 +289,7 @@ def _shorten(files: Files, path: str, position: int) -> None:
 
 
 def _keep_whole(files: Files, path: str) -> None:
-    """Give a segment a second name; copy the segment if the file system has no links."""
+    """Keep a copy of a segment: a hard link, or a new file if the file system has no hard links."""
     try:
         files.link(path, unused_name(files, f"{path}{file_names.CORRUPT}0"))
     except OSError:
