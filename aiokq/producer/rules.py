@@ -40,7 +40,7 @@ def acks_as_number(value: object) -> object:
 
 
 def no_name_of_a_partitioner(value: object) -> object:
-    # A str, and a class (instead of an instance), may have partition(), but are not partitioners.
+    # A str has a method partition(), and a class may have one, but neither is a partitioner.
     plain = isinstance(value, type) or not (callable(value) or isinstance(value, Partitioner))
     if value is not None and (plain or isinstance(value, str | bytes | bytearray)):
         raise ValueError(

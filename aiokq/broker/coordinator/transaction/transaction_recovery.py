@@ -95,7 +95,8 @@ class TransactionRecovery:
     def elected(self, partition: Partition) -> None:
         """Begin to compare a partition's open transactions with those of the coordinator.
 
-        Nothing is compared if the log of the partition was closed cleanly.
+        Nothing is compared if the log was closed cleanly or has had no transaction, or if the
+        partition belongs to `__transaction_state`.
         """
         if partition.topic.name == self._own_topic or self._was_clean(partition.name):
             return

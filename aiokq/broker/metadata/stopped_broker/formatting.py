@@ -85,8 +85,8 @@ class FormatOptions:
             nodes.
         metadata_directory_id: id of the metadata directory, if ``--initial-controllers`` gives one;
             None for a random id.
-        without_voters: whether ``--no-initial-controllers`` is given: the quorum is dynamic, and
-            this node is not one of its voters.
+        without_voters: whether the voters of a dynamic quorum are other nodes
+            (``--no-initial-controllers``).
         release: value of ``--release-version``; None for the default.
         features: the levels given by ``--feature``, by name; other features get their default.
         scram: the values of ``--add-scram``.
