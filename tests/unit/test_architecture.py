@@ -36,6 +36,8 @@ ENTERS_A_LOOP = {
 """For each module, the calls with which it may start a loop, or reach one from another thread."""
 
 CLOCK_AND_CHANCE = {
+    "aiokq/fastpath/gateway/pure_intake.py": {"time.monotonic"},
+    "aiokq/fastpath/gateway/pure_pool.py": {"time.monotonic_ns", "time.time_ns"},
     "aiokq/fastpath/produce/accumulator.py": {"time.time_ns", "time.monotonic"},
     "aiokq/fastpath/produce/outgoing.py": {"time.monotonic"},
     "aiokq/connection/network.py": {"random.Random"},

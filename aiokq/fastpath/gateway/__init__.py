@@ -1,0 +1,72 @@
+"""The gateway's unit: inputs, and the pool of messages that they receive (ADR 18).
+
+An Intake reads a socket in a thread of its own, whatever the event loop does. It parses messages
+and stores them in the Pool, in arenas of their topics. The event loop takes them as columns.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aiokq.fastpath.gateway.values import (
+    API_KEY,
+    API_VERSION,
+    ATTEMPT_LIMIT,
+    AUTOCREATE_FAILED,
+    BAD_TOPIC,
+    ERROR_ACK,
+    MALFORMED,
+    NEVER,
+    NO_MEMORY,
+    NO_PARTITION,
+    NOT_ALLOWED,
+    RATE_LIMIT,
+    REASONS,
+    SHUTDOWN,
+    TOO_LONG,
+    TRANSPORTS,
+    UNCLEAN_DISCONNECT,
+    IntakeCounts,
+    Message,
+    PoolCounts,
+    Refused,
+    Sample,
+    TopicCounts,
+)
+
+if TYPE_CHECKING:
+    from aiokq.fastpath.gateway.intake import Intake
+    from aiokq.fastpath.gateway.pool import Pool, Taken
+else:
+    # The compiled parts are not listed in units.py before they exist.
+    from aiokq.fastpath.gateway.pure_intake import Intake
+    from aiokq.fastpath.gateway.pure_pool import Pool, Taken
+
+__all__ = [
+    "API_KEY",
+    "API_VERSION",
+    "ATTEMPT_LIMIT",
+    "AUTOCREATE_FAILED",
+    "BAD_TOPIC",
+    "ERROR_ACK",
+    "Intake",
+    "IntakeCounts",
+    "MALFORMED",
+    "Message",
+    "NEVER",
+    "NOT_ALLOWED",
+    "NO_MEMORY",
+    "NO_PARTITION",
+    "Pool",
+    "PoolCounts",
+    "RATE_LIMIT",
+    "REASONS",
+    "Refused",
+    "SHUTDOWN",
+    "Sample",
+    "TOO_LONG",
+    "TRANSPORTS",
+    "Taken",
+    "TopicCounts",
+    "UNCLEAN_DISCONNECT",
+]

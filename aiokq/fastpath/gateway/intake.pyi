@@ -1,0 +1,28 @@
+"""The types of intake.py and of the extension compiled from it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import final
+
+from aiokq.fastpath.gateway.pool import Pool
+from aiokq.fastpath.gateway.values import IntakeCounts
+
+@final
+class Intake:
+    def __init__(
+        self,
+        pool: Pool,
+        fd: int,
+        transport: str,
+        *,
+        max_message_bytes: int = 65536,
+        when_full: str = "discard",
+        allowed_uids: Collection[int] | None = None,
+        max_connections: int = 1024,
+        idle_ms: int = 0,
+        partial_ms: int = 0,
+    ) -> None: ...
+    def start(self) -> None: ...
+    def stop(self, *, drain: bool = False) -> None: ...
+    def counts(self) -> IntakeCounts: ...

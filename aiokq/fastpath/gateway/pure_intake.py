@@ -1,0 +1,431 @@
+"""The gateway's inputs in Python, for builds without the compiled core; see intake.h.
+
+Tests: tests/unit/fastpath/test_gateway_intake.py runs both implementations.
+"""
+
+# Hot path, measured by benchmarks/micro/gateway.py with the pure core.
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import selectors
+import socket
+import struct
+import threading
+import time
+from collections.abc import Collection
+from typing import Final
+
+from aiokq.fastpath.gateway.pure_pool import COUNTED, DISCARD, FORCE, WAIT, Pool
+from aiokq.fastpath.gateway.values import (
+    API_KEY,
+    API_VERSION,
+    MALFORMED,
+    NO_MEMORY,
+    NOT_ALLOWED,
+    TRANSPORTS,
+    UNCLEAN_DISCONNECT,
+    IntakeCounts,
+)
+
+CHUNK: Final = 1 << 18
+BURST: Final = 64
+DRAIN_MS: Final = 1000
+_CREDENTIALS: Final = struct.Struct("=iII")
+
+
+class Connection:
+    """A connection of a stream, with the beginning of the message that is incomplete."""
+
+    def __init__(self, sock: socket.socket, now: float) -> None:
+        self.sock = sock
+        self.buffer = bytearray()
+        self.charged = 0
+        self.skip = 0
+        self.last = now
+        self.since: float | None = None
+
+
+class Intake:
+    """Receives messages from a socket into a pool, in a thread of its own.
+
+    Args:
+        pool: the pool.
+        fd: a bound datagram socket, or a listening stream socket; it remains the caller's, and has
+            to stay open until `stop()` returned.
+        transport: "unix_datagram", "unix_stream" or "tcp".
+        max_message_bytes: largest message; on streams without the 4 bytes of its size.
+        when_full: what happens to messages for which the pool has no room: "discard" counts them as
+            NO_MEMORY, "block" stops reading.
+        allowed_uids: the users that may send, by the credentials that the kernel gives; None: all.
+        max_connections: further connections are closed at once.
+        idle_ms: connections without data for so long are closed; 0: never.
+        partial_ms: connections with an incomplete message older than that are closed; 0: never.
+
+    Raises:
+        ValueError: an argument is out of range, or TCP has an allow-list.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        fd: int,
+        transport: str,
+        *,
+        max_message_bytes: int = 65536,
+        when_full: str = "discard",
+        allowed_uids: Collection[int] | None = None,
+        max_connections: int = 1024,
+        idle_ms: int = 0,
+        partial_ms: int = 0,
+    ) -> None:
+        if transport not in TRANSPORTS[:3]:
+            raise ValueError(f"transport {transport!r}: one of {', '.join(TRANSPORTS[:3])}")
+        if when_full not in ("discard", "block"):
+            raise ValueError(f"when_full {when_full!r}: discard or block")
+        if not 0 < max_message_bytes < 1 << 31 or max_connections < 1:
+            raise ValueError("max_message_bytes and max_connections are at least 1")
+        if idle_ms < 0 or partial_ms < 0:
+            raise ValueError("idle_ms and partial_ms are not negative")
+        if transport == "tcp" and allowed_uids is not None:
+            raise ValueError("the kernel does not know the user of a TCP connection")
+        self._pool = pool
+        self._fd = fd
+        self._transport = TRANSPORTS.index(transport)
+        self._datagram = transport == "unix_datagram"
+        self._limit = max_message_bytes
+        self._block = when_full == "block"
+        self._allowed = None if allowed_uids is None else frozenset(allowed_uids)
+        self._max_connections = max_connections
+        self._idle, self._partial = idle_ms / 1000, partial_ms / 1000
+        self._pid = os.getpid()
+        self._thread: threading.Thread | None = None
+        self._stopping = self._draining = False
+        self._running = False
+        self._stop_fds: tuple[int, int] | None = None
+        self._selector: selectors.BaseSelector | None = None
+        self._connections: dict[int, Connection] = {}
+        self._reserve = -1
+        self._received = self._received_bytes = 0
+        self._counted = [0] * COUNTED
+        self._accepted = self._refused = self._idle_closed = self._partial_closed = 0
+        self._blocked = 0.0
+        self._error = 0
+
+    def start(self) -> None:
+        if self._thread is not None:
+            raise RuntimeError("the input was started before")
+        if self._allowed is not None and self._datagram:
+            with socket.socket(fileno=os.dup(self._fd)) as sock:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        self._stop_fds = os.pipe()
+        self._running = True
+        self._thread = threading.Thread(target=self._run, name="aiokq-gateway", daemon=True)
+        self._thread.start()
+
+    def stop(self, *, drain: bool = False) -> None:
+        if self._thread is None or os.getpid() != self._pid:
+            return
+        with self._pool.lock:
+            self._draining = drain
+            self._stopping = True
+            self._pool.memory.notify_all()
+        if self._stop_fds is not None:
+            os.write(self._stop_fds[1], b"!")
+            self._thread.join()
+            for fd in self._stop_fds:
+                os.close(fd)
+            self._stop_fds = None
+
+    def counts(self) -> IntakeCounts:
+        with self._pool.lock if os.getpid() == self._pid else contextlib.nullcontext():
+            return IntakeCounts(
+                self._received,
+                self._received_bytes,
+                self._counted[MALFORMED],
+                self._counted[API_KEY],
+                self._counted[API_VERSION],
+                self._counted[UNCLEAN_DISCONNECT],
+                self._counted[NOT_ALLOWED],
+                self._counted[NO_MEMORY],
+                len(self._connections),
+                self._accepted,
+                self._refused,
+                self._idle_closed,
+                self._partial_closed,
+                int(self._blocked * 1000),
+                self._running,
+                self._error,
+            )
+
+    # ------------------------------------------------------------ the thread
+
+    def _run(self) -> None:
+        try:
+            with socket.socket(fileno=os.dup(self._fd)) as sock:
+                sock.setblocking(False)
+                if self._datagram:
+                    self._receive_datagrams(sock)
+                else:
+                    self._serve(sock)
+        except OSError as error:
+            self._error = error.errno or errno.EIO
+        finally:
+            with self._pool.lock:
+                self._running = False
+                if not self._stopping:
+                    self._pool.wake()
+
+    def _accept(self, data: bytes, mono: int, wall: int) -> None:
+        """Store or discard one message, under the lock of the pool."""
+        pool = self._pool
+        when_full = WAIT if self._block and not self._stopping else DISCARD
+        if self._block and self._stopping:
+            when_full = FORCE
+        while not pool.accept(data, mono, wall, self._transport, when_full):
+            began = time.monotonic()
+            pool.memory.wait()
+            self._blocked += time.monotonic() - began
+            when_full = FORCE if self._stopping else WAIT
+        self._received += 1
+        self._received_bytes += len(data)
+        if pool.outcome >= 0:
+            self._counted[pool.outcome] += 1
+
+    def _lost(self, reason: int, size: int, data: bytes) -> None:
+        """Count one message that is not stored, under the lock of the pool."""
+        _, wall = self._pool.now()
+        self._pool.lost(reason, size, self._transport, data, wall)
+        self._received += 1
+        self._received_bytes += size
+        self._counted[reason] += 1
+
+    # ------------------------------------------------------------ datagrams
+
+    def _receive_datagrams(self, sock: socket.socket) -> None:
+        assert self._stop_fds is not None
+        room = socket.CMSG_SPACE(_CREDENTIALS.size) if self._allowed is not None else 0
+        with selectors.DefaultSelector() as selector:
+            selector.register(sock, selectors.EVENT_READ)
+            selector.register(self._stop_fds[0], selectors.EVENT_READ)
+            while not self._stopping:
+                selector.select()
+                self._burst(sock, room)
+            end = time.monotonic() + DRAIN_MS / 1000
+            while self._draining and self._burst(sock, room) and time.monotonic() < end:
+                pass
+
+    def _burst(self, sock: socket.socket, room: int) -> int:
+        """Read what the kernel holds, at most BURST datagrams; return their number."""
+        received: list[tuple[bytes, int, int]] = []
+        while len(received) < BURST:
+            try:
+                data, ancillary, flags, _ = sock.recvmsg(self._limit, room)
+            except BlockingIOError:
+                break
+            except InterruptedError:
+                continue
+            received.append((data, flags, _uid(ancillary)))
+        with self._pool.lock:
+            mono, wall = self._pool.now()
+            for data, flags, uid in received:
+                if self._allowed is not None and uid not in self._allowed:
+                    self._lost(NOT_ALLOWED, len(data), data)
+                elif flags & socket.MSG_TRUNC:
+                    self._lost(MALFORMED, len(data), data)
+                else:
+                    self._accept(data, mono, wall)
+        return len(received)
+
+    # ------------------------------------------------------------ streams
+
+    def _serve(self, listening: socket.socket) -> None:
+        assert self._stop_fds is not None
+        self._reserve = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        wait = self._tick()
+        try:
+            with selectors.DefaultSelector() as selector:
+                self._selector = selector
+                selector.register(listening, selectors.EVENT_READ, None)
+                selector.register(self._stop_fds[0], selectors.EVENT_READ, None)
+                while not self._stopping:
+                    for key, _ in selector.select(wait):
+                        if self._stopping:
+                            break
+                        if key.data is not None:
+                            self._read(key.data)
+                        elif key.fileobj is listening:
+                            self._accept_connections(listening)
+                    self._expire()
+                if self._draining:
+                    self._accept_connections(listening)
+                    end = time.monotonic() + DRAIN_MS / 1000
+                    for connection in list(self._connections.values()):
+                        while self._read(connection) and time.monotonic() < end:
+                            pass
+                for connection in list(self._connections.values()):
+                    self._close(connection)
+        finally:
+            if self._reserve >= 0:
+                os.close(self._reserve)
+
+    def _tick(self) -> float | None:
+        """Return the seconds between two checks for connections that are too old."""
+        limits = [limit for limit in (self._idle, self._partial) if limit > 0]
+        return min(max(min(limits) / 4, 0.005), 0.25) if limits else None
+
+    def _accept_connections(self, listening: socket.socket) -> None:
+        for _ in range(BURST):
+            try:
+                sock, _ = listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                    raise
+                self._refuse_for_lack(listening)
+                return
+            if len(self._connections) >= self._max_connections or not self._allows(sock):
+                with self._pool.lock:
+                    self._refused += 1
+                sock.close()
+                continue
+            sock.setblocking(False)
+            connection = Connection(sock, time.monotonic())
+            with self._pool.lock:
+                self._accepted += 1
+                self._connections[sock.fileno()] = connection
+            assert self._selector is not None
+            self._selector.register(sock, selectors.EVENT_READ, connection)
+
+    def _refuse_for_lack(self, listening: socket.socket) -> None:
+        """Accept a connection with the reserved descriptor, and close it."""
+        if self._reserve >= 0:
+            os.close(self._reserve)
+            self._reserve = -1
+        with contextlib.suppress(OSError):
+            sock, _ = listening.accept()
+            with self._pool.lock:
+                self._refused += 1
+            sock.close()
+        with contextlib.suppress(OSError):
+            self._reserve = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
+    def _allows(self, sock: socket.socket) -> bool:
+        if self._allowed is None:
+            return True
+        found = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        return _CREDENTIALS.unpack(found)[1] in self._allowed
+
+    def _read(self, connection: Connection) -> bool:
+        """Read from a connection; return whether more may follow at once."""
+        if not self._wait_for_room(connection):
+            return False
+        try:
+            data = connection.sock.recv(CHUNK)
+        except (BlockingIOError, InterruptedError):
+            return False
+        except OSError:
+            data = b""
+        if not data:
+            self._close(connection)
+            return False
+        connection.last = time.monotonic()
+        with self._pool.lock:
+            sound = self._consume(connection, data)
+        if not sound:
+            self._close(connection)
+        return sound
+
+    def _wait_for_room(self, connection: Connection) -> bool:
+        """Wait until the pool has room; return False if another connection has to be read first."""
+        if not self._block:
+            return True
+        with self._pool.lock:
+            began = time.monotonic()
+            while self._pool.crowded() and not self._stopping:
+                self._pool.memory.wait()
+                self._blocked = self._blocked + time.monotonic() - began
+                began = time.monotonic()
+            if self._pool.used() < self._pool.max_bytes or self._stopping:
+                return True
+            # Only incomplete messages fill the pool: the first of them is read to its end.
+            begun = (one for one in self._connections.values() if one.charged)
+            return next(begun, connection) is connection
+
+    def _consume(self, connection: Connection, data: bytes) -> bool:
+        """Store the messages of a connection; return False after a fault of the framing."""
+        pool = self._pool
+        mono, wall = pool.now()
+        if connection.skip:
+            skipped = min(connection.skip, len(data))
+            connection.skip -= skipped
+            data = data[skipped:]
+        if connection.charged:
+            pool.charge_partial(-connection.charged, FORCE)
+            connection.charged = 0
+        buffer = connection.buffer
+        buffer += data
+        at = size = 0
+        sound = True
+        while len(buffer) - at >= 4:
+            size = int.from_bytes(buffer[at : at + 4], "big", signed=True)
+            if size < 4 or size - 4 > self._limit:
+                self._lost(MALFORMED, 4, bytes(buffer[at:]))
+                at = len(buffer)
+                sound = False
+                break
+            if size > len(buffer) - at:
+                break
+            self._accept(bytes(buffer[at : at + size]), mono, wall)
+            at += size
+        if at:
+            connection.since = None
+        del buffer[:at]
+        left = len(buffer)
+        if left and connection.since is None:
+            connection.since = time.monotonic()
+        if left:
+            if pool.charge_partial(left, FORCE if self._block else DISCARD):
+                connection.charged = left
+            elif left >= 4:
+                self._lost(NO_MEMORY, size, bytes(buffer))
+                connection.skip = size - left
+                connection.since = None
+                buffer.clear()
+        return sound
+
+    def _close(self, connection: Connection) -> None:
+        assert self._selector is not None
+        self._selector.unregister(connection.sock)
+        with self._pool.lock:
+            del self._connections[connection.sock.fileno()]
+            if connection.charged:
+                self._pool.charge_partial(-connection.charged, FORCE)
+            if connection.buffer:
+                self._lost(UNCLEAN_DISCONNECT, len(connection.buffer), bytes(connection.buffer))
+        connection.sock.close()
+
+    def _expire(self) -> None:
+        now = time.monotonic()
+        for connection in list(self._connections.values()):
+            if (
+                self._partial > 0
+                and connection.since is not None
+                and now - connection.since >= self._partial
+            ):
+                self._partial_closed += 1
+                self._close(connection)
+            elif self._idle > 0 and now - connection.last >= self._idle:
+                self._idle_closed += 1
+                self._close(connection)
+
+
+def _uid(ancillary: list[tuple[int, int, bytes]]) -> int:
+    """Return the user that the kernel names; -1 if it names none."""
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == getattr(socket, "SCM_CREDENTIALS", None):
+            return int(_CREDENTIALS.unpack_from(data)[1])
+    return -1

@@ -1,0 +1,972 @@
+"""The gateway's pool in Python, for builds without the compiled core; see pool.h.
+
+Tests: tests/unit/fastpath/test_gateway_pool.py runs both implementations.
+"""
+
+# Hot path, measured by benchmarks/micro/gateway.py with the pure core.
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+import sys
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from aiokq.core.types import Buffer
+from aiokq.fastpath.gateway.values import (
+    API_KEY,
+    API_VERSION,
+    BAD_TOPIC,
+    MALFORMED,
+    NEVER,
+    NO_MEMORY,
+    NOT_ALLOWED,
+    RATE_LIMIT,
+    REASONS,
+    SAMPLES,
+    TOO_LONG,
+    TRANSPORTS,
+    Message,
+    PoolCounts,
+    Refused,
+    Sample,
+    TopicCounts,
+)
+
+MESSAGE_OVERHEAD: Final = 48
+TOPIC_OVERHEAD: Final = 1024
+FED: Final = TRANSPORTS.index("fed")
+COUNTED: Final = 16
+VERSIONS: Final = 64
+EVALUATED: Final = 65536
+
+DISCARD, WAIT, FORCE = range(3)
+"""What `accept` does with a message for which there is no room.
+
+DISCARD discards it, WAIT returns False so that the caller waits, FORCE stores it nevertheless.
+"""
+
+_LEGAL: Final = re.compile(rb"[a-zA-Z0-9._-]{1,249}")
+_HEAD: Final = struct.Struct(">ihh")
+_LATEST: Final = NEVER // 1000
+
+
+class Row:
+    """A message that is held."""
+
+    __slots__ = ("arrival", "key", "partition_key", "sequence", "timestamp", "value")
+
+    def __init__(
+        self, key: bytes, value: bytes, timestamp: int, arrival: int, partition_key: int | None
+    ) -> None:
+        self.key = key
+        self.value = value
+        self.timestamp = timestamp
+        self.arrival = arrival
+        self.partition_key = partition_key
+        self.sequence = -1
+
+    @property
+    def size(self) -> int:
+        return len(self.key) + len(self.value)
+
+    @property
+    def charge(self) -> int:
+        return len(self.key) + len(self.value) + MESSAGE_OVERHEAD
+
+
+class Parsed:
+    """A message as it was sent: a topic and a row, or the reason for which it was discarded."""
+
+    __slots__ = ("reason", "row", "topic", "version")
+
+    def __init__(
+        self, reason: int, version: int = 0, topic: bytes = b"", row: Row | None = None
+    ) -> None:
+        self.reason = reason
+        self.version = version
+        self.topic = topic
+        self.row = row
+
+
+def parse(data: bytes, arrival: int) -> Parsed:
+    """Read one message, which is all of `data`."""
+    if len(data) < _HEAD.size:
+        return Parsed(MALFORMED)
+    size, api_key, version = _HEAD.unpack_from(data)
+    if size != len(data):
+        return Parsed(MALFORMED)
+    if api_key not in (256, 257):
+        return Parsed(API_KEY)
+    if version != 0:
+        return Parsed(API_VERSION, version)
+    at = 10 if api_key == 256 else 14
+    if at + 2 > size or data[8:10] != b"\0\0":
+        return Parsed(MALFORMED)
+    topic_size = int.from_bytes(data[at : at + 2], "big", signed=True)
+    at += 2
+    if topic_size < 1 or at + topic_size + 12 > size:
+        return Parsed(MALFORMED)
+    topic = data[at : at + topic_size]
+    at += topic_size
+    timestamp, key_size = struct.unpack_from(">qi", data, at)
+    at += 12
+    if key_size < 0 or at + key_size + 4 > size:
+        return Parsed(MALFORMED)
+    key = data[at : at + key_size]
+    at += key_size
+    if int.from_bytes(data[at : at + 4], "big", signed=True) != size - at - 4:
+        return Parsed(MALFORMED)
+    partition_key = int.from_bytes(data[10:14], "big") if api_key == 257 else None
+    return Parsed(-1, 0, topic, Row(key, data[at + 4 :], timestamp, arrival, partition_key))
+
+
+class Slot:
+    """The messages of a topic that were not taken."""
+
+    def __init__(self, number: int, topic: bytes) -> None:
+        self.number = number
+        self.topic = topic
+        self.registered = False
+        self.rows: deque[Row] = deque()
+        self.held_bytes = 0
+        self.due = 0
+        self.pending = self.pending_bytes = 0
+        self.deadline: int | None = None
+        self.batch_messages = self.batch_bytes = 0
+        self.batch_ms = self.max_message_bytes = self.rate_max_messages = -1
+        self.rate_interval_ms = 0
+        self.window: int | None = None
+        self.in_window = 0
+        self.received = self.too_long = self.rate_limited = self.no_memory = 0
+        self.earliest, self.latest = NEVER, -NEVER
+
+    def limits(self) -> tuple[int, ...]:
+        return self.batch_messages, self.batch_bytes, self.batch_ms
+
+    def limited(self, now: int) -> bool:
+        """Count a message against the rate limit; return whether it is above the limit."""
+        if self.rate_interval_ms <= 0 or self.rate_max_messages < 0:
+            return False
+        if self.window is None:
+            self.window, self.in_window = now, 0
+        elif now - self.window >= self.rate_interval_ms:
+            self.window = now - (now - self.window) % self.rate_interval_ms
+            self.in_window = 0
+        self.in_window += 1
+        return self.in_window > self.rate_max_messages
+
+    def append(self, row: Row, wall: int, mono: int) -> None:
+        """Add a message; decide which of the messages are due."""
+        self.rows.append(row)
+        self.held_bytes += row.charge
+        if self.registered:
+            self.account(row, len(self.rows), wall, mono)
+
+    def account(self, row: Row, held: int, wall: int, mono: int) -> None:
+        """Decide which of the first `held` messages are due, the last of which is `row`."""
+        size = row.size or 1
+        if self.batch_bytes > 0:
+            if size >= self.batch_bytes:
+                self.mark_due(held)
+                return
+            if self.pending_bytes + size > self.batch_bytes:
+                self.mark_due(held - 1)
+        self.pending += 1
+        self.pending_bytes += size
+        if (
+            (self.batch_messages > 0 and self.pending >= self.batch_messages)
+            or (self.batch_bytes > 0 and self.pending_bytes >= self.batch_bytes)
+            or self.limits() == (0, 0, -1)
+        ):
+            self.mark_due(held)
+        elif self.batch_ms >= 0:
+            oldest = min(row.timestamp, row.arrival, wall)
+            if oldest <= wall - self.batch_ms:
+                self.mark_due(held)
+                return
+            deadline = mono + self.batch_ms - (wall - oldest)
+            if self.deadline is None or deadline < self.deadline:
+                self.deadline = deadline
+
+    def mark_due(self, count: int) -> None:
+        self.due = count
+        self.pending = self.pending_bytes = 0
+        self.deadline = None
+
+    def noted(self, timestamp: int) -> None:
+        self.earliest = min(self.earliest, timestamp)
+        self.latest = max(self.latest, timestamp)
+
+
+class Taken:
+    """Messages of one topic, in the order in which they arrived. They stay charged until release().
+
+    Attributes:
+        count: number of messages.
+        charge: bytes of the pool that they use.
+        size: bytes of their keys and values.
+        slot: the slot of their topic.
+        oldest_ms: smallest age stamp: the smaller of timestamp and arrival.
+    """
+
+    __slots__ = ("_rows", "charge", "count", "oldest_ms", "size", "slot")
+
+    def __init__(self, slot: int, rows: Sequence[Row]) -> None:
+        self._rows = rows
+        self.slot = slot
+        self.count = len(rows)
+        self.size = sum(row.size for row in rows)
+        self.charge = self.size + self.count * MESSAGE_OVERHEAD
+        self.oldest_ms = min((min(row.timestamp, row.arrival) for row in rows), default=NEVER)
+
+    def __len__(self) -> int:
+        return self.count
+
+    def message(self, index: int) -> Message:
+        row = self._rows[self._checked(index)]
+        return Message(
+            row.key, row.value, row.timestamp, row.arrival, row.partition_key, row.sequence
+        )
+
+    def timestamps(self) -> tuple[int, int]:
+        stamps = [row.timestamp for row in self._rows]
+        return min(stamps, default=NEVER), max(stamps, default=-NEVER)
+
+    def sequences(self) -> memoryview:
+        stored = b"".join(row.sequence.to_bytes(8, _ORDER, signed=True) for row in self._rows)
+        return memoryview(stored).cast("q") if stored else memoryview(b"").cast("B")
+
+    def sizes(self) -> memoryview:
+        stored = b"".join(row.size.to_bytes(8, _ORDER) for row in self._rows)
+        return memoryview(stored).cast("q") if stored else memoryview(b"").cast("B")
+
+    def select(self, rows: Sequence[int]) -> Taken:
+        return Taken(self.slot, [self._rows[self._checked(row)] for row in rows])
+
+    def batches(self, messages: int, size: int) -> list[int]:
+        ends: list[int] = []
+        count = total = 0
+        for n, row in enumerate(self._rows):
+            own = row.size or 1
+            if size > 0 and count and (own >= size or total + own > size):
+                ends.append(n)
+                count = total = 0
+            count += 1
+            total += own
+            if (messages > 0 and count >= messages) or (size > 0 and total >= size):
+                ends.append(n + 1)
+                count = total = 0
+        if count:
+            ends.append(self.count)
+        return ends
+
+    def columns(
+        self,
+        *,
+        partitions: int = 0,
+        usable: Buffer | None = None,
+        null_keys: bool = False,
+        null_values: bool = False,
+        earliest_ms: int = 0,
+        latest_ms: int = _LATEST,
+        header: bytes = b"aiokq.timestamp",
+    ) -> dict[str, object]:
+        rows = self._rows
+        earliest_ms, latest_ms = max(earliest_ms, 0), min(latest_ms, _LATEST)
+        usable_at = None if usable is None else bytes(usable)
+        if usable_at is not None and len(usable_at) != partitions:
+            raise ValueError(f"usable: {len(usable_at)} bytes for {partitions} partitions")
+        given: dict[str, object] = {
+            "value": _column([row.value for row in rows], null_values),
+        }
+        if any(row.key for row in rows) or not null_keys:
+            given["key"] = _column([row.key for row in rows], null_keys)
+        stamps, replaced = [], []
+        for row in rows:
+            if earliest_ms <= row.timestamp <= latest_ms:
+                stamps.append(row.timestamp)
+                replaced.append(b"")
+            else:
+                stamps.append(row.arrival)
+                replaced.append(b"%d" % row.timestamp)
+        given["timestamp"] = None, struct.pack(f"={len(rows)}q", *(ms * 1000 for ms in stamps))
+        if any(replaced):
+            given["headers"] = _headers(header, replaced)
+        if partitions > 0 and any(row.partition_key is not None for row in rows):
+            numbers = [
+                None
+                if row.partition_key is None
+                else _partition(row.partition_key, partitions, usable_at)
+                for row in rows
+            ]
+            given["partition"] = (
+                _bits([number is not None for number in numbers]),
+                struct.pack(f"={len(rows)}i", *(number or 0 for number in numbers)),
+            )
+        return given
+
+    def _checked(self, index: int) -> int:
+        if not 0 <= index < self.count:
+            raise IndexError("message index out of range")
+        return index
+
+
+_ORDER: Final = sys.byteorder
+
+
+_ONE: Final = (1).to_bytes(8, _ORDER)
+
+
+def _partition(partition_key: int, partitions: int, usable: bytes | None) -> int:
+    """Return the first usable partition at or after the one of a key."""
+    first = partition_key % partitions
+    for n in range(partitions if usable is not None else 0):
+        at = (first + n) % partitions
+        if usable is not None and usable[at]:
+            return at
+    return first
+
+
+def _bits(present: Sequence[bool]) -> bytes:
+    bits = bytearray((len(present) + 7) // 8)
+    for n, one in enumerate(present):
+        bits[n >> 3] |= one << (n & 7)
+    return bytes(bits)
+
+
+def _offsets(parts: Sequence[bytes]) -> bytes:
+    offsets = [0]
+    for part in parts:
+        offsets.append(offsets[-1] + len(part))
+    return struct.pack(f"={len(offsets)}i", *offsets)
+
+
+def _column(parts: Sequence[bytes], nulls: bool) -> tuple[bytes | None, bytes, bytes]:
+    bits = None
+    if nulls and not all(parts):
+        bits = _bits([bool(part) for part in parts])
+    return bits, _offsets(parts), b"".join(parts)
+
+
+def _headers(
+    name: bytes, values: Sequence[bytes]
+) -> tuple[None, bytes, bytes, bytes, None, bytes, bytes]:
+    """Return the column of headers in which each value that is not empty has a header."""
+    rows = [0]
+    for value in values:
+        rows.append(rows[-1] + bool(value))
+    texts = [value for value in values if value]
+    names = [name] * len(texts)
+    return (
+        None,
+        struct.pack(f"={len(rows)}i", *rows),
+        _offsets(names),
+        b"".join(names),
+        None,
+        _offsets(texts),
+        b"".join(texts),
+    )
+
+
+class Pool:
+    """The memory of a gateway: what its inputs received and what was not delivered yet.
+
+    Args:
+        max_bytes: limit in bytes. Each message counts its key, its value and MESSAGE_OVERHEAD; a
+            topic that is not registered counts its name and TOPIC_OVERHEAD; the beginning of a
+            message of a stream counts its memory.
+        wake_fd: an eventfd, or the writing end of a pipe; it is written once, with 8 bytes, until
+            the next `due()`. -1: nothing is written.
+        sample_bytes: number of bytes of a sample.
+        max_topic_names: topics that may be unregistered; messages of further topics are discarded
+            as BAD_TOPIC.
+        refused_bytes: size of the queue of `refused()`, in addition to `max_bytes`.
+        refused_reasons: the reasons for which messages are put into this queue.
+
+    Raises:
+        ValueError: `max_bytes` is less than 1, or a number is negative.
+    """
+
+    MESSAGE_OVERHEAD = MESSAGE_OVERHEAD
+    TOPIC_OVERHEAD = TOPIC_OVERHEAD
+
+    def __init__(
+        self,
+        max_bytes: int,
+        *,
+        wake_fd: int = -1,
+        sample_bytes: int = 256,
+        max_topic_names: int = 65536,
+        refused_bytes: int = 0,
+        refused_reasons: Collection[int] = (),
+    ) -> None:
+        if max_bytes < 1 or sample_bytes < 0 or max_topic_names < 0 or refused_bytes < 0:
+            raise ValueError("max_bytes is at least 1, and no number is negative")
+        self.max_bytes = max_bytes
+        self._wake_fd = wake_fd
+        self._sample_bytes = sample_bytes
+        self._max_topic_names = max_topic_names
+        self._refused_bytes = refused_bytes
+        self._refused_reasons = frozenset(refused_reasons)
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._memory = threading.Condition(self._lock)
+        self._clock: tuple[int, int] | None = None
+        self._closed = False
+        self._slots: dict[int, Slot] = {}
+        self._free: list[int] = []
+        self._topics: dict[bytes, Slot] = {}
+        self._fresh: deque[Slot] = deque()
+        self._woken = False
+        self._armed: int | None = None
+        self._used = self._partial = 0
+        self._held = self._taken = self._unresolved = self._names = 0
+        self._received = self._received_bytes = self._replayed = self._sequence = 0
+        self._discarded = [0] * COUNTED
+        self.outcome = -1
+        self._versions: dict[int, int] = {}
+        self._samples: dict[tuple[int, int], deque[Sample]] = {}
+        self._bad_topics: OrderedDict[bytes, Sample] = OrderedDict()
+        self._refused: deque[Refused] = deque()
+        self._refused_used = self._refused_lost = 0
+
+    # ------------------------------------------------------------ topics
+
+    def register(
+        self,
+        topic: bytes,
+        *,
+        batch_messages: int = 0,
+        batch_bytes: int = 0,
+        batch_ms: int = -1,
+        max_message_bytes: int = -1,
+        rate_interval_ms: int = 0,
+        rate_max_messages: int = -1,
+    ) -> int:
+        self._check()
+        with self._lock:
+            slot = self._topics.get(topic)
+            if slot is None:
+                slot = self._new_slot(topic)
+            known = slot.registered
+            self._limit(
+                slot,
+                batch_messages,
+                batch_bytes,
+                batch_ms,
+                max_message_bytes,
+                rate_interval_ms,
+                rate_max_messages,
+            )
+            if not known:
+                self._resolve(slot)
+            return slot.number
+
+    def configure(
+        self,
+        slot: int,
+        *,
+        batch_messages: int = 0,
+        batch_bytes: int = 0,
+        batch_ms: int = -1,
+        max_message_bytes: int = -1,
+        rate_interval_ms: int = 0,
+        rate_max_messages: int = -1,
+    ) -> None:
+        self._check()
+        with self._lock:
+            self._limit(
+                self._slot(slot),
+                batch_messages,
+                batch_bytes,
+                batch_ms,
+                max_message_bytes,
+                rate_interval_ms,
+                rate_max_messages,
+            )
+
+    def forget(self, slot: int) -> None:
+        self._check()
+        with self._lock:
+            known = self._slot(slot)
+            if self._topics.get(known.topic) is known:
+                del self._topics[known.topic]
+            known.mark_due(len(known.rows))
+
+    def unresolved(self, limit: int = 1000) -> list[tuple[bytes, int]]:
+        self._check()
+        found: list[tuple[bytes, int]] = []
+        with self._lock:
+            while self._fresh and len(found) < limit:
+                slot = self._fresh.popleft()
+                if not slot.registered and self._topics.get(slot.topic) is slot:
+                    found.append((slot.topic, len(slot.rows)))
+        return found
+
+    def discard_unresolved(self, topic: bytes, reason: int) -> int:
+        self._check()
+        if not 0 <= reason < len(REASONS):
+            raise ValueError(f"reason {reason}: not an index of REASONS")
+        with self._lock:
+            slot = self._topics.get(topic)
+            if slot is None or slot.registered:
+                return 0
+            count = len(slot.rows)
+            self._end_unresolved(slot)
+            self._used -= slot.held_bytes
+            self._held -= count
+            self._discarded[reason] += count
+            self._sample_topic(topic, slot.rows[-1].arrival if slot.rows else 0)
+            self._memory.notify_all()
+            return count
+
+    def take_unresolved(self, topic: bytes) -> Taken | None:
+        self._check()
+        with self._lock:
+            slot = self._topics.get(topic)
+            if slot is None or slot.registered:
+                return None
+            self._end_unresolved(slot)
+            self._taken += len(slot.rows)
+            self._sample_topic(topic, slot.rows[-1].arrival if slot.rows else 0)
+            return Taken(-1, list(slot.rows))
+
+    # ------------------------------------------------------------ batches
+
+    def due(self) -> tuple[list[int], int | None]:
+        self._check()
+        with self._lock:
+            self._woken = False
+            now, _ = self.now()
+            ready: list[int] = []
+            self._armed = None
+            for slot in self._slots.values():
+                if slot.deadline is not None:
+                    if slot.deadline <= now:
+                        slot.mark_due(len(slot.rows))
+                    elif self._armed is None or slot.deadline < self._armed:
+                        self._armed = slot.deadline
+                if slot.due:
+                    ready.append(slot.number)
+            return ready, None if self._armed is None else self._armed - now
+
+    def take(self, slot: int, *, flush: bool = False) -> Taken | None:
+        self._check()
+        with self._lock:
+            known = self._slot(slot)
+            if flush:
+                known.mark_due(len(known.rows))
+            if not known.due:
+                if self._topics.get(known.topic) is not known:
+                    self._drop(known)  # it was forgotten
+                return None
+            rows = [known.rows.popleft() for _ in range(known.due)]
+            known.due = 0
+            taken = Taken(slot, rows)
+            known.held_bytes -= taken.charge
+            self._taken += taken.count
+            return taken
+
+    def held(self, slot: int) -> tuple[int, int]:
+        self._check()
+        with self._lock:
+            known = self._slot(slot)
+            return len(known.rows), known.held_bytes
+
+    def release(self, messages: int, charge: int) -> None:
+        self._check(closed=True)
+        with self._lock:
+            if messages > self._taken or charge > self._used or messages < 0 or charge < 0:
+                raise ValueError(f"{messages} messages of {charge} bytes were not taken")
+            self._taken -= messages
+            self._held -= messages
+            self._used -= charge
+            self._memory.notify_all()
+
+    # ------------------------------------------------------------ reports
+
+    def counts(self, *, topics: bool = False, new_window: bool = False) -> PoolCounts:
+        self._check(closed=True)
+        with self._lock:
+            by_slot: dict[int, TopicCounts] = {}
+            if topics:
+                by_slot = {number: _topic_counts(slot) for number, slot in self._slots.items()}
+            if new_window:
+                for slot in self._slots.values():
+                    slot.earliest, slot.latest = NEVER, -NEVER
+            return PoolCounts(
+                self._received,
+                self._received_bytes,
+                self._replayed,
+                self._held,
+                self._taken,
+                self._used,
+                self._partial,
+                self._unresolved,
+                self._names,
+                self._refused_lost,
+                tuple(self._discarded[: len(REASONS)]),
+                dict(self._versions),
+                by_slot,
+            )
+
+    def samples(self, *, clear: bool = False) -> list[Sample]:
+        self._check(closed=True)
+        with self._lock:
+            found = [
+                sample for key in sorted(self._samples) for sample in self._samples[key]
+            ] + list(self._bad_topics.values())
+            if clear:
+                self._samples.clear()
+                self._bad_topics.clear()
+            return found
+
+    def refused(self) -> list[Refused]:
+        self._check(closed=True)
+        with self._lock:
+            found = list(self._refused)
+            self._refused.clear()
+            self._refused_used = 0
+            self._held -= len(found)
+            return found
+
+    # ------------------------------------------------------------ messages
+
+    def feed(
+        self,
+        data: Buffer,
+        *,
+        sequence: int = -1,
+        replayed: bool = False,
+        stop_when_full: bool = False,
+        max_message_bytes: int = 0x7FFFFFFF,
+    ) -> int:
+        self._check()
+        view = memoryview(data).cast("B")
+        at = 0
+        with self._lock:
+            mono, wall = self.now()
+            when_full = WAIT if stop_when_full else DISCARD
+            while len(view) - at >= 4:
+                size = int.from_bytes(view[at : at + 4], "big", signed=True)
+                if size < 4 or size - 4 > max_message_bytes:
+                    self.fault(bytes(view[at : at + self._sample_bytes]), FED, wall)
+                    return len(view)
+                if size > len(view) - at:
+                    break
+                message = bytes(view[at : at + size])
+                if not self.accept(message, mono, wall, FED, when_full, sequence):
+                    break
+                self._replayed += replayed
+                sequence += sequence >= 0
+                at += size
+        return at
+
+    def close(self) -> None:
+        if os.getpid() != self._pid:
+            return
+        with self._lock:
+            self._closed = True
+            self._slots.clear()
+            self._topics.clear()
+            self._fresh.clear()
+            self._refused.clear()
+            self._memory.notify_all()
+
+    def set_clock(self, monotonic_ms: int, wall_ms: int) -> None:
+        self._check()
+        with self._lock:
+            self._clock = monotonic_ms, wall_ms
+
+    # ------------------------------------------------------------ for inputs, under the lock
+
+    def accept(
+        self,
+        data: bytes,
+        mono: int,
+        wall: int,
+        transport: int,
+        when_full: int,
+        sequence: int = -1,
+    ) -> bool:
+        """Store or discard one message; return False, without counting it, if it has to wait."""
+        self.outcome = -1
+        parsed = parse(data, wall)
+        row = parsed.row
+        if row is None:
+            self._receive(data)
+            if parsed.reason == API_VERSION and (
+                parsed.version in self._versions or len(self._versions) < VERSIONS
+            ):
+                self._versions[parsed.version] = self._versions.get(parsed.version, 0) + 1
+            self.discard_raw(parsed.reason, transport, data, wall)
+            return True
+        slot = self._topics.get(parsed.topic)
+        need = row.charge
+        if slot is None:
+            if not legal(parsed.topic) or self._names >= self._max_topic_names:
+                self._receive(data)
+                self._sample_topic(parsed.topic, wall)
+                self._discard(BAD_TOPIC, transport, parsed.topic, row, None)
+                return True
+            need += TOPIC_OVERHEAD + len(parsed.topic)
+        elif slot.registered and 0 <= slot.max_message_bytes < row.size:
+            self._receive(data)
+            slot.received += 1
+            self._sample_long(transport, parsed.topic, row)
+            self._discard(TOO_LONG, transport, parsed.topic, row, slot)
+            return True
+        if when_full == WAIT and self._used <= self._partial:
+            # Only incomplete messages fill the pool: waiting would be for nothing.
+            when_full = FORCE
+        if need > self.max_bytes or (when_full != FORCE and self._used + need > self.max_bytes):
+            if when_full == WAIT and need <= self.max_bytes:
+                return False
+            self._receive(data)
+            if slot is not None:
+                slot.received += 1
+            self._discard(NO_MEMORY, transport, parsed.topic, row, slot)
+            return True
+        self._receive(data)
+        if slot is not None and slot.registered and slot.limited(mono):
+            slot.received += 1
+            self._discard(RATE_LIMIT, transport, parsed.topic, row, slot)
+            return True
+        row.sequence = sequence if sequence >= 0 else self._sequence
+        self._sequence += sequence < 0
+        if slot is None:
+            slot = self._new_slot(parsed.topic)
+            self._names += 1
+            self._fresh.append(slot)
+            self.wake()
+        slot.received += 1
+        self._used += need
+        self._held += 1
+        self._unresolved += not slot.registered
+        was_due = slot.due
+        slot.append(row, wall, mono)
+        self._wake_for(slot, was_due)
+        return True
+
+    def discard_raw(self, reason: int, transport: int, data: bytes, wall: int) -> None:
+        """Discard a message that cannot be read; the caller has counted it as received."""
+        self._sample(reason, transport, wall, data[: self._sample_bytes])
+        self._discard(reason, transport, b"", Row(b"", data, 0, wall, None), None)
+
+    def fault(self, data: bytes, transport: int, wall: int) -> None:
+        """Count a message whose size, its first 4 bytes, is impossible or above the limit."""
+        self.lost(MALFORMED, 4, transport, data, wall)
+
+    def lost(self, reason: int, size: int, transport: int, data: bytes, wall: int) -> None:
+        """Count a message of `size` bytes of which only the beginning is known."""
+        self._received += 1
+        self._received_bytes += size
+        if reason in (NO_MEMORY, NOT_ALLOWED):
+            self._discard(reason, transport, b"", Row(b"", data, 0, wall, None), None)
+        else:
+            self.discard_raw(reason, transport, data, wall)
+
+    def charge_partial(self, size: int, when_full: int) -> bool:
+        """Charge the beginning of a message; return False if there is no room for it."""
+        if size > 0 and when_full == DISCARD and self._used + size > self.max_bytes:
+            return False
+        self._used += size
+        self._partial += size
+        if size < 0:
+            self._memory.notify_all()
+        return True
+
+    def crowded(self) -> bool:
+        """Return whether an input that waits for memory has to wait."""
+        return self._used >= self.max_bytes and self._used > self._partial
+
+    def used(self) -> int:
+        return self._used
+
+    @property
+    def lock(self) -> threading.Lock:
+        return self._lock
+
+    @property
+    def memory(self) -> threading.Condition:
+        return self._memory
+
+    def wake(self) -> None:
+        if not self._woken:
+            self._woken = True
+            if self._wake_fd >= 0:
+                try:
+                    os.write(self._wake_fd, _ONE)
+                except OSError:
+                    pass  # the pipe is full, or the loop closed it
+
+    # ------------------------------------------------------------ internal
+
+    def _check(self, closed: bool = False) -> None:
+        if os.getpid() != self._pid:
+            raise RuntimeError("the pool belongs to the process that created it")
+        if self._closed and not closed:
+            raise RuntimeError("the pool is closed")
+
+    def now(self) -> tuple[int, int]:
+        if self._clock is not None:
+            return self._clock
+        return time.monotonic_ns() // 1_000_000, time.time_ns() // 1_000_000
+
+    def _slot(self, number: int) -> Slot:
+        slot = self._slots.get(number)
+        if slot is None or not slot.registered:
+            raise ValueError(f"slot {number} is not in use")
+        return slot
+
+    def _new_slot(self, topic: bytes) -> Slot:
+        number = self._free.pop() if self._free else len(self._slots)
+        slot = self._slots[number] = self._topics[topic] = Slot(number, topic)
+        return slot
+
+    def _drop(self, slot: Slot) -> None:
+        del self._slots[slot.number]
+        self._free.append(slot.number)
+
+    def _end_unresolved(self, slot: Slot) -> None:
+        """Remove a topic that was not registered; its messages are the caller's."""
+        self._used -= TOPIC_OVERHEAD + len(slot.topic)
+        self._names -= 1
+        self._unresolved -= len(slot.rows)
+        del self._topics[slot.topic]
+        self._drop(slot)
+        self._memory.notify_all()
+
+    def _limit(
+        self,
+        slot: Slot,
+        batch_messages: int,
+        batch_bytes: int,
+        batch_ms: int,
+        max_message_bytes: int,
+        rate_interval_ms: int,
+        rate_max_messages: int,
+    ) -> None:
+        before = slot.limits()
+        rates = slot.rate_interval_ms, slot.rate_max_messages
+        slot.batch_messages, slot.batch_bytes, slot.batch_ms = batch_messages, batch_bytes, batch_ms
+        slot.max_message_bytes = max_message_bytes
+        slot.rate_interval_ms, slot.rate_max_messages = rate_interval_ms, rate_max_messages
+        if rates != (rate_interval_ms, rate_max_messages):
+            slot.window = None
+        if slot.registered and before != slot.limits() and slot.rows:
+            was_due = slot.due
+            slot.mark_due(len(slot.rows))
+            self._wake_for(slot, was_due)
+
+    def _resolve(self, slot: Slot) -> None:
+        """Make a slot that of a registered topic; apply the limits to the messages it holds."""
+        if slot.rows:
+            self._used -= TOPIC_OVERHEAD + len(slot.topic)
+            self._names -= 1
+            self._unresolved -= len(slot.rows)
+        slot.registered = True
+        mono, wall = self.now()
+        rows = slot.rows
+        whole = len(rows) > EVALUATED
+        slot.rows = deque()
+        for row in rows:
+            if 0 <= slot.max_message_bytes < row.size:
+                reason = TOO_LONG
+                self._sample_long(FED, slot.topic, row)
+            elif slot.limited(min(row.arrival - wall, 0) + mono):
+                reason = RATE_LIMIT
+            else:
+                slot.rows.append(row)
+                if not whole:
+                    slot.account(row, len(slot.rows), wall, mono)
+                continue
+            slot.held_bytes -= row.charge
+            self._used -= row.charge
+            self._held -= 1
+            self._discard(reason, FED, slot.topic, row, slot)
+        if whole:
+            slot.mark_due(len(slot.rows))
+        self._wake_for(slot, 0)
+        self._memory.notify_all()
+
+    def _wake_for(self, slot: Slot, was_due: int) -> None:
+        if (slot.due and not was_due) or (
+            slot.deadline is not None and (self._armed is None or slot.deadline < self._armed)
+        ):
+            self.wake()
+
+    def _receive(self, data: bytes) -> None:
+        self._received += 1
+        self._received_bytes += len(data)
+
+    def _discard(
+        self, reason: int, transport: int, topic: bytes, row: Row, slot: Slot | None
+    ) -> None:
+        self.outcome = reason
+        if reason in self._refused_reasons:
+            size = len(topic) + row.charge
+            if self._refused_used + size <= self._refused_bytes:
+                self._refused_used += size
+                self._held += 1
+                self._refused.append(
+                    Refused(
+                        reason,
+                        transport,
+                        topic,
+                        row.key,
+                        row.value,
+                        row.timestamp,
+                        row.arrival,
+                        row.partition_key,
+                    )
+                )
+                self.wake()
+                return
+            self._refused_lost += 1
+        self._discarded[reason] += 1
+        if slot is not None:
+            slot.noted(row.timestamp)
+            slot.too_long += reason == TOO_LONG
+            slot.rate_limited += reason == RATE_LIMIT
+            slot.no_memory += reason == NO_MEMORY
+
+    def _sample(self, reason: int, transport: int, wall: int, data: bytes) -> None:
+        kept = self._samples.setdefault((reason, transport), deque(maxlen=SAMPLES))
+        kept.append(Sample(reason, transport, wall, data))
+
+    def _sample_long(self, transport: int, topic: bytes, row: Row) -> None:
+        text = topic + b" " + row.value[: self._sample_bytes]
+        self._sample(TOO_LONG, transport, row.arrival, text[: self._sample_bytes])
+
+    def _sample_topic(self, topic: bytes, wall: int) -> None:
+        topic = topic[: self._sample_bytes]
+        self._bad_topics.pop(topic, None)
+        self._bad_topics[topic] = Sample(BAD_TOPIC, FED, wall, topic)
+        if len(self._bad_topics) > SAMPLES:
+            self._bad_topics.popitem(last=False)
+
+
+def legal(topic: bytes) -> bool:
+    """Return whether Kafka allows a name of a topic."""
+    return _LEGAL.fullmatch(topic) is not None and topic not in (b".", b"..")
+
+
+def _topic_counts(slot: Slot) -> TopicCounts:
+    return TopicCounts(
+        slot.topic,
+        slot.received,
+        len(slot.rows),
+        slot.held_bytes,
+        slot.too_long,
+        slot.rate_limited,
+        slot.no_memory,
+        slot.earliest,
+        slot.latest,
+    )

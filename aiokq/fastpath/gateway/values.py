@@ -1,0 +1,196 @@
+"""The reasons for which messages are discarded, and the values that both cores return.
+
+Tests: tests/unit/fastpath/test_gateway_pool.py, test_gateway_intake.py.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+REASONS: Final = (
+    "malformed",
+    "unsupported_api_key",
+    "unsupported_version",
+    "unclean_disconnect",
+    "not_allowed",
+    "too_long",
+    "rate_limit",
+    "no_memory",
+    "bad_topic",
+    "no_partition",
+    "error_ack",
+    "attempt_limit",
+    "autocreate_failed",
+    "shutdown",
+)
+"""The names of all reasons; a reason is an index of this tuple.
+
+The core itself discards for the first nine. The others are outcomes of a delivery.
+"""
+
+(
+    MALFORMED,
+    API_KEY,
+    API_VERSION,
+    UNCLEAN_DISCONNECT,
+    NOT_ALLOWED,
+    TOO_LONG,
+    RATE_LIMIT,
+    NO_MEMORY,
+    BAD_TOPIC,
+    NO_PARTITION,
+    ERROR_ACK,
+    ATTEMPT_LIMIT,
+    AUTOCREATE_FAILED,
+    SHUTDOWN,
+) = range(14)
+
+TRANSPORTS: Final = ("unix_datagram", "unix_stream", "tcp", "fed")
+"""The ways on which messages arrive; `fed` is `Pool.feed`."""
+
+SAMPLES: Final = 25
+"""Number of samples that are kept for each reason and transport."""
+
+NEVER: Final = (1 << 63) - 1
+"""The smallest timestamp where there is none."""
+
+
+class TopicCounts(NamedTuple):
+    """What happened to the messages of one topic since it is known to the pool.
+
+    Attributes:
+        received: messages received, without those fed again.
+        held, held_bytes: messages that were not taken, and their charge.
+        too_long, rate_limit, no_memory: messages that the core discarded.
+        earliest_ms, latest_ms: smallest and largest timestamp of messages that the core discarded
+            in the current window; NEVER and -NEVER if it discarded none.
+    """
+
+    topic: bytes
+    received: int
+    held: int
+    held_bytes: int
+    too_long: int
+    rate_limit: int
+    no_memory: int
+    earliest_ms: int
+    latest_ms: int
+
+
+class PoolCounts(NamedTuple):
+    """One snapshot of a pool.
+
+    received = what was discarded + held + what was released.
+
+    Attributes:
+        received, received_bytes: messages received in all, malformed ones included, and their bytes
+            on the wire.
+        replayed: messages that were fed with `replayed=True`, counted in `received`, too.
+        held: messages that were received and are neither released nor discarded, refused ones that
+            wait for `refused()` included.
+        taken: messages of `held` that were taken.
+        used_bytes: bytes of the pool in use; `partial_bytes` of them belong to incomplete messages
+            of streams.
+        unresolved: messages of `held` whose topics are not registered.
+        names: topics that are not registered and of which messages are held.
+        refused_lost: messages for which the queue of `refused()` had no room.
+        discarded: messages that the core discarded, by reason.
+        versions: messages of unsupported versions of the format, by version.
+        topics: counts of each topic by slot; empty unless they were asked for.
+    """
+
+    received: int
+    received_bytes: int
+    replayed: int
+    held: int
+    taken: int
+    used_bytes: int
+    partial_bytes: int
+    unresolved: int
+    names: int
+    refused_lost: int
+    discarded: tuple[int, ...]
+    versions: dict[int, int]
+    topics: dict[int, TopicCounts]
+
+
+class IntakeCounts(NamedTuple):
+    """One snapshot of an input.
+
+    Attributes:
+        received, received_bytes: messages received, and their bytes on the wire.
+        malformed, api_key, api_version, unclean_disconnects, not_allowed, no_memory: messages that
+            this input discarded.
+        connections: open connections.
+        accepted, refused: connections accepted, and connections refused for their number, for a
+            lack of descriptors or of memory, or because the user is not allowed.
+        idle_closed, partial_closed: connections closed by the two timeouts.
+        blocked_ms: milliseconds in which the input waited for memory.
+        running: whether the thread runs.
+        error: errno that ended the thread; 0 if none did.
+    """
+
+    received: int
+    received_bytes: int
+    malformed: int
+    api_key: int
+    api_version: int
+    unclean_disconnects: int
+    not_allowed: int
+    no_memory: int
+    connections: int
+    accepted: int
+    refused: int
+    idle_closed: int
+    partial_closed: int
+    blocked_ms: int
+    running: bool
+    error: int
+
+
+class Sample(NamedTuple):
+    """The beginning of a message that was discarded.
+
+    Attributes:
+        data: first bytes of the message; for TOO_LONG the topic, a space and the first bytes of the
+            value; for BAD_TOPIC the topic.
+    """
+
+    reason: int
+    transport: int
+    arrival_ms: int
+    data: bytes
+
+
+class Message(NamedTuple):
+    """One message of a Taken.
+
+    Attributes:
+        partition_key: as an unsigned number; None for AnyPartition.
+        sequence: number of the message in the order of arrival, or the one that `feed` gave it.
+    """
+
+    key: bytes
+    value: bytes
+    timestamp_ms: int
+    arrival_ms: int
+    partition_key: int | None
+    sequence: int
+
+
+class Refused(NamedTuple):
+    """A message that the core did not accept, for a log of discards or a dead-letter topic.
+
+    Attributes:
+        topic, key: empty if the message could not be read.
+        value: the value; all bytes of a message that could not be read.
+    """
+
+    reason: int
+    transport: int
+    topic: bytes
+    key: bytes
+    value: bytes
+    timestamp_ms: int
+    arrival_ms: int
+    partition_key: int | None

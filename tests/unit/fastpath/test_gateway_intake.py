@@ -1,0 +1,621 @@
+"""Inputs of the gateway, on real sockets: both builds."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from aiokq.fastpath import gateway
+from tests.forking import in_child, needs_fork
+from tests.gateway_messages import encode
+
+OVERHEAD = gateway.Pool.MESSAGE_OVERHEAD
+STREAMS = ["unix_stream", "tcp"]
+TRANSPORTS = ["unix_datagram", *STREAMS]
+
+
+@pytest.fixture
+def core() -> SimpleNamespace:
+    return SimpleNamespace(Pool=gateway.Pool, Intake=gateway.Intake, COMPILED=False)
+
+
+def until(ready: Callable[[], object], what: str = "") -> None:
+    end = time.monotonic() + 20
+    while not ready():
+        assert time.monotonic() < end, f"never happened: {what}"
+        time.sleep(0.002)
+
+
+class Input:
+    """An input with its socket, and a pool whose topic "t" is registered."""
+
+    def __init__(
+        self, core: SimpleNamespace, path: Path, transport: str, max_bytes: int, **options: Any
+    ) -> None:
+        self.pool = core.Pool(max_bytes)
+        self.slot = self.pool.register(b"t")
+        self.transport = transport
+        self.address: Any = str(path / f"{id(self)}.sock")
+        if transport == "tcp":
+            self.socket = socket.create_server(("127.0.0.1", 0))
+            self.address = self.socket.getsockname()
+        else:
+            kind = socket.SOCK_DGRAM if transport == "unix_datagram" else socket.SOCK_STREAM
+            self.socket = socket.socket(socket.AF_UNIX, kind)
+            self.socket.bind(self.address)
+            if kind == socket.SOCK_STREAM:
+                self.socket.listen(128)
+        self.intake = core.Intake(self.pool, self.socket.fileno(), transport, **options)
+        self.clients: list[socket.socket] = []
+
+    def start(self) -> Input:
+        self.intake.start()
+        return self
+
+    def connect(self) -> socket.socket:
+        if self.transport == "tcp":
+            client = socket.create_connection(self.address)
+        else:
+            kind = socket.SOCK_DGRAM if self.transport == "unix_datagram" else socket.SOCK_STREAM
+            client = socket.socket(socket.AF_UNIX, kind)
+            client.connect(self.address)
+        client.settimeout(20)
+        self.clients.append(client)
+        return client
+
+    def received(self, count: int) -> None:
+        until(lambda: self.pool.counts().received >= count, f"{count} messages received")
+        assert self.pool.counts().received == count
+
+    def values(self) -> list[bytes]:
+        found = []
+        while (taken := self.pool.take(self.slot)) is not None:
+            found += [taken.message(n).value for n in range(taken.count)]
+            self.pool.release(taken.count, taken.charge)
+        return found
+
+    def discarded(self) -> dict[str, int]:
+        counts = self.pool.counts()
+        return {name: n for name, n in zip(gateway.REASONS, counts.discarded, strict=True) if n}
+
+    def close(self) -> None:
+        self.intake.stop()
+        self.pool.close()
+        self.socket.close()
+        for client in self.clients:
+            client.close()
+
+
+@pytest.fixture
+def inputs(core: SimpleNamespace, tmp_path: Path) -> Iterator[Any]:
+    made: list[Input] = []
+
+    def make(transport: str, max_bytes: int = 1 << 22, **options: Any) -> Input:
+        made.append(Input(core, tmp_path, transport, max_bytes, **options))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+# ---------------------------------------------------------------- all transports
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_messages_arrive_in_order(inputs: Any, transport: str) -> None:
+    given = inputs(transport).start()
+    client = given.connect()
+    for n in range(500):
+        client.send(encode(value=b"%d" % n))
+    given.received(500)
+    assert given.values() == [b"%d" % n for n in range(500)]
+    counts = given.intake.counts()
+    assert (counts.received, counts.malformed, counts.running, counts.error) == (500, 0, True, 0)
+    assert counts.received_bytes == given.pool.counts().received_bytes
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_discards_are_counted_by_input(inputs: Any, transport: str) -> None:
+    given = inputs(transport, 4096, max_message_bytes=2000).start()
+    client = given.connect()
+    bad = [encode(flags=1), encode(api_key=9), encode(version=1), encode(b"no name")]
+    for data in (
+        *bad,
+        encode(value=b"v" * 1900),
+        encode(value=b"v" * 1900),
+        encode(value=b"v" * 1900),
+    ):
+        client.send(data)
+    given.received(7)
+    assert given.discarded() == {
+        "malformed": 1,
+        "unsupported_api_key": 1,
+        "unsupported_version": 1,
+        "bad_topic": 1,
+        "no_memory": 1,
+    }
+    counts = given.intake.counts()
+    assert (counts.malformed, counts.api_key, counts.api_version, counts.no_memory) == (1, 1, 1, 1)
+    transports = {sample.transport for sample in given.pool.samples() if sample.reason == 0}
+    assert transports == {gateway.TRANSPORTS.index(transport)}
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_stopping_twice_and_never_starting(inputs: Any, transport: str) -> None:
+    given = inputs(transport)
+    given.intake.stop()
+    given.start()
+    assert given.intake.counts().running
+    with pytest.raises(RuntimeError):
+        given.intake.start()
+    given.intake.stop()
+    given.intake.stop(drain=True)
+    assert not given.intake.counts().running
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_what_the_kernel_holds_is_read_before_the_end(inputs: Any, transport: str) -> None:
+    given = inputs(transport)
+    client = given.connect()
+    for n in range(8):
+        client.send(encode(value=b"%d" % n))
+    given.start()
+    given.intake.stop(drain=True)
+    assert given.values() == [b"%d" % n for n in range(8)]
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_blocking_input_loses_nothing(inputs: Any, transport: str) -> None:
+    given = inputs(transport, 20 * (100 + OVERHEAD), when_full="block").start()
+    client = given.connect()
+    sent = [b"%d" % n + b"." * 96 for n in range(1000)]
+    sender = threading.Thread(target=lambda: [client.sendall(encode(value=v)) for v in sent])
+    sender.start()
+    until(lambda: given.pool.counts().received == 20)
+    time.sleep(0.05)
+    assert given.pool.counts().received == 20
+    found: list[bytes] = []
+    until(lambda: found.extend(given.values()) or len(found) == 1000)
+    sender.join()
+    assert found == sent
+    assert given.discarded() == {}
+    assert given.intake.counts().blocked_ms >= 20
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_blocked_input_can_be_stopped(inputs: Any, transport: str) -> None:
+    """What it has read is stored, although there is no room."""
+    given = inputs(transport, 2 * (1 + OVERHEAD), when_full="block").start()
+    client = given.connect()
+    for n in range(6):
+        client.send(encode(value=b"%d" % n))
+    until(lambda: given.pool.counts().received == 2)
+    time.sleep(0.02)
+    given.intake.stop(drain=True)
+    assert given.values() == [b"%d" % n for n in range(6)]
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_message_larger_than_the_pool_blocks_nothing(inputs: Any, transport: str) -> None:
+    given = inputs(transport, 1000, when_full="block").start()
+    client = given.connect()
+    client.sendall(encode(value=b"x" * 2000))
+    client.sendall(encode(value=b"next"))
+    given.received(2)
+    assert given.values() == [b"next"]
+    assert given.discarded() == {"no_memory": 1}
+
+
+def test_several_inputs_fill_one_pool(core: SimpleNamespace, tmp_path: Path) -> None:
+    """Nothing is lost or doubled while senders, inputs and the taker run at full speed."""
+    made = [Input(core, tmp_path, transport, 1 << 26) for transport in TRANSPORTS]
+    pool = made[0].pool
+    for other in made[1:]:
+        other.intake = core.Intake(pool, other.socket.fileno(), other.transport)
+    try:
+        for one in made:
+            one.start()
+        senders = []
+        count, each = 6, 3000
+        for n in range(count):
+            client = made[n % 3].connect()
+
+            def send(client: socket.socket = client, n: int = n) -> None:
+                for at in range(each):
+                    client.sendall(encode(value=b"%d %d" % (n, at), key=b"k" * (at % 3)))
+
+            senders.append(threading.Thread(target=send))
+        for sender in senders:
+            sender.start()
+        found: list[bytes] = []
+        until(lambda: found.extend(made[0].values()) or len(found) >= count * each)
+        for sender in senders:
+            sender.join()
+        assert len(found) == count * each
+        for n in range(count):
+            own = [int(value.split()[1]) for value in found if value.startswith(b"%d " % n)]
+            assert own == list(range(each))
+        counts = pool.counts()
+        assert (counts.held, counts.used_bytes, sum(counts.discarded)) == (0, 0, 0)
+    finally:
+        for one in made:
+            one.close()
+
+
+def test_wrong_arguments(core: SimpleNamespace) -> None:
+    pool = core.Pool(1000)
+    with pytest.raises(ValueError, match="transport 'udp'"):
+        core.Intake(pool, 0, "udp")
+    with pytest.raises(ValueError, match="when_full"):
+        core.Intake(pool, 0, "tcp", when_full="drop")
+    with pytest.raises(ValueError, match="does not know the user"):
+        core.Intake(pool, 0, "tcp", allowed_uids=[0])
+    for options in ({"max_message_bytes": 0}, {"max_connections": 0}, {"idle_ms": -1}):
+        with pytest.raises(ValueError):
+            core.Intake(pool, 0, "tcp", **options)
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_socket_that_is_none_ends_the_thread_with_its_error(
+    core: SimpleNamespace, transport: str
+) -> None:
+    read, write = os.pipe()
+    pool = core.Pool(1000, wake_fd=write)
+    intake = core.Intake(pool, read, transport)
+    intake.start()
+    until(lambda: not intake.counts().running)
+    assert intake.counts().error == errno.ENOTSOCK
+    assert os.read(read, 8)
+    intake.stop()
+    os.close(read)
+    os.close(write)
+
+
+@needs_fork
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_forked_child_leaves_the_input_alone(inputs: Any, transport: str) -> None:
+    given = inputs(transport).start()
+    client = given.connect()
+    client.send(encode(value=b"1"))
+    given.received(1)
+
+    def child() -> str:
+        given.intake.stop(drain=True)
+        given.pool.close()
+        del given.intake, given.pool
+        return "done"
+
+    intake, pool = given.intake, given.pool
+    assert in_child(child) == "done"
+    assert intake.counts().running
+    client.send(encode(value=b"2"))
+    until(lambda: pool.counts().received == 2)
+
+
+# ---------------------------------------------------------------- datagrams
+
+
+def test_datagrams_that_are_no_messages(inputs: Any) -> None:
+    """Points 6 and 7: zero bytes, 2 bytes, and sizes that differ from the datagram."""
+    given = inputs("unix_datagram").start()
+    client = given.connect()
+    for data in (b"", b"ab", encode(size=3), encode(size=-1), encode() + encode(), encode()[:-1]):
+        client.send(data)
+    client.send(encode(value=b"next"))
+    given.received(7)
+    assert given.discarded() == {"malformed": 6}
+    assert given.values() == [b"next"]
+
+
+def test_a_truncated_datagram_is_malformed(inputs: Any) -> None:
+    """Point 10: 65,536 bytes pass, 70,000 do not, with a valid prefix neither."""
+    given = inputs("unix_datagram").start()
+    client = given.connect()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 18)
+    client.send(encode(value=b"x" * (65536 - len(encode()))))
+    client.send(encode(value=b"x" * 70_000))
+    whole = encode(value=b"x" * (65536 - len(encode())))
+    client.send(whole + b"y")
+    client.send(encode(value=b"next"))
+    given.received(4)
+    assert given.discarded() == {"malformed": 2}
+    assert [len(value) for value in given.values()] == [65536 - len(encode()), 4]
+
+
+@pytest.mark.parametrize("limit", [40, 1000, 200_000])
+def test_other_limits_of_datagrams(inputs: Any, limit: int) -> None:
+    given = inputs("unix_datagram", max_message_bytes=limit).start()
+    client = given.connect()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 19)
+    size = min(limit, 150_000) - len(encode())
+    for n in range(5):
+        client.send(encode(value=bytes([n]) * size))
+    if limit < 150_000:
+        client.send(encode(value=b"x" * (size + 1)))
+        given.received(6)
+        assert given.discarded() == {"malformed": 1}
+    given.received(6 if limit < 150_000 else 5)
+    assert given.values() == [bytes([n]) * size for n in range(5)]
+
+
+@pytest.mark.parametrize(
+    ("uids", "allowed"), [([], False), ([os.getuid() + 1], False), ([os.getuid()], True)]
+)
+def test_users_of_datagrams(inputs: Any, uids: list[int], allowed: bool) -> None:
+    given = inputs("unix_datagram", allowed_uids=uids).start()
+    client = given.connect()
+    for n in range(100):
+        client.send(encode(value=b"%d" % n))
+    given.received(100)
+    assert len(given.values()) == (100 if allowed else 0)
+    assert given.discarded() == ({} if allowed else {"not_allowed": 100})
+    assert given.intake.counts().not_allowed == (0 if allowed else 100)
+
+
+# ---------------------------------------------------------------- streams
+
+
+@pytest.mark.parametrize("transport", STREAMS)
+def test_a_message_byte_by_byte_and_a_thousand_at_once(inputs: Any, transport: str) -> None:
+    """Point 12."""
+    given = inputs(transport).start()
+    client = given.connect()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+    for byte in encode(value=b"slow", key=b"key"):
+        client.send(bytes([byte]))
+        time.sleep(0.0005)
+    client.sendall(b"".join(encode(value=b"%d" % n) for n in range(1000)))
+    given.received(1001)
+    assert given.values() == [b"slow", *(b"%d" % n for n in range(1000))]
+    assert given.pool.counts().partial_bytes == 0
+
+
+@pytest.mark.parametrize("transport", STREAMS)
+def test_a_large_message_arrives_in_parts(inputs: Any, transport: str) -> None:
+    given = inputs(transport, 1 << 25, max_message_bytes=1 << 24).start()
+    client = given.connect()
+    value = os.urandom(5_000_000)
+    data = encode(value=value)
+    client.sendall(data[:3_000_000])
+    until(lambda: given.pool.counts().partial_bytes >= 2_900_000)
+    assert given.pool.counts().used_bytes <= 2 * 3_000_000 + 64
+    client.sendall(data[3_000_000:] + encode(value=b"next"))
+    given.received(2)
+    assert given.values() == [value, b"next"]
+    counts = given.pool.counts()
+    assert (counts.partial_bytes, counts.used_bytes) == (0, 0)
+
+
+@pytest.mark.parametrize("transport", STREAMS)
+@pytest.mark.parametrize("size", [3, 0, -1, -(1 << 31), 1005, (1 << 31) - 1])
+def test_a_size_that_cannot_be_closes_the_connection(
+    inputs: Any, transport: str, size: int
+) -> None:
+    """Point 13, which ended Dory: messages before it in the same write are delivered."""
+    given = inputs(transport, max_message_bytes=1000).start()
+    client = given.connect()
+    client.sendall(encode(value=b"first") + struct.pack(">i", size) + b"rest")
+    assert client.recv(1) == b""
+    given.received(2)
+    assert given.discarded() == {"malformed": 1}
+    other = given.connect()
+    other.sendall(encode(value=b"second"))
+    given.received(3)
+    assert given.values() == [b"first", b"second"]
+    assert given.intake.counts().connections == 1
+
+
+@pytest.mark.parametrize("transport", STREAMS)
+def test_a_malformed_message_leaves_the_connection_open(inputs: Any, transport: str) -> None:
+    """Point 14."""
+    given = inputs(transport).start()
+    client = given.connect()
+    client.sendall(encode(flags=9) + struct.pack(">i", 4) + encode(value=b"next"))
+    given.received(3)
+    assert given.discarded() == {"malformed": 2}
+    assert given.values() == [b"next"]
+
+
+@pytest.mark.parametrize("transport", STREAMS)
+@pytest.mark.parametrize("size", [1, 3, 4, 20, 30])
+def test_a_half_message_before_the_end(inputs: Any, transport: str, size: int) -> None:
+    """Point 15."""
+    given = inputs(transport).start()
+    client = given.connect()
+    client.sendall(encode(value=b"whole") + encode(value=b"half")[:size])
+    client.close()
+    given.received(2)
+    assert given.discarded() == {"unclean_disconnect": 1}
+    (sample,) = given.pool.samples()
+    assert sample.reason == gateway.UNCLEAN_DISCONNECT
+    assert sample.transport == gateway.TRANSPORTS.index(transport)
+    assert sample.data == encode(value=b"half")[:size]
+    until(lambda: given.intake.counts().connections == 0)
+    counts = given.pool.counts()
+    assert counts.partial_bytes == 0
+    assert given.values() == [b"whole"]
+
+
+@pytest.mark.parametrize("transport", STREAMS)
+def test_a_connection_closed_at_every_byte(inputs: Any, transport: str) -> None:
+    given = inputs(transport).start()
+    data = encode(value=b"value", key=b"key", partition_key=1)
+    for size in range(len(data) + 1):
+        client = given.connect()
+        client.sendall(data[:size])
+        if size % 2:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.close()
+    given.received(len(data))
+    assert given.discarded() == {"unclean_disconnect": len(data) - 1}
+    assert given.values() == [b"value"]
+    until(lambda: given.intake.counts().connections == 0)
+
+
+@pytest.mark.parametrize("transport", STREAMS)
+def test_a_large_message_without_room_is_skipped(inputs: Any, transport: str) -> None:
+    given = inputs(transport, 100_000, max_message_bytes=1 << 24).start()
+    client = given.connect()
+    for n in range(3):
+        client.sendall(encode(value=b"x" * 1_000_000) + encode(value=b"%d" % n))
+    given.received(6)
+    assert given.discarded() == {"no_memory": 3}
+    assert given.values() == [b"0", b"1", b"2"]
+    counts = given.pool.counts()
+    assert (counts.used_bytes, counts.partial_bytes) == (0, 0)
+
+
+def test_half_messages_cannot_block_a_blocking_input_for_good(inputs: Any) -> None:
+    """They fill the pool, and none of them could be completed."""
+    given = inputs("unix_stream", 100_000, when_full="block", max_message_bytes=1 << 20).start()
+    clients = [given.connect() for _ in range(6)]
+    messages = [encode(value=bytes([n]) * 60_000) for n in range(6)]
+    for client, message in zip(clients, messages, strict=True):
+        client.sendall(message[:40_000])
+    time.sleep(0.05)
+    rest = [
+        threading.Thread(target=client.sendall, args=(message[40_000:],))
+        for client, message in zip(clients, messages, strict=True)
+    ]
+    for thread in rest:
+        thread.start()
+    found: list[bytes] = []
+    until(lambda: found.extend(given.values()) or len(found) == 6, "all messages")
+    for thread in rest:
+        thread.join()
+    assert sorted(found) == [bytes([n]) * 60_000 for n in range(6)]
+    assert given.pool.counts().used_bytes == 0
+
+
+@pytest.mark.parametrize("transport", STREAMS)
+def test_the_number_of_connections_is_limited(inputs: Any, transport: str) -> None:
+    given = inputs(transport, max_connections=3).start()
+    clients = [given.connect() for _ in range(3)]
+    until(lambda: given.intake.counts().accepted == 3)
+    refused = given.connect()
+    assert refused.recv(1) == b""
+    assert given.intake.counts().refused == 1
+    clients[0].close()
+    until(lambda: given.intake.counts().connections == 2)
+    given.connect().sendall(encode(value=b"again"))
+    given.received(1)
+
+
+@pytest.mark.parametrize("transport", STREAMS)
+def test_idle_connections_are_closed(inputs: Any, transport: str) -> None:
+    given = inputs(transport, idle_ms=150).start()
+    idle, busy = given.connect(), given.connect()
+    end = time.monotonic() + 0.5
+    while time.monotonic() < end:
+        busy.sendall(encode())
+        time.sleep(0.01)
+    assert idle.recv(1) == b""
+    counts = given.intake.counts()
+    assert (counts.idle_closed, counts.connections) == (1, 1)
+    assert given.discarded() == {}
+
+
+@pytest.mark.parametrize("transport", STREAMS)
+def test_half_sent_messages_have_a_time_limit(inputs: Any, transport: str) -> None:
+    given = inputs(transport, partial_ms=150).start()
+    slow, quiet = given.connect(), given.connect()
+    quiet.sendall(encode(value=b"x"))
+    data = encode(value=b"slow" * 100)
+    sent = 0
+    closed = False
+    while not closed:
+        try:
+            sent += slow.send(data[sent : sent + 1])
+        except OSError:
+            closed = True
+        time.sleep(0.005)
+        assert sent < len(data)
+    counts = given.intake.counts()
+    assert (counts.partial_closed, counts.idle_closed, counts.connections) == (1, 0, 1)
+    assert given.discarded() == {"unclean_disconnect": 1}
+
+
+@pytest.mark.parametrize("uids", [[], [os.getuid() + 1], [os.getuid()]])
+def test_users_of_connections(inputs: Any, uids: list[int]) -> None:
+    given = inputs("unix_stream", allowed_uids=uids).start()
+    client = given.connect()
+    if os.getuid() in uids:
+        client.sendall(encode())
+        given.received(1)
+    else:
+        assert client.recv(1) == b""
+        assert given.intake.counts().refused == 1
+
+
+@needs_fork
+def test_without_descriptors_connections_are_refused(inputs: Any) -> None:
+    """The input keeps one in reserve, with which it accepts and closes the connection."""
+    given = inputs("unix_stream")
+
+    def child() -> str:
+        made = Input(
+            SimpleNamespace(Pool=type(given.pool), Intake=type(given.intake)),
+            Path("/tmp"),
+            "unix_stream",
+            1 << 20,
+        )
+        made.start()
+        first = made.connect()
+        until(lambda: made.intake.counts().accepted == 1)
+        waiting = [socket.socket(socket.AF_UNIX) for _ in range(4)]
+        highest = max(int(name) for name in os.listdir("/proc/self/fd"))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1, highest + 1))
+        fill = []
+        try:
+            while True:
+                fill.append(os.dup(0))
+        except OSError:
+            pass
+        for client in waiting:
+            client.connect(made.address)
+        until(lambda: made.intake.counts().refused == 4)
+        for fd in fill:
+            os.close(fd)
+        waiting[0].close()
+        again = made.connect()
+        again.sendall(encode())
+        first.sendall(encode())
+        made.received(2)
+        made.close()
+        os.unlink(made.address)
+        return f"{made.intake.counts().accepted} {made.intake.counts().refused}"
+
+    assert in_child(child) == "2 4"
+
+
+def test_thousands_of_connections(inputs: Any) -> None:
+    given = inputs("unix_stream", max_connections=1000).start()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 4096:
+        pytest.skip(f"only {hard} descriptors")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 4096), hard))
+    try:
+        clients = [given.connect() for _ in range(900)]
+        for n, client in enumerate(clients):
+            client.sendall(encode(value=b"%d" % n)[:-1])
+        for n, client in enumerate(clients):
+            client.sendall((b"%d" % n)[-1:])
+        given.received(900)
+        assert sorted(map(int, given.values())) == list(range(900))
+        for client in clients:
+            client.close()
+        until(lambda: given.intake.counts().connections == 0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

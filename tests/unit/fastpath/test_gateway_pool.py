@@ -1,0 +1,893 @@
+"""Pool and Taken of the gateway: both builds, rule by rule."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import struct
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from aiokq.fastpath import gateway
+from tests.forking import in_child, needs_fork
+from tests.gateway_messages import EXAMPLES, NOW, encode
+
+OVERHEAD = gateway.Pool.MESSAGE_OVERHEAD
+MIB = 1 << 20
+START = 5_000_000  # monotonic milliseconds
+
+
+class Bench:
+    """A pool whose clock stands still until it is moved."""
+
+    def __init__(self, core: SimpleNamespace, max_bytes: int = MIB, **options: Any) -> None:
+        self.wake, self._end = os.pipe()
+        os.set_blocking(self.wake, False)
+        self.pool = core.Pool(max_bytes, wake_fd=self._end, **options)
+        self.core = core
+        self.mono, self.wall = START, NOW
+        self.pool.set_clock(START, NOW)
+        self.drained: list[Any] = []
+
+    def move(self, ms: int, wall: int | None = None) -> None:
+        self.mono += ms
+        self.wall += ms if wall is None else wall
+        self.pool.set_clock(self.mono, self.wall)
+
+    def woken(self) -> bool:
+        try:
+            return len(os.read(self.wake, 64)) == 8
+        except BlockingIOError:
+            return False
+
+    def feed(self, *messages: bytes, **options: Any) -> int:
+        return self.pool.feed(b"".join(messages), **options)
+
+    def take(self, slot: int, *, flush: bool = False) -> list[Any]:
+        """The messages of all chunks that are due, released at once."""
+        found = []
+        while (taken := self.pool.take(slot, flush=flush)) is not None:
+            assert taken.count == len(taken) > 0
+            assert taken.slot == slot
+            found += [taken.message(n) for n in range(taken.count)]
+            assert taken.charge == taken.size + taken.count * OVERHEAD
+            self.pool.release(taken.count, taken.charge)
+        return found
+
+    def values(self, slot: int, *, flush: bool = False) -> list[bytes]:
+        return [message.value for message in self.take(slot, flush=flush)]
+
+    def due(self) -> list[int]:
+        return sorted(self.pool.due()[0])
+
+    def discarded(self) -> dict[str, int]:
+        counts = self.pool.counts()
+        return {name: n for name, n in zip(gateway.REASONS, counts.discarded, strict=True) if n}
+
+    def close(self) -> None:
+        self.pool.close()
+        os.close(self.wake)
+        os.close(self._end)
+
+
+@pytest.fixture
+def core() -> SimpleNamespace:
+    return SimpleNamespace(Pool=gateway.Pool, Intake=gateway.Intake, COMPILED=False)
+
+
+@pytest.fixture
+def benches(core: SimpleNamespace) -> Iterator[Any]:
+    made = []
+
+    def make(max_bytes: int = MIB, **options: Any) -> Bench:
+        made.append(Bench(core, max_bytes, **options))
+        return made[-1]
+
+    yield make
+    for bench in made:
+        bench.close()
+
+
+@pytest.fixture
+def bench(benches: Any) -> Bench:
+    return benches()  # type: ignore[no-any-return]
+
+
+# ---------------------------------------------------------------- the format
+
+
+@pytest.mark.parametrize(("text", "topic", "key", "value", "partition_key"), EXAMPLES)
+def test_the_golden_examples(
+    bench: Bench, text: str, topic: str, key: str, value: str, partition_key: int | None
+) -> None:
+    """Point 1: byte-exact vectors of Bruce's and Dory's C libraries."""
+    data = bytes.fromhex(text.replace(" ", ""))
+    assert data == encode(topic.encode(), value.encode(), key.encode(), partition_key=partition_key)
+    assert bench.feed(data) == len(data)
+    assert bench.pool.unresolved() == [(topic.encode(), 1)]
+    (message,) = bench.take(bench.pool.register(topic.encode()))
+    assert message == (key.encode(), value.encode(), NOW, NOW, partition_key, 0)
+
+
+MALFORMED = {
+    "flags": encode(flags=1),
+    "negative flags": encode(flags=-1),
+    "empty topic": encode(b""),
+    "negative topic size": encode(topic_size=-1),
+    "topic size 0": encode(topic_size=0),
+    "topic beyond the end": encode(topic_size=32767),
+    "topic up to the end": encode(topic_size=1 + 8 + 4 + 4),
+    "negative key size": encode(key_size=-1),
+    "smallest key size": encode(key_size=-(1 << 31)),
+    "key beyond the end": encode(key_size=1),
+    "largest key size": encode(key_size=(1 << 31) - 1),
+    "negative value size": encode(value_size=-1),
+    "value beyond the end": encode(value_size=1),
+    "largest value size": encode(value_size=(1 << 31) - 1),
+    "value before the end": encode(value=b"ab", value_size=1),
+    "trailing byte": encode(tail=b"x"),
+    "5 bytes": struct.pack(">ib", 5, 0),
+    "7 bytes": struct.pack(">ihb", 7, 256, 0),
+    "8 bytes": struct.pack(">ihh", 8, 256, 0),
+    "no room for the key of a partition": struct.pack(">ihhh", 10, 257, 0, 0),
+    "4 bytes": struct.pack(">i", 4),
+    "a PartitionKey message as AnyPartition": encode(partition_key=7, api_key=256),
+    "an AnyPartition message as PartitionKey": encode(api_key=257),
+}
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_malformed_messages_are_counted_and_the_next_one_is_read(bench: Bench, name: str) -> None:
+    """Points 8 and 14."""
+    data = MALFORMED[name]
+    assert bench.feed(data, encode(value=b"next")) == len(data) + len(encode(value=b"next"))
+    assert bench.discarded() == {"malformed": 1}
+    assert bench.values(bench.pool.register(b"t")) == [b"next"]
+    (sample,) = bench.pool.samples()
+    assert sample == (gateway.MALFORMED, gateway.TRANSPORTS.index("fed"), NOW, data[:256])
+
+
+def test_every_prefix_of_a_message_is_malformed(bench: Bench) -> None:
+    whole = encode(b"orders", b"value", b"key", partition_key=5)
+    for size in range(4, len(whole)):
+        bench.feed(struct.pack(">i", size) + whole[4:size])
+    assert bench.discarded() == {"malformed": len(whole) - 4}
+    assert len(bench.pool.samples()) == 25
+
+
+def test_unknown_api_keys_and_versions_have_their_own_counters(bench: Bench) -> None:
+    """Point 9; the API key is looked at first, the fields last."""
+    for api_key in (258, 255, 0, -1, 32767):
+        bench.feed(encode(api_key=api_key))
+    bench.feed(encode(version=1), encode(version=1, flags=3), encode(version=-5))
+    bench.feed(encode(api_key=258, version=1, flags=1))
+    assert bench.discarded() == {"unsupported_api_key": 6, "unsupported_version": 3}
+    assert bench.pool.counts().versions == {1: 2, -5: 1}
+
+
+def test_made_up_versions_are_bounded(bench: Bench) -> None:
+    for version in range(1, 1000):
+        bench.feed(encode(version=version))
+    assert bench.discarded() == {"unsupported_version": 999}
+    assert len(bench.pool.counts().versions) == 64
+
+
+@pytest.mark.parametrize(
+    "timestamp", [0, 1, -1, NOW, (1 << 63) - 1, -(1 << 63), -(1 << 31), 1 << 32]
+)
+@pytest.mark.parametrize("partition_key", [None, 0, 1, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF])
+def test_the_limits_of_numbers(bench: Bench, timestamp: int, partition_key: int | None) -> None:
+    slot = bench.pool.register(b"t")
+    bench.feed(encode(timestamp=timestamp, partition_key=partition_key))
+    (message,) = bench.take(slot)
+    assert (message.timestamp_ms, message.partition_key) == (timestamp, partition_key)
+
+
+@pytest.mark.parametrize(("key", "value"), [(0, 0), (1, 0), (0, 1), (65_000, 3), (3, 700_000)])
+def test_the_limits_of_sizes(benches: Any, key: int, value: int) -> None:
+    bench = benches(4 * MIB)
+    slot = bench.pool.register(b"t" * 249)
+    bench.feed(encode(b"t" * 249, b"v" * value, b"k" * key))
+    (message,) = bench.take(slot)
+    assert (message.key, message.value) == (b"k" * key, b"v" * value)
+
+
+@pytest.mark.parametrize("size", [3, 2, 0, -1, -(1 << 31)])
+def test_an_impossible_size_ends_the_data(bench: Bench, size: int) -> None:
+    """What follows cannot be read: a stream is closed."""
+    data = encode(value=b"first") + struct.pack(">i", size) + encode(value=b"never")
+    assert bench.feed(data) == len(data)
+    assert bench.discarded() == {"malformed": 1}
+    assert bench.values(bench.pool.register(b"t")) == [b"first"]
+
+
+def test_a_message_above_the_limit_ends_the_data(bench: Bench) -> None:
+    """Point 13: the messages before it are delivered."""
+    data = encode(value=b"first") + struct.pack(">i", 105)
+    assert bench.feed(data, max_message_bytes=100) == len(data)
+    assert bench.feed(struct.pack(">i", 104), max_message_bytes=100) == 0
+    assert bench.discarded() == {"malformed": 1}
+    assert bench.values(bench.pool.register(b"t")) == [b"first"]
+
+
+def test_an_incomplete_message_is_left_to_the_caller(bench: Bench) -> None:
+    one, two = encode(value=b"1"), encode(value=b"2")
+    assert bench.feed(one, two[:-1]) == len(one)
+    assert bench.feed(b"") == bench.feed(two[:3]) == 0
+    assert bench.feed(two) == len(two)
+    assert bench.pool.counts().received == 2
+    assert bench.pool.counts().received_bytes == len(one) + len(two)
+
+
+# ---------------------------------------------------------------- topics
+
+
+@pytest.mark.parametrize(
+    "topic",
+    [
+        b".",
+        b"..",
+        b"a b",
+        b"t\0",
+        b"\xff\xfe",
+        "gr\u00fc\u00df".encode(),
+        b"t" * 250,
+        b"t" * 32767,
+        b'"',
+        b"a/b",
+    ],
+)
+def test_names_that_kafka_does_not_allow(bench: Bench, topic: bytes) -> None:
+    bench.feed(encode(topic, b"v"))
+    assert bench.discarded() == {"bad_topic": 1}
+    assert bench.pool.unresolved() == []
+    (sample,) = bench.pool.samples()
+    assert (sample.reason, sample.data) == (gateway.BAD_TOPIC, topic[:256])
+    assert bench.pool.counts().used_bytes == 0
+
+
+def test_messages_of_an_unregistered_topic_move_in_order(bench: Bench) -> None:
+    bench.feed(*(encode(b"ab"[n % 2 : n % 2 + 1], b"%d" % n) for n in range(10)))
+    assert bench.pool.unresolved() == [(b"a", 5), (b"b", 5)]
+    assert bench.pool.counts().unresolved == 10
+    slot = bench.pool.register(b"a")
+    bench.feed(encode(b"a", b"10"))
+    assert bench.values(slot) == [b"0", b"2", b"4", b"6", b"8", b"10"]
+    assert bench.pool.counts().unresolved == 5
+    assert bench.pool.counts(topics=True).topics[slot][:3] == (b"a", 6, 0)
+
+
+def test_a_name_is_reported_once(bench: Bench) -> None:
+    assert bench.pool.unresolved() == []
+    bench.feed(encode(b"a"), encode(b"b"), encode(b"c"))
+    assert bench.woken()
+    assert bench.pool.unresolved(2) == [(b"a", 1), (b"b", 1)]
+    bench.feed(encode(b"a"))
+    assert bench.pool.unresolved(2) == [(b"c", 1)]
+    bench.pool.due()
+    bench.feed(encode(b"a"))
+    assert not bench.woken()
+    assert bench.pool.unresolved() == []
+    bench.feed(encode(b"d"), encode(b"e"))
+    assert bench.woken()
+    bench.pool.register(b"d")
+    bench.pool.discard_unresolved(b"e", gateway.BAD_TOPIC)
+    assert bench.pool.unresolved() == []
+
+
+def test_topics_that_do_not_exist(bench: Bench) -> None:
+    bench.feed(encode(b"a"), encode(b"a"), encode(b"b"))
+    assert bench.pool.counts().names == 2
+    assert bench.pool.discard_unresolved(b"a", gateway.BAD_TOPIC) == 2
+    assert bench.pool.discard_unresolved(b"a", gateway.BAD_TOPIC) == 0
+    assert bench.discarded() == {"bad_topic": 2}
+    taken = bench.pool.take_unresolved(b"b")
+    assert (taken.count, taken.slot) == (1, -1)
+    assert bench.pool.take_unresolved(b"b") is None
+    counts = bench.pool.counts()
+    assert (counts.names, counts.unresolved, counts.held, counts.taken) == (0, 0, 1, 1)
+    bench.pool.release(1, taken.charge)
+    assert bench.pool.counts().used_bytes == 0
+    assert [sample.data for sample in bench.pool.samples()] == [b"a", b"b"]
+    bench.feed(encode(b"a"))
+    assert bench.pool.unresolved() == [(b"a", 1)]
+    with pytest.raises(ValueError, match="reason 99"):
+        bench.pool.discard_unresolved(b"a", 99)
+
+
+def test_made_up_topics_are_bounded(benches: Any) -> None:
+    """100,000 names: neither memory nor reports grow with them."""
+    bench = benches(4 * MIB, max_topic_names=1000)
+    for n in range(100_000):
+        bench.feed(encode(b"made-up-%d" % n))
+        if n % 5000 == 4999:
+            assert bench.pool.counts().names <= 1000
+            while names := bench.pool.unresolved():
+                for name, _ in names:
+                    bench.pool.discard_unresolved(name, gateway.BAD_TOPIC)
+    assert bench.discarded() == {"bad_topic": 100_000}
+    counts = bench.pool.counts(topics=True)
+    assert (counts.used_bytes, counts.names, counts.topics) == (0, 0, {})
+    assert len(bench.pool.samples()) == 25
+
+
+def test_unregistered_topics_are_charged(benches: Any) -> None:
+    bench = benches(64 * 1024)
+    for n in range(1000):
+        bench.feed(encode(b"made-up-%d" % n))
+    counts = bench.pool.counts()
+    assert counts.names < 64
+    assert counts.used_bytes <= 64 * 1024
+    assert bench.discarded() == {"no_memory": 1000 - counts.names}
+    slot = bench.pool.register(b"made-up-0")
+    assert bench.pool.counts().names == counts.names - 1
+    assert len(bench.take(slot)) == 1
+
+
+def test_bad_topics_are_sampled_once_each_the_newest_last(bench: Bench) -> None:
+    for n in (*range(30), 29, 10):
+        bench.feed(encode(b"bad %d" % n))
+    names = [sample.data for sample in bench.pool.samples(clear=True)]
+    assert names == [b"bad %d" % n for n in (*range(5, 10), *range(11, 30), 10)]
+    assert bench.pool.samples() == []
+
+
+def test_a_forgotten_topic_is_given_back_and_unregistered_again(bench: Bench) -> None:
+    slot = bench.pool.register(b"t", batch_messages=100)
+    bench.feed(encode(value=b"1"), encode(value=b"2"))
+    bench.pool.forget(slot)
+    bench.feed(encode(value=b"3"))
+    assert bench.pool.unresolved() == [(b"t", 1)]
+    assert bench.due() == [slot]
+    assert bench.values(slot) == [b"1", b"2"]
+    with pytest.raises(ValueError, match="not in use"):
+        bench.pool.take(slot)
+    again = bench.pool.register(b"t")
+    assert bench.values(again) == [b"3"]
+    bench.pool.forget(again)
+    assert bench.pool.held(again) == (0, 0)
+    assert bench.pool.take(again) is None
+    with pytest.raises(ValueError, match="not in use"):
+        bench.pool.held(again)
+
+
+def test_the_number_of_a_forgotten_topic_is_used_again(bench: Bench) -> None:
+    slots = {bench.pool.register(b"%d" % n) for n in range(100)}
+    assert len(slots) == 100
+    for slot in slots:
+        bench.pool.forget(slot)
+        assert bench.pool.take(slot) is None
+    assert {bench.pool.register(b"x%d" % n) for n in range(100)} == slots
+
+
+def test_many_topics_are_found_again(bench: Bench) -> None:
+    slots = {n: bench.pool.register(b"topic-%d" % n) for n in range(3000)}
+    for n in range(0, 3000, 2):
+        bench.pool.forget(slots.pop(n))
+    assert {n: bench.pool.register(b"topic-%d" % n) for n in slots} == slots
+
+
+# ---------------------------------------------------------------- batches
+
+
+def test_without_limits_every_message_is_due_at_once(bench: Bench) -> None:
+    """Point 22."""
+    slot = bench.pool.register(b"t")
+    assert bench.pool.due() == ([], None)
+    bench.feed(encode(value=b"1"))
+    assert bench.woken()
+    assert bench.pool.due() == ([slot], None)
+    assert bench.values(slot) == [b"1"]
+    assert bench.pool.take(slot) is None
+
+
+def test_the_number_of_messages_makes_a_batch(bench: Bench) -> None:
+    slot = bench.pool.register(b"t", batch_messages=3)
+    bench.feed(encode(value=b"1"), encode(value=b"2"))
+    assert bench.pool.due() == ([], None)
+    assert bench.pool.take(slot) is None
+    assert not bench.woken()
+    bench.feed(encode(value=b"3"), encode(value=b"4"))
+    assert bench.woken()
+    assert bench.values(slot) == [b"1", b"2", b"3"]
+    assert bench.pool.held(slot) == (1, 1 + OVERHEAD)
+    bench.feed(encode(value=b"5"), encode(value=b"6"), encode(value=b"7"))
+    assert bench.values(slot) == [b"4", b"5", b"6"]
+    assert bench.values(slot, flush=True) == [b"7"]
+
+
+def test_the_bytes_make_a_batch(bench: Bench) -> None:
+    slot = bench.pool.register(b"t", batch_bytes=10)
+    bench.feed(encode(value=b"12345", key=b"k"), encode(value=b"123"))
+    assert bench.pool.take(slot) is None
+    bench.feed(encode(value=b"4"))  # exactly 10
+    assert bench.values(slot) == [b"12345", b"123", b"4"]
+
+
+def test_a_message_that_does_not_fit_begins_a_new_batch(bench: Bench) -> None:
+    slot = bench.pool.register(b"t", batch_bytes=10)
+    bench.feed(encode(value=b"123456"), encode(value=b"abcde"))
+    assert bench.values(slot) == [b"123456"]
+    bench.feed(encode(value=b"fghij"))
+    assert bench.values(slot) == [b"abcde", b"fghij"]
+
+
+def test_a_message_as_large_as_a_batch_goes_at_once_after_what_is_held(bench: Bench) -> None:
+    slot = bench.pool.register(b"t", batch_bytes=10, batch_messages=100)
+    bench.feed(encode(value=b"1"), encode(value=b"x" * 10))
+    assert bench.values(slot) == [b"1", b"x" * 10]
+    bench.feed(encode(value=b"2"))
+    assert bench.pool.take(slot) is None
+
+
+def test_empty_messages_count_a_byte(bench: Bench) -> None:
+    slot = bench.pool.register(b"t", batch_bytes=3)
+    bench.feed(encode(), encode())
+    assert bench.pool.take(slot) is None
+    bench.feed(encode())
+    assert bench.values(slot) == [b""] * 3
+
+
+def test_the_age_makes_a_batch(bench: Bench) -> None:
+    slot = bench.pool.register(b"t", batch_ms=500)
+    bench.feed(encode(value=b"1"))
+    assert bench.woken()
+    assert bench.pool.due() == ([], 500)
+    bench.move(200)
+    bench.feed(encode(value=b"2"))
+    assert not bench.woken()
+    assert bench.pool.due() == ([], 300)
+    bench.move(299)
+    assert bench.pool.due() == ([], 1)
+    assert bench.pool.take(slot) is None
+    bench.move(1)
+    assert bench.pool.due() == ([slot], None)
+    assert bench.values(slot) == [b"1", b"2"]
+    bench.feed(encode(value=b"3", timestamp=NOW + 500))
+    assert bench.pool.due() == ([], 500)
+
+
+def test_a_future_timestamp_pins_nothing_and_an_ancient_one_is_due_at_once(bench: Bench) -> None:
+    """Point 23."""
+    slot = bench.pool.register(b"t", batch_ms=500)
+    bench.feed(encode(value=b"1", timestamp=(1 << 63) - 1))
+    assert bench.pool.due() == ([], 500)
+    bench.feed(encode(value=b"2", timestamp=NOW - 400))
+    assert bench.pool.due() == ([], 100)
+    for ancient in (12345, 0, -1, -(1 << 63), NOW - 500):
+        bench.feed(encode(value=b"3", timestamp=ancient))
+        assert bench.pool.due() == ([slot], None)
+        bench.take(slot)
+
+
+def test_the_wall_clock_may_jump(bench: Bench) -> None:
+    slot = bench.pool.register(b"t", batch_ms=500)
+    bench.feed(encode(value=b"1"))
+    bench.move(100, wall=-3_600_000)
+    assert bench.pool.due() == ([], 400)
+    bench.move(400, wall=0)
+    assert bench.pool.due() == ([slot], None)
+
+
+def test_an_earlier_deadline_wakes_the_loop(bench: Bench) -> None:
+    slow = bench.pool.register(b"slow", batch_ms=10_000)
+    fast = bench.pool.register(b"fast", batch_ms=100)
+    bench.feed(encode(b"slow"))
+    assert bench.woken()
+    assert bench.pool.due() == ([], 10_000)
+    bench.feed(encode(b"slow", timestamp=NOW + 5))
+    assert not bench.woken()
+    bench.feed(encode(b"fast"), encode(b"fast"))
+    assert bench.woken()
+    assert not bench.woken()
+    assert bench.pool.due() == ([], 100)
+    bench.move(100)
+    assert bench.pool.due() == ([fast], 9_900)
+    bench.move(9_900)
+    assert sorted(bench.pool.due()[0]) == sorted([slow, fast])
+
+
+def test_many_deadlines(bench: Bench) -> None:
+    """They are found in their order, whatever the order in which they were made."""
+    slots = {}
+    for n in range(200):
+        wait = 1 + (n * 7919) % 1000
+        slots[bench.pool.register(b"t%d" % n, batch_ms=wait)] = wait
+        bench.feed(encode(b"t%d" % n))
+    for passed in range(1, 1001, 37):
+        bench.move(START + passed - bench.mono)
+        ready, wait_ms = bench.pool.due()
+        assert set(ready) == {slot for slot, wait in slots.items() if wait <= passed}
+        later = [wait for wait in slots.values() if wait > passed]
+        assert wait_ms == (min(later) - passed if later else None)
+
+
+def test_the_loop_is_woken_once_until_it_asked(bench: Bench) -> None:
+    bench.pool.register(b"t")
+    bench.feed(encode())
+    bench.feed(encode())
+    bench.feed(encode(b"u"))
+    assert os.read(bench.wake, 64) == (1).to_bytes(8, "little")
+    assert not bench.woken()
+    bench.pool.due()
+    bench.feed(encode(b"v"))
+    assert bench.woken()
+
+
+def test_changed_limits_make_what_is_held_due(bench: Bench) -> None:
+    slot = bench.pool.register(b"t", batch_messages=10)
+    bench.feed(encode(), encode())
+    bench.pool.configure(slot, batch_messages=10, max_message_bytes=50)
+    assert bench.due() == []
+    bench.pool.configure(slot, batch_messages=3)
+    assert bench.due() == [slot]
+    assert bench.woken()
+    assert len(bench.take(slot)) == 2
+    assert bench.pool.register(b"t", batch_messages=2) == slot
+    bench.feed(encode(), encode())
+    assert len(bench.take(slot)) == 2
+
+
+def test_messages_held_before_registering_wait_for_their_batch(bench: Bench) -> None:
+    bench.feed(encode(value=b"1"), encode(value=b"2"))
+    bench.move(100)
+    slot = bench.pool.register(b"t", batch_messages=5, batch_ms=500)
+    assert bench.pool.due() == ([], 400)
+    bench.feed(*(encode(value=b"%d" % n) for n in range(3, 6)))
+    assert bench.values(slot) == [b"1", b"2", b"3", b"4", b"5"]
+
+
+def test_flush_takes_everything(bench: Bench) -> None:
+    slot = bench.pool.register(b"t", batch_ms=1_000_000)
+    bench.feed(*(encode(value=b"%d" % n) for n in range(20)))
+    assert bench.values(slot, flush=True) == [b"%d" % n for n in range(20)]
+    assert bench.pool.due() == ([], None)
+
+
+def test_held_messages_in_all_orders_of_taking(bench: Bench) -> None:
+    """A batch may end in the middle of an arena; what follows stays."""
+    slot = bench.pool.register(b"t", batch_messages=7)
+    sent = itertools.count()
+    found = []
+    for n in range(1, 60):
+        bench.feed(*(encode(value=b"%d" % next(sent), key=b"k" * (n % 3)) for _ in range(n % 11)))
+        if n % 2:
+            found += bench.values(slot)
+            assert len(found) % 7 == 0
+    found += bench.values(slot, flush=True)
+    assert found == [b"%d" % n for n in range(next(sent))]
+    assert bench.pool.counts().used_bytes == 0
+
+
+# ---------------------------------------------------------------- limits
+
+
+def test_too_long_messages(bench: Bench) -> None:
+    """Point 28."""
+    slot = bench.pool.register(b"t", max_message_bytes=10)
+    bench.feed(encode(value=b"x" * 9, key=b"kk"), encode(value=b"x" * 8, key=b"kk"))
+    assert bench.discarded() == {"too_long": 1}
+    assert len(bench.take(slot)) == 1
+    (sample,) = bench.pool.samples()
+    assert (sample.reason, sample.data) == (gateway.TOO_LONG, b"t " + b"x" * 9)
+    (topic,) = bench.pool.counts(topics=True).topics.values()
+    assert (topic.received, topic.too_long) == (2, 1)
+    assert (topic.earliest_ms, topic.latest_ms) == (NOW, NOW)
+
+
+def test_windows_of_discards(bench: Bench) -> None:
+    """Point 5: the smallest and the largest timestamp since the last window."""
+    slot = bench.pool.register(b"t", max_message_bytes=0)
+    bench.feed(*(encode(value=b"x", timestamp=at) for at in (50, -3, 7)))
+    topic = bench.pool.counts(topics=True, new_window=True).topics[slot]
+    assert (topic.earliest_ms, topic.latest_ms) == (-3, 50)
+    topic = bench.pool.counts(topics=True).topics[slot]
+    assert (topic.too_long, topic.earliest_ms, topic.latest_ms) == (
+        3,
+        gateway.NEVER,
+        -gateway.NEVER,
+    )
+
+
+def test_the_rate_limit(bench: Bench) -> None:
+    """Point 30: 8 messages against 5 in 10 s; windows advance in whole intervals."""
+    slot = bench.pool.register(b"t", rate_interval_ms=10_000, rate_max_messages=5)
+    bench.feed(*(encode(value=b"%d" % n) for n in range(8)))
+    assert bench.values(slot) == [b"0", b"1", b"2", b"3", b"4"]
+    assert bench.discarded() == {"rate_limit": 3}
+    bench.move(9_999, wall=10_000_000)
+    bench.feed(encode())
+    assert bench.take(slot) == []
+    bench.move(1, wall=-20_000_000)
+    bench.feed(*(encode(value=b"%d" % n) for n in range(6)))
+    assert len(bench.take(slot)) == 5
+    bench.move(24_000)  # the windows began at 10,000, 20,000 and 30,000
+    bench.feed(*(encode() for _ in range(5)))
+    assert len(bench.take(slot)) == 5
+    bench.move(5_999)
+    bench.feed(encode())
+    assert bench.take(slot) == []
+    bench.move(1)
+    bench.feed(encode())
+    assert len(bench.take(slot)) == 1
+    assert bench.pool.counts(topics=True).topics[slot].rate_limit == 6
+
+
+def test_the_window_begins_with_the_first_message(bench: Bench) -> None:
+    slot = bench.pool.register(b"t", rate_interval_ms=1000, rate_max_messages=1)
+    bench.move(999)
+    bench.feed(encode())
+    bench.move(999)
+    bench.feed(encode())
+    assert len(bench.take(slot)) == 1
+    bench.move(1)
+    bench.feed(encode())
+    assert len(bench.take(slot)) == 1
+
+
+@pytest.mark.parametrize(("most", "passed"), [(0, 0), (-1, 4)])
+def test_no_messages_and_no_limit(bench: Bench, most: int, passed: int) -> None:
+    slot = bench.pool.register(b"t", rate_interval_ms=1000, rate_max_messages=most)
+    bench.feed(*(encode() for _ in range(4)))
+    assert len(bench.take(slot)) == passed
+
+
+def test_limits_hold_for_messages_that_came_before_registering(bench: Bench) -> None:
+    values = [b"1", b"x" * 50, b"2", b"3", b"4"]
+    bench.feed(*(encode(value=value) for value in values))
+    slot = bench.pool.register(
+        b"t", max_message_bytes=20, rate_interval_ms=1000, rate_max_messages=3
+    )
+    assert bench.discarded() == {"too_long": 1, "rate_limit": 1}
+    assert bench.values(slot) == [b"1", b"2", b"3"]
+    counts = bench.pool.counts(topics=True)
+    assert counts.topics[slot][1:7] == (5, 0, 0, 1, 1, 0)
+    assert counts.used_bytes == counts.held == 0
+
+
+# ---------------------------------------------------------------- memory
+
+
+def test_a_full_pool_discards_exactly_and_recovers(benches: Any) -> None:
+    """Point 29."""
+    bench = benches(64 * (50 + OVERHEAD))
+    slot = bench.pool.register(b"t")
+    bench.feed(*(encode(value=b"x" * 50) for _ in range(200)))
+    assert bench.discarded() == {"no_memory": 200 - 64}
+    taken = bench.pool.take(slot)
+    bench.feed(encode(value=b"x" * 50))
+    assert bench.discarded() == {"no_memory": 200 - 63}, "taken messages are charged until released"
+    charge = 50 + OVERHEAD
+    bench.pool.release(1, charge)
+    bench.feed(encode(value=b"x" * 50), encode(value=b"x" * 50))
+    assert bench.discarded() == {"no_memory": 200 - 62}
+    rest = taken.charge - charge
+    bench.pool.release(taken.count - 1, rest)
+    topic = bench.pool.counts(topics=True).topics[slot]
+    assert topic.no_memory == 200 - 62
+    assert topic.received == 203
+
+
+def test_more_than_was_taken_cannot_be_released(bench: Bench) -> None:
+    slot = bench.pool.register(b"t")
+    bench.feed(encode(value=b"xx"))
+    with pytest.raises(ValueError, match="were not taken"):
+        bench.pool.release(1, 0)
+    taken = bench.pool.take(slot)
+    with pytest.raises(ValueError, match="were not taken"):
+        bench.pool.release(2, taken.charge)
+    with pytest.raises(ValueError, match="were not taken"):
+        bench.pool.release(1, taken.charge + 1)
+    bench.pool.release(1, taken.charge)
+
+
+def test_feeding_stops_when_the_pool_is_full(benches: Any) -> None:
+    bench = benches(2 * (10 + OVERHEAD))
+    slot = bench.pool.register(b"t")
+    one = encode(value=b"x" * 10)
+    data = one * 5
+    assert bench.pool.feed(data, stop_when_full=True) == 2 * len(one)
+    assert bench.discarded() == {}
+    assert len(bench.take(slot)) == 2
+    assert bench.pool.feed(data[2 * len(one) :], stop_when_full=True) == 2 * len(one)
+    huge = encode(value=b"x" * 1000)
+    bench.take(slot)
+    assert bench.pool.feed(huge, stop_when_full=True) == len(huge)
+    assert bench.discarded() == {"no_memory": 1}, "it would never have room"
+
+
+def test_sequences(bench: Bench) -> None:
+    slot = bench.pool.register(b"t")
+    bench.feed(encode(), encode(flags=1), encode())
+    bench.feed(encode(), encode(), sequence=1000, replayed=True)
+    bench.feed(encode())
+    taken = []
+    while (chunk := bench.pool.take(slot)) is not None:
+        taken += list(chunk.sequences())
+    assert taken == [0, 1, 1000, 1001, 2]
+    counts = bench.pool.counts()
+    assert (counts.received, counts.replayed) == (6, 2)
+
+
+def test_refused_messages_are_handed_over(benches: Any) -> None:
+    bench = benches(4096, refused_bytes=1000, refused_reasons=[gateway.TOO_LONG, gateway.MALFORMED])
+    slot = bench.pool.register(b"t", max_message_bytes=3)
+    bench.pool.due()
+    long = encode(value=b"long", key=b"k", partition_key=9, timestamp=77)
+    bench.feed(long, encode(flags=1), encode(api_key=1))
+    assert bench.woken()
+    assert bench.discarded() == {"unsupported_api_key": 1}
+    assert bench.pool.counts().held == 2
+    fed = gateway.TRANSPORTS.index("fed")
+    assert bench.pool.refused() == [
+        (gateway.TOO_LONG, fed, b"t", b"k", b"long", 77, NOW, 9),
+        (gateway.MALFORMED, fed, b"", b"", encode(flags=1), 0, NOW, None),
+    ]
+    assert bench.pool.refused() == []
+    assert bench.pool.counts().held == 0
+    bench.feed(encode(value=b"x" * 600), encode(value=b"x" * 600))
+    counts = bench.pool.counts(topics=True)
+    assert (counts.held, counts.refused_lost) == (1, 1)
+    assert counts.topics[slot].too_long == 1
+    assert len(bench.pool.refused()) == 1
+
+
+# ---------------------------------------------------------------- what was taken
+
+
+def columns(taken: Any, **options: Any) -> list[Any]:
+    given = gateway_columns(taken, **options)
+    return [given.record(n) for n in range(taken.count)]
+
+
+def gateway_columns(taken: Any, **options: Any) -> Any:
+    from aiokq.fastpath.produce import RecordColumns
+
+    return RecordColumns(taken.count, **taken.columns(**options))
+
+
+def taken_of(bench: Bench, *messages: bytes) -> Any:
+    slot = bench.pool.register(b"t")
+    bench.feed(*messages)
+    taken = bench.pool.take(slot)
+    assert taken.count == len(messages)
+    return taken
+
+
+def test_columns_are_those_of_the_producer(bench: Bench) -> None:
+    taken = taken_of(
+        bench,
+        encode(value=b"one", key=b"k1"),
+        encode(value=b"", key=b"", timestamp=1),
+        encode(value=b"three", partition_key=0xFFFFFFFF),
+    )
+    assert columns(taken) == [
+        (b"k1", b"one", None, NOW, None),
+        (b"", b"", None, 1, None),
+        (b"", b"three", None, NOW, None),
+    ]
+    assert columns(taken, null_keys=True, null_values=True, partitions=3) == [
+        (b"k1", b"one", None, NOW, None),
+        (None, None, None, 1, None),
+        (None, b"three", None, NOW, 0),
+    ]
+
+
+def test_there_is_no_column_without_contents(bench: Bench) -> None:
+    taken = taken_of(bench, encode(value=b"x"), encode(value=b"y"))
+    assert taken.columns(null_keys=True, null_values=True, partitions=4).keys() == {
+        "value",
+        "timestamp",
+    }
+    bits, offsets, data = taken.columns(null_values=True)["value"]
+    assert (bits, bytes(offsets), bytes(data)) == (None, struct.pack("=3i", 0, 1, 2), b"xy")
+    assert memoryview(data).readonly
+
+
+@pytest.mark.parametrize(
+    ("partitions", "partition_key", "usable", "chosen"),
+    [
+        (3, 0xFFFFFFFF, None, 0),
+        (4, 0x80000000, None, 0),
+        (4, 0x7FFFFFFF, None, 3),
+        (4, 0xFFFFFFFF, None, 3),
+        (4, 5, b"\1\1\1\1", 1),
+        (4, 5, b"\1\0\1\1", 2),
+        (4, 7, b"\1\0\1\0", 0),
+        (4, 3, b"\0\1\0\0", 1),
+        (4, 6, b"\0\0\0\0", 2),
+        (1, 6, b"\1", 0),
+    ],
+)
+def test_the_partition_of_a_key(
+    bench: Bench, partitions: int, partition_key: int, usable: bytes | None, chosen: int
+) -> None:
+    """Points 17 and 18: unsigned, modulo all partitions; only unusable ones are passed over."""
+    taken = taken_of(bench, encode(), encode(partition_key=partition_key))
+    found = columns(taken, partitions=partitions, usable=usable)
+    assert [row[4] for row in found] == [None, chosen]
+
+
+def test_the_usable_partitions_must_be_all(bench: Bench) -> None:
+    taken = taken_of(bench, encode(partition_key=1))
+    with pytest.raises(ValueError, match="usable: 2 bytes for 3 partitions"):
+        taken.columns(partitions=3, usable=b"\1\1")
+
+
+def test_timestamps_outside_the_limits_are_replaced_and_kept(bench: Bench) -> None:
+    stamps = [NOW, -1, NOW - 101, NOW - 100, NOW + 51, (1 << 63) - 1, -(1 << 63)]
+    taken = taken_of(bench, *(encode(timestamp=at) for at in stamps))
+    found = columns(taken, earliest_ms=NOW - 100, latest_ms=NOW + 50, header=b"sent")
+    assert [row[3] for row in found] == [NOW, NOW, NOW, NOW - 100, NOW, NOW, NOW]
+    kept = [row[2] for row in found]
+    assert kept == [[] if at in (NOW, NOW - 100) else [("sent", b"%d" % at)] for at in stamps]
+    replaced = [row[2] for row in columns(taken)]
+    assert [bool(header) for header in replaced] == [False, True, False, False, False, True, True]
+    assert taken.timestamps() == (-(1 << 63), (1 << 63) - 1)
+
+
+def test_a_part_of_what_was_taken(bench: Bench) -> None:
+    taken = taken_of(bench, *(encode(value=b"%d" % n, key=b"k" * n) for n in range(10)))
+    part = taken.select([1, 3, 9])
+    assert [part.message(n) for n in range(3)] == [taken.message(n) for n in (1, 3, 9)]
+    assert part.charge == 3 * (1 + OVERHEAD) + 13
+    assert part.slot == taken.slot
+    assert list(part.sizes()) == [2, 4, 10]
+    assert taken.select([]).count == 0
+    assert columns(part)[2][0] == b"k" * 9
+    for wrong in (10, -1):
+        with pytest.raises(IndexError):
+            taken.select([wrong])
+        with pytest.raises(IndexError):
+            taken.message(wrong)
+
+
+def test_batches_of_what_was_taken(bench: Bench) -> None:
+    sizes = [3, 4, 3, 1, 20, 0, 0, 9]
+    taken = taken_of(bench, *(encode(value=b"x" * size) for size in sizes))
+    assert list(taken.sizes()) == sizes
+    assert taken.batches(3, 0) == [3, 6, 8]
+    assert taken.batches(0, 10) == [3, 4, 5, 7, 8]
+    assert taken.batches(0, 0) == [8]
+    assert taken.batches(1, 0) == list(range(1, 9))
+    assert taken.oldest_ms == NOW
+
+
+def test_what_was_taken_outlives_the_pool(bench: Bench) -> None:
+    taken = taken_of(bench, encode(value=b"value", key=b"key"))
+    given = taken.columns()
+    bench.pool.close()
+    del taken
+    assert bytes(given["value"][2]) == b"value"
+    with pytest.raises(RuntimeError, match="closed"):
+        bench.feed(encode())
+    assert bench.pool.counts().held == 1
+
+
+@needs_fork
+def test_a_forked_child_reads_what_was_taken_and_touches_nothing_else(bench: Bench) -> None:
+    taken = taken_of(bench, encode(value=b"value"))
+
+    def child() -> object:
+        said = [bytes(taken.columns()["value"][2])]
+        try:
+            bench.pool.counts()
+        except RuntimeError as error:
+            said.append(str(error))
+        bench.pool.close()
+        return said
+
+    assert in_child(child) == "[b'value', 'the pool belongs to the process that created it']"
+    assert bench.pool.counts().held == 1
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"max_bytes": 0}, {"sample_bytes": -1}, {"max_topic_names": -1}, {"refused_bytes": -1}],
+)
+def test_wrong_numbers(core: SimpleNamespace, options: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="max_bytes is at least 1"):
+        core.Pool(**{"max_bytes": 1, **options})
