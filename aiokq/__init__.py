@@ -6,7 +6,7 @@
 
 Names are imported when they are first used, so that `import aiokq` is fast and the broker does not
 load the client. The public API is `__all__` of this module and of the public modules
-`aiokq.errors`, `aiokq.wire`, `aiokq.metrics`, `aiokq.spark` and `aiokq.testing`.
+`aiokq.errors`, `aiokq.wire`, `aiokq.metrics`, `aiokq.gateway`, `aiokq.spark` and `aiokq.testing`.
 """
 
 from __future__ import annotations

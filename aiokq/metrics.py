@@ -1,6 +1,6 @@
 """Exports the counters of clients and brokers to Prometheus.
 
-No other module outside aiokq.spark imports prometheus_client. Values are read when Prometheus
+Only aiokq.spark and aiokq.gateway import prometheus_client, too. Values are read when Prometheus
 scrapes them, so exporting costs nothing between scrapes. Tests: tests/unit/test_metrics.py.
 """
 

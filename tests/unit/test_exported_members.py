@@ -52,7 +52,7 @@ def test_public_objects_carry_public_names():
         aiokq.Nothing  # noqa: B018
 
 
-@pytest.mark.parametrize("module", [*MODULES, "testing"])
+@pytest.mark.parametrize("module", [*MODULES, "gateway", "testing"])
 def test_public_modules_say_what_they_export(module: str):
     """Each has an `__all__`, and all of its names exist."""
     imported = importlib.import_module(f"aiokq.{module}")

@@ -1,0 +1,331 @@
+"""Sockets of inputs: binding, permissions, sockets passed in by systemd, removal of socket files.
+
+Reading from the sockets is the work of `aiokq.fastpath.gateway`. Tests:
+tests/unit/gateway/test_inputs.py, tests/fault/test_gateway_inputs.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import grp
+import os
+import pwd
+import socket
+import stat
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from aiokq.errors import ConfigError
+from aiokq.gateway.settings import InputSettings
+
+if TYPE_CHECKING:
+    from aiokq.fastpath.gateway import Intake, IntakeCounts
+
+__all__ = [
+    "InputSocket",
+    "OpenInput",
+    "adopt_passed",
+    "check_datagram_limit",
+    "open_input",
+    "user_ids",
+]
+
+LISTEN_FDS_START: Final = 3
+"""The first descriptor that systemd passes."""
+
+BACKLOG: Final = 512
+KINDS: Final[Mapping[str, tuple[socket.AddressFamily, socket.SocketKind]]] = {
+    "unix_datagram": (socket.AF_UNIX, socket.SOCK_DGRAM),
+    "unix_stream": (socket.AF_UNIX, socket.SOCK_STREAM),
+    "tcp": (socket.AF_INET, socket.SOCK_STREAM),
+}
+
+
+class InputSocket:
+    """The socket of an input.
+
+    Args:
+        passed: whether systemd owns the socket, and with it the file.
+
+    Attributes:
+        settings: the options of the input.
+        socket: a bound socket; a stream socket also listens.
+    """
+
+    def __init__(self, settings: InputSettings, opened: socket.socket, *, passed: bool) -> None:
+        self.settings = settings
+        self.socket = opened
+        self._file: tuple[int, int] | None = None
+        if not passed and settings.path is not None:
+            found = os.stat(settings.path)
+            self._file = (found.st_dev, found.st_ino)
+
+    @property
+    def where(self) -> str:
+        """The path, or HOST:PORT with the actual port."""
+        if self.settings.type != "tcp":
+            return self.settings.where
+        host, port = self.socket.getsockname()[:2]
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    @property
+    def port(self) -> int | None:
+        """The actual port of a TCP input; None for UNIX sockets."""
+        if self.settings.type != "tcp":
+            return None
+        port: int = self.socket.getsockname()[1]
+        return port
+
+    def remove_file(self) -> None:
+        """Remove the socket file, unless systemd owns it or another process has replaced it."""
+        path, self._file, mine = self.settings.path, None, self._file
+        if path is None or mine is None:
+            return
+        with contextlib.suppress(OSError):
+            found = os.stat(path)
+            if (found.st_dev, found.st_ino) == mine:
+                os.unlink(path)
+
+    def close(self) -> None:
+        """Close the socket and remove its file. May be called twice."""
+        self.remove_file()
+        self.socket.close()
+
+
+class OpenInput(NamedTuple):
+    """An input that is being read."""
+
+    socket: InputSocket
+    intake: Intake
+
+    @property
+    def type(self) -> str:
+        return self.socket.settings.type
+
+    @property
+    def where(self) -> str:
+        """Its path, or HOST:PORT."""
+        return self.socket.where
+
+    def counts(self) -> IntakeCounts:
+        return self.intake.counts()
+
+
+def open_input(settings: InputSettings) -> InputSocket:
+    """Open the socket of an input.
+
+    The file of a UNIX socket on which nobody listens is replaced.
+
+    Raises:
+        ConfigError: another process listens at the address, the path is not a socket, there is no
+            such user or group, or the system refuses the address or the permissions.
+    """
+    try:
+        opened = _bound_tcp(settings) if settings.type == "tcp" else _bound_unix(settings)
+    except OSError as error:
+        raise _refused(settings, error) from error
+    try:
+        result = InputSocket(settings, opened, passed=False)
+        if opened.type == socket.SOCK_STREAM:
+            opened.listen(BACKLOG)
+    except OSError as error:
+        opened.close()
+        raise _refused(settings, error) from error
+    return result
+
+
+def adopt_passed(
+    inputs: Sequence[InputSettings], environment: MutableMapping[str, str] | None = None
+) -> dict[int, InputSocket]:
+    """Return the sockets that systemd passed in (`LISTEN_FDS`), by the index of their input.
+
+    A socket belongs to the input with its name (`FileDescriptorName`), or else to the input with
+    its type and address. The variables are removed, so that child processes do not use them.
+
+    Raises:
+        ConfigError: no input belongs to a socket, or a socket has another type than its input.
+    """
+    variables = os.environ if environment is None else environment
+    mine = variables.get("LISTEN_PID") == str(os.getpid())
+    count = int(variables.get("LISTEN_FDS", "0") or "0") if mine else 0
+    names = variables.get("LISTEN_FDNAMES", "").split(":")
+    if mine:
+        for name in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"):
+            variables.pop(name, None)
+    adopted: dict[int, InputSocket] = {}
+    passed = [socket.socket(fileno=LISTEN_FDS_START + n) for n in range(count)]
+    try:
+        for n, opened in enumerate(passed):
+            opened.setblocking(False)
+            os.set_inheritable(opened.fileno(), False)
+            name = names[n] if n < len(names) else ""
+            index = _index_of(inputs, opened, name, adopted)
+            adopted[index] = InputSocket(inputs[index], opened, passed=True)
+    except BaseException:
+        for opened in passed:
+            opened.close()
+        raise
+    return adopted
+
+
+def check_datagram_limit(settings: InputSettings) -> None:
+    """Raise ConfigError if this system cannot carry datagrams of the input's largest size."""
+    size = settings.limit
+    if _carries(size, raised=False):
+        return
+    if not _carries(size, raised=True):
+        raise ConfigError(
+            f"input {settings.where}: this system cannot send datagrams of {size} bytes over UNIX "
+            "sockets: lower `max_message_bytes`, or raise the sysctl net.core.wmem_max"
+        )
+    if not settings.allow_large_datagrams:
+        raise ConfigError(
+            f"input {settings.where}: a sender of datagrams of {size} bytes has to raise its "
+            "SO_SNDBUF: lower `max_message_bytes`, or set `allow_large_datagrams`"
+        )
+
+
+def user_ids(users: Iterable[str | int] | None) -> list[int] | None:
+    """Return users as numbers; None, for all users, stays None.
+
+    Raises:
+        ConfigError: there is no such user.
+    """
+    return None if users is None else [_user(user) for user in users]
+
+
+def _bound_tcp(settings: InputSettings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    opened = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        opened.setblocking(False)
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        opened.bind((settings.host, settings.port or 0))
+    except BaseException:
+        opened.close()
+        raise
+    return opened
+
+
+def _bound_unix(settings: InputSettings) -> socket.socket:
+    path = settings.path
+    assert path is not None
+    _remove_stale(path, settings)
+    opened = socket.socket(*KINDS[settings.type])
+    try:
+        opened.setblocking(False)
+        if settings.mode is not None:
+            # Linux gives the file the mode of the socket, so that the file never has wider
+            # permissions than those set here.
+            os.fchmod(opened.fileno(), settings.mode)
+        opened.bind(path)
+        if settings.owner is not None or settings.group is not None:
+            owner = -1 if settings.owner is None else _user(settings.owner)
+            os.chown(path, owner, -1 if settings.group is None else _group(settings.group))
+        if settings.mode is not None:
+            os.chmod(path, settings.mode)  # the umask had removed bits
+    except BaseException:
+        opened.close()
+        raise
+    return opened
+
+
+def _remove_stale(path: str, settings: InputSettings) -> None:
+    """Remove a socket file on which nobody listens."""
+    try:
+        found = os.lstat(path)
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(found.st_mode):
+        raise ConfigError(f"input {path}: there is a file that is not a socket; remove it")
+    for kind in (KINDS[settings.type][1], socket.SOCK_DGRAM, socket.SOCK_STREAM):
+        with socket.socket(socket.AF_UNIX, kind) as probe:
+            probe.setblocking(False)
+            try:
+                probe.connect(path)
+            except ConnectionRefusedError:
+                continue
+            except FileNotFoundError:
+                return
+            except OSError as error:
+                if error.errno == errno.EPROTOTYPE:
+                    continue
+                if error.errno != errno.EAGAIN:  # EAGAIN: somebody listens and is busy
+                    raise
+        raise ConfigError(f"input {path}: another process, perhaps a gateway, listens there")
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+def _refused(settings: InputSettings, error: OSError) -> ConfigError:
+    if error.errno == errno.EADDRINUSE:
+        return ConfigError(f"input {settings.where}: another process listens there")
+    return ConfigError(f"input {settings.where}: {error.strerror}")
+
+
+def _index_of(
+    inputs: Sequence[InputSettings],
+    opened: socket.socket,
+    name: str,
+    taken: Mapping[int, InputSocket],
+) -> int:
+    address = opened.getsockname()
+    where = address if isinstance(address, str) else f"{address[0]}:{address[1]}"
+    kind = _kind(opened)
+    free = [index for index in range(len(inputs)) if index not in taken]
+    for index in free:
+        if name and inputs[index].name == name:
+            if inputs[index].type != kind:
+                raise ConfigError(
+                    f"the socket {name!r} of systemd is of type {kind}, and its input of type "
+                    f"{inputs[index].type}"
+                )
+            return index
+    for index in free:
+        one = inputs[index]
+        if one.name is None and (one.type, one.where) == (kind, where):
+            return index
+    raise ConfigError(
+        f"systemd passes a socket {name!r} of type {kind} at {where}, and no input has this name, "
+        "or this type and address"
+    )
+
+
+def _kind(opened: socket.socket) -> str:
+    datagram = opened.type == socket.SOCK_DGRAM
+    if opened.family == socket.AF_UNIX:
+        return "unix_datagram" if datagram else "unix_stream"
+    return "udp" if datagram else "tcp"
+
+
+def _carries(size: int, *, raised: bool) -> bool:
+    sender, receiver = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with sender, receiver:
+        sender.setblocking(False)
+        if raised:
+            sender.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size + 4096)
+        try:
+            return sender.send(bytes(size)) == size
+        except OSError as error:
+            if error.errno in (errno.EMSGSIZE, errno.EAGAIN, errno.ENOBUFS):
+                return False
+            raise
+
+
+def _user(user: str | int) -> int:
+    if isinstance(user, int) or user.isdecimal():
+        return int(user)
+    try:
+        return pwd.getpwnam(user).pw_uid
+    except KeyError:
+        raise ConfigError(f"there is no user {user!r}") from None
+
+
+def _group(group: str | int) -> int:
+    if isinstance(group, int) or group.isdecimal():
+        return int(group)
+    try:
+        return grp.getgrnam(group).gr_gid
+    except KeyError:
+        raise ConfigError(f"there is no group {group!r}") from None

@@ -1,0 +1,109 @@
+"""Sockets passed in by systemd, users, and limits of datagrams."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from aiokq.errors import ConfigError
+from aiokq.gateway import inputs
+from aiokq.gateway.inputs import adopt_passed, check_datagram_limit, user_ids
+from aiokq.gateway.settings import InputSettings
+
+START = 700
+"""The first descriptor that the tests pass."""
+
+
+@pytest.fixture
+def passed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
+    """A datagram and a stream socket at successive descriptors, as systemd passes them."""
+    monkeypatch.setattr(inputs, "LISTEN_FDS_START", START)
+    with (
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as datagram,
+        socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stream,
+    ):
+        datagram.bind(str(tmp_path / "d"))
+        stream.bind(str(tmp_path / "s"))
+        stream.listen()
+        os.dup2(datagram.fileno(), START)
+        os.dup2(stream.fileno(), START + 1)
+        yield {
+            "LISTEN_PID": str(os.getpid()),
+            "LISTEN_FDS": "2",
+            "LISTEN_FDNAMES": "logs:unknown",
+            "OTHER": "kept",
+        }
+    for descriptor in (START, START + 1):
+        try:
+            os.close(descriptor)
+        except OSError:
+            pass  # closed with the input
+
+
+def test_passed_sockets_are_found_by_name_or_by_type_and_address(
+    tmp_path: Path, passed: dict[str, str]
+):
+    """The file of a passed socket stays: it is systemd's."""
+    wanted = [
+        InputSettings(type="tcp", port=1),
+        InputSettings(type="unix_stream", path=str(tmp_path / "s")),
+        InputSettings(type="unix_datagram", path="/elsewhere", name="logs"),
+    ]
+    adopted = adopt_passed(wanted, passed)
+    assert sorted(adopted) == [1, 2]
+    assert adopted[2].socket.getsockname() == str(tmp_path / "d")
+    for one in adopted.values():
+        assert not os.get_inheritable(one.socket.fileno())
+        one.close()
+    assert (tmp_path / "d").exists()
+    assert passed == {"OTHER": "kept"}
+
+
+def test_a_passed_socket_without_an_input_is_an_error(tmp_path: Path, passed: dict[str, str]):
+    """Nobody would read the datagrams that the kernel queues in it."""
+    wanted = [InputSettings(type="unix_stream", path=str(tmp_path / "s"))]
+    with pytest.raises(ConfigError, match="no input has this name, or this type and address"):
+        adopt_passed(wanted, passed)
+
+
+def test_a_passed_socket_of_another_type_is_an_error(passed: dict[str, str]):
+    """The name is that of an input, the type is not."""
+    wanted = [InputSettings(type="unix_stream", path="/x", name="logs")]
+    with pytest.raises(ConfigError, match="is of type unix_datagram, and its input of type"):
+        adopt_passed(wanted, passed)
+
+
+def test_sockets_for_another_process_are_ignored():
+    """A child process inherits the variables, not the sockets."""
+    environment = {"LISTEN_PID": "1", "LISTEN_FDS": "2"}
+    assert adopt_passed([], environment) == {}
+    assert environment["LISTEN_FDS"] == "2"
+
+
+def test_users_are_numbers_or_names():
+    """In `allowed_users` and `owner`."""
+    assert user_ids(["root", 7, "12"]) == [0, 7, 12]
+    assert user_ids(None) is None
+    with pytest.raises(ConfigError, match="there is no user 'nobody-of-this-name'"):
+        user_ids(["nobody-of-this-name"])
+
+
+def test_the_default_limit_of_datagrams_can_be_carried():
+    """64 KiB, with the default buffer of a sender."""
+    check_datagram_limit(InputSettings(type="unix_datagram", path="/x"))
+
+
+def test_a_limit_that_needs_a_larger_buffer_of_the_sender_must_be_allowed():
+    """Programs that do not raise their SO_SNDBUF could not send such messages."""
+    one, two = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with one, two:
+        size = one.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) + 1000
+    limit = InputSettings(type="unix_datagram", path="/x", max_message_bytes=size)
+    with pytest.raises(ConfigError, match=r"SO_SNDBUF|net\.core\.wmem_max"):
+        check_datagram_limit(limit)
+    if inputs._carries(size, raised=True):
+        check_datagram_limit(limit.model_copy(update={"allow_large_datagrams": True}))

@@ -1,0 +1,212 @@
+"""GatewaySettings: the file, the options in force for a topic, and what errors say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from aiokq.errors import ConfigError
+from aiokq.gateway import GatewaySettings
+from aiokq.gateway.sizes import lines_of
+
+FILE = """\
+[kafka]                              # any client setting by its name, TLS and SASL included
+bootstrap_servers = "127.0.0.1:9092"
+[[inputs]]
+type = "unix_datagram"               # unix_stream, tcp; any number of each
+path = "/run/aiokq/gateway.sock"
+mode = "0222"
+[[inputs]]
+type = "tcp"
+port = 9000
+[http]
+port = 9690
+[pool]
+max_bytes = "128 MiB"
+[delivery]
+engine = "producer"
+[batching]
+bytes = "256k"
+[topics.orders]
+rate_limit = "unlimited"
+empty_value = "null"
+[topics.orders.batching]
+time_ms = 5
+[topics."web.log".compression]
+type = "zstd"
+level = 3
+"""
+
+
+def load(tmp_path: Path, text: str) -> GatewaySettings:
+    file = tmp_path / "gateway.toml"
+    file.write_text(text)
+    return GatewaySettings.load(file)
+
+
+def refusal(tmp_path: Path, text: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, text)
+    return caught.value.message.replace(str(tmp_path), "DIR")
+
+
+def test_a_file_is_read_with_units_modes_and_defaults(tmp_path: Path):
+    """The text of the issue is a valid file."""
+    settings = load(tmp_path, FILE)
+    datagram, tcp = settings.inputs
+    assert (datagram.mode, datagram.limit, tcp.limit) == (0o222, 65536, 2 * 1024 * 1024)
+    assert settings.pool.max_bytes == 128 * 1024 * 1024
+    assert settings.batching.bytes == 256 * 1024
+    assert settings.delivery.shutdown_max_delay_ms == 30_000
+
+
+def test_a_topic_has_its_own_options_beside_those_of_the_file(tmp_path: Path):
+    """A topic that sets one limit of its batches keeps the others."""
+    settings = load(tmp_path, FILE + "[rate_limit]\ninterval_ms = 1000\nmax_messages = 5\n")
+    orders, other = settings.of_topic("orders"), settings.of_topic("other")
+    assert (orders.batching.time_ms, orders.batching.bytes) == (5, 256 * 1024)
+    assert orders.rate_limit is None
+    assert (orders.empty_key_null, orders.empty_value_null) == (True, True)
+    assert other.rate_limit is not None
+    assert (other.rate_limit.max_messages, other.empty_value_null) == (5, False)
+    assert settings.of_topic("web.log").compression.type == "zstd"
+
+
+REFUSED = [
+    (
+        "path =",
+        "pth =",
+        "DIR/gateway.toml:5: [[inputs]] #1 has no option 'pth': did you mean 'path",
+    ),
+    ('"0222"', '"9"', "DIR/gateway.toml:6: [[inputs]] #1 `mode`: must be three octal digits"),
+    ("port = 9000", "", "DIR/gateway.toml:7: [[inputs]] #2 an input of type tcp needs `port`"),
+    ("port = 9000", "port = 99999", "DIR/gateway.toml:9: [[inputs]] #2 `port`:"),
+    ("[pool]", "[pol]", "DIR/gateway.toml:12: there is no table or option 'pol': did you mean"),
+    ("128 MiB", "much", "DIR/gateway.toml:13: [pool] `max_bytes`: must be a number of bytes"),
+    ("bootstrap_servers", "bootstrap_server", "DIR/gateway.toml:2: [kafka] has no setting"),
+    ('"producer"', '"other"', "DIR/gateway.toml:15: [delivery] `engine`: input should be"),
+    ("time_ms", "tim_ms", "DIR/gateway.toml:22: [topics.orders.batching] has no option 'tim_ms'"),
+    ('"unlimited"', '"no"', "DIR/gateway.toml:19: [topics.orders] `rate_limit`: input should be"),
+    ("level = 3", "level = 99", "DIR/gateway.toml:25: [topics.web.log.compression] `level`:"),
+    ("port = 9690", 'host = "0.0.0.0"', "it needs `token_file`"),
+    ("/run/aiokq/gateway.sock", "gateway.sock", "must be absolute"),
+    ("[http]", "[http", "DIR/gateway.toml:10:"),
+    ('type = "zstd"', 'type = "snappy"', "compression of type snappy has no `level`"),
+    ("time_ms = 5", 'mode = "combined"', '"combined" belongs to the engine bruce'),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "text"), REFUSED, ids=[one[1] for one in REFUSED])
+def test_an_error_names_file_line_and_the_nearest_option(
+    tmp_path: Path, old: str, new: str, text: str
+):
+    """An operator finds the place without reading the whole file."""
+    assert text in refusal(tmp_path, FILE.replace(old, new, 1))
+
+
+OF_BRUCE = {
+    "error_table": '"seed"',
+    "max_failed_delivery_attempts": "5",
+    "produce_request_data_limit": '"1 MiB"',
+    "pause_initial_ms": "5000",
+    "pause_max_doublings": "4",
+    "min_pause_ms": "5000",
+    "dispatcher_restart_max_delay_ms": "5000",
+}
+
+
+@pytest.mark.parametrize("option", OF_BRUCE)
+def test_options_of_the_engine_bruce_are_refused_by_name(tmp_path: Path, option: str):
+    """Ignoring them would change what the file promises."""
+    line = f"{option} = {OF_BRUCE[option]}\n"
+    text = refusal(tmp_path, FILE.replace('engine = "producer"\n', 'engine = "producer"\n' + line))
+    assert text.startswith(f"DIR/gateway.toml:16: [delivery] `{option}` belongs to the engine bru")
+    bruce = load(tmp_path, FILE.replace('engine = "producer"\n', 'engine = "bruce"\n' + line))
+    assert getattr(bruce.delivery, option) is not None
+
+
+def test_combined_batches_are_refused_by_name(tmp_path: Path):
+    """A table of the engine bruce."""
+    text = refusal(tmp_path, FILE + "[combined]\ntime_ms = 500\n")
+    assert text.startswith("DIR/gateway.toml:26: [combined] belongs to the engine bruce")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "hint"),
+    [
+        ("linger_ms", 5, "time_ms"),
+        ("compression_type", "zstd", "[compression]"),
+        ("transactional_id", "x", "without transactions"),
+        ("allow_auto_create_topics", True, "autocreate"),
+    ],
+)
+def test_client_settings_that_the_gateway_sets_are_refused(name: str, value: object, hint: str):
+    """The error names the option to use instead."""
+    with pytest.raises(ConfigError, match=name) as caught:
+        GatewaySettings.checked({"kafka": {name: value}})
+    assert hint in caught.value.message
+
+
+def test_client_settings_are_checked_by_the_client():
+    """Values, and contradictions between them."""
+    with pytest.raises(ConfigError, match=r"\[kafka\] acks: must be 0, 1, -1 or 'all', not 7"):
+        GatewaySettings.checked({"kafka": {"acks": 7}})
+    with pytest.raises(ConfigError, match="enable_idempotence conflicts with acks"):
+        GatewaySettings.checked({"kafka": {"acks": 1, "enable_idempotence": True}})
+
+
+def test_arguments_come_in_addition_to_a_file(tmp_path: Path):
+    """Servers and HTTP port replace those of the file, inputs are added."""
+    settings = GatewaySettings.of(
+        load(tmp_path, FILE), bootstrap_servers="h:1", unix_stream="/s", tcp=1, http=2
+    )
+    assert settings.kafka["bootstrap_servers"] == "h:1"
+    assert [one.where for one in settings.inputs] == [
+        "/run/aiokq/gateway.sock",
+        "127.0.0.1:9000",
+        "/s",
+        "127.0.0.1:1",
+    ]
+    assert settings.http is not None
+    assert settings.http.port == 2
+    with pytest.raises(ConfigError, match="given twice"):
+        GatewaySettings.of(settings, unix_stream="/s")
+
+
+def test_batching_needs_a_limit():
+    """Otherwise messages would wait forever."""
+    with pytest.raises(ConfigError, match=r"\[batching\] needs one of"):
+        GatewaySettings.checked({"batching": {}})
+    assert GatewaySettings.checked({"batching": {"mode": "off"}}).batching.mode == "off"
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("1k", 1024), ("1 kB", 1000), ("2m", 2 * 1024**2), ("1 GiB", 1024**3), (70000, 70000)],
+)
+def test_byte_sizes(text: str | int, size: int):
+    """Numbers, Bruce's letters, and units."""
+    assert GatewaySettings.checked({"batching": {"bytes": text}}).batching.bytes == size
+
+
+@pytest.mark.parametrize("text", ["1 x", "-1", "", "1.5 MiB", True])
+def test_other_texts_are_no_byte_sizes(text: str | bool):
+    """A negative size, a fraction, an unknown unit."""
+    with pytest.raises(ConfigError, match="bytes"):
+        GatewaySettings.checked({"batching": {"bytes": text}})
+
+
+def test_lines_of_dotted_names_arrays_and_quoted_tables():
+    """The forms in which TOML names an option."""
+    text = '[a.b]\nc = 1\n[["x.y"]]\nz.w = 2\n[["x.y"]]\nq = 3\n'
+    lines = lines_of(text)
+    assert lines[("a", "b", "c")] == 2
+    assert lines[("x.y", 0, "z", "w")] == 4
+    assert lines[("x.y", 1, "q")] == 6
+
+
+def test_a_missing_file_is_named(tmp_path: Path):
+    """Not a traceback."""
+    with pytest.raises(ConfigError, match=r"cannot read .*none\.toml: No such file"):
+        GatewaySettings.load(tmp_path / "none.toml")
