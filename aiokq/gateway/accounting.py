@@ -1,0 +1,232 @@
+"""Accounting: received = acked + discarded + dead-lettered + in flight, at any moment.
+
+The pool counts what it received, discarded and still holds; this module counts what became of the
+messages that were taken from it. Both change together, on the loop, so that a snapshot that is made
+on the loop is consistent. Tests: tests/unit/gateway/test_accounting.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from aiokq.fastpath.gateway import NEVER, NO_MEMORY, RATE_LIMIT, REASONS, TOO_LONG
+
+if TYPE_CHECKING:
+    from aiokq.errors import KafkaError
+    from aiokq.fastpath.gateway import Pool, Taken
+    from aiokq.gateway.engine import TopicState
+
+__all__ = ["Accounting", "Discard", "Snapshot", "Totals"]
+
+REASON_COUNT: Final = len(REASONS)
+
+
+class Totals:
+    """What became of messages. The numbers never decrease, except `in_flight`.
+
+    Attributes:
+        discarded: number of discarded messages by reason, in the order of REASONS.
+    """
+
+    __slots__ = (
+        "acked",
+        "dead_lettered",
+        "discarded",
+        "in_flight",
+        "possible_duplicates",
+        "received",
+        "replayed",
+    )
+
+    def __init__(self) -> None:
+        self.received = 0
+        self.acked = 0
+        self.dead_lettered = 0
+        self.possible_duplicates = 0
+        self.in_flight = 0
+        self.replayed = 0
+        self.discarded = [0] * REASON_COUNT
+
+    def document(self) -> dict[str, object]:
+        """Return the numbers as in the JSON document, with the reasons that occurred."""
+        discarded = {
+            name: count for name, count in zip(REASONS, self.discarded, strict=True) if count
+        }
+        return {
+            "received": self.received,
+            "acked": self.acked,
+            "discarded": discarded,
+            "dead_lettered": self.dead_lettered,
+            "in_flight": self.in_flight,
+            "possible_duplicates": self.possible_duplicates,
+        }
+
+
+class Snapshot(NamedTuple):
+    """All numbers at one moment: in all, and by the names of topics that exist or existed."""
+
+    total: Totals
+    topics: dict[str, Totals]
+
+    def document(self) -> dict[str, object]:
+        """Return the document of `/accounting/json`."""
+        topics = {name: totals.document() for name, totals in sorted(self.topics.items())}
+        return {**self.total.document(), "topics": topics}
+
+
+class Discard(NamedTuple):
+    """Messages of one topic that were discarded for one reason, for reports and logs.
+
+    Attributes:
+        topic: name of the topic.
+        reason: index of REASONS.
+        taken: the messages; None if only their number is known.
+        rows: the indexes of the messages in `taken`.
+        earliest_ms, latest_ms: smallest and largest timestamp of the messages.
+    """
+
+    topic: str
+    reason: int
+    taken: Taken | None
+    rows: Sequence[int]
+    messages: int
+    earliest_ms: int
+    latest_ms: int
+    error: KafkaError | None
+    attempts: int
+
+
+class Accounting:
+    """Counts outcomes, and releases the memory of messages whose outcome is known.
+
+    The class implements `Outcomes`.
+
+    Attributes:
+        on_discard: called with each Discard of messages that were taken from the pool.
+        on_duplicates: called with topic, messages and rows that may be written twice.
+        on_release: called after memory of the pool was released.
+    """
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._topics: dict[str, Totals] = {}
+        self._total = Totals()
+        self._slots: dict[int, str] = {}
+        self.on_discard: list[Callable[[Discard], None]] = []
+        self.on_duplicates: list[Callable[[str, Taken, Sequence[int]], None]] = []
+
+    def registered(self, topic: TopicState) -> None:
+        """Note the slot of a topic that was registered."""
+        self._slots[topic.slot] = topic.name
+        self._topics.setdefault(topic.name, Totals())
+
+    def forget(self, topic: TopicState) -> None:
+        """Remove the slot of a deleted topic from the pool, and keep its counts.
+
+        The messages of the slot must have been taken.
+        """
+        slot = topic.slot
+        counts = self._pool.counts(topics=True).topics.get(slot)
+        self._slots.pop(slot, None)
+        if counts is None:
+            return
+        kept = self._topics.setdefault(topic.name, Totals())
+        kept.received += counts.received
+        kept.discarded[TOO_LONG] += counts.too_long
+        kept.discarded[RATE_LIMIT] += counts.rate_limit
+        kept.discarded[NO_MEMORY] += counts.no_memory
+
+    def acked(self, topic: TopicState, taken: Taken, rows: Sequence[int], charge: int) -> None:
+        messages = len(rows)
+        self._of(topic.name).acked += messages
+        self._total.acked += messages
+        self._pool.release(messages, charge)
+
+    def discarded(
+        self,
+        topic: TopicState,
+        taken: Taken,
+        rows: Sequence[int],
+        reason: int,
+        charge: int,
+        *,
+        error: KafkaError | None = None,
+        attempts: int = 0,
+    ) -> None:
+        count = len(rows)
+        self._of(topic.name).discarded[reason] += count
+        self._total.discarded[reason] += count
+        if self.on_discard:
+            stamps = _stamps(taken, rows)
+            note = Discard(topic.name, reason, taken, rows, count, *stamps, error, attempts)
+            for call in self.on_discard:
+                call(note)
+        self._pool.release(count, charge)
+
+    def possible_duplicates(self, topic: TopicState, taken: Taken, rows: Sequence[int]) -> None:
+        self._of(topic.name).possible_duplicates += len(rows)
+        self._total.possible_duplicates += len(rows)
+        for call in self.on_duplicates:
+            call(topic.name, taken, rows)
+
+    def in_all(self) -> Totals:
+        """Return the numbers in all. Context: loop."""
+        return self._in_all(self._pool.counts())
+
+    def snapshot(self) -> Snapshot:
+        """Return all numbers at this moment. Context: loop."""
+        counts = self._pool.counts(topics=True)
+        topics: dict[str, Totals] = {}
+        by_name = {name: slot for slot, name in self._slots.items()}
+        for name, own in self._topics.items():
+            topic = _copy(own)
+            slot = by_name.get(name)
+            core = None if slot is None else counts.topics.get(slot)
+            if core is not None:
+                topic.received += core.received
+                topic.discarded[TOO_LONG] += core.too_long
+                topic.discarded[RATE_LIMIT] += core.rate_limit
+                topic.discarded[NO_MEMORY] += core.no_memory
+            topic.in_flight = _in_flight(topic)
+            topics[name] = topic
+        return Snapshot(self._in_all(counts), topics)
+
+    def _in_all(self, counts: PoolCounts) -> Totals:
+        total = _copy(self._total)
+        total.received = counts.received
+        total.replayed = counts.replayed
+        for reason, count in enumerate(counts.discarded):
+            total.discarded[reason] += count
+        total.in_flight = _in_flight(total)
+        return total
+
+    def _of(self, topic: str) -> Totals:
+        return self._topics.setdefault(topic, Totals())
+
+
+if TYPE_CHECKING:
+    from aiokq.fastpath.gateway import PoolCounts
+
+
+def _in_flight(totals: Totals) -> int:
+    known = totals.acked + totals.dead_lettered + sum(totals.discarded)
+    return totals.received - known
+
+
+def _copy(totals: Totals) -> Totals:
+    copy = Totals()
+    for name in Totals.__slots__:
+        setattr(copy, name, getattr(totals, name))
+    copy.discarded = list(totals.discarded)
+    return copy
+
+
+def _stamps(taken: Taken, rows: Iterable[int]) -> tuple[int, int]:
+    if isinstance(rows, range) and len(rows) == taken.count:
+        return taken.timestamps()
+    earliest, latest = NEVER, -NEVER
+    for row in rows:
+        stamp = taken.message(row).timestamp_ms
+        earliest, latest = min(earliest, stamp), max(latest, stamp)
+    return earliest, latest

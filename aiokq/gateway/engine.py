@@ -1,0 +1,147 @@
+"""The protocol of delivery engines, and the state of a topic that they share with the router.
+
+An engine gets the messages of a topic in batches (`Taken`), delivers them, and reports each outcome
+to `Outcomes`. It never holds up one topic because of another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from aiokq.errors import KafkaError
+    from aiokq.fastpath.gateway import Taken
+    from aiokq.gateway.settings import TopicRules
+
+__all__ = ["Engine", "InEngine", "Outcomes", "TopicState"]
+
+
+class TopicState:
+    """A topic that exists, and to which messages were sent.
+
+    Attributes:
+        name: name of the topic.
+        slot: slot of the topic in the pool.
+        rules: the options of the configuration for the topic.
+        partitions: number of partitions.
+        usable: a byte per partition: 1 if the partition has a leader; None if all have one.
+        earliest_ms: oldest timestamp that the topic accepts now, as milliseconds before the current
+            time; None for no limit.
+        latest_ms: newest timestamp that the topic accepts now, as milliseconds after the current
+            time; None for no limit.
+        max_batch_bytes: ``max.message.bytes`` of the topic; None if it is not known.
+        gone: whether the topic was deleted. Its messages are discarded.
+    """
+
+    __slots__ = (
+        "earliest_ms",
+        "gone",
+        "latest_ms",
+        "max_batch_bytes",
+        "name",
+        "partitions",
+        "rules",
+        "seen",
+        "slot",
+        "usable",
+    )
+
+    def __init__(self, name: str, rules: TopicRules) -> None:
+        self.name = name
+        self.slot = -1
+        self.rules = rules
+        self.partitions = 0
+        self.usable: bytes | None = None
+        self.earliest_ms: int | None = None
+        self.latest_ms: int | None = None
+        self.max_batch_bytes: int | None = None
+        self.gone = False
+        self.seen: object = None
+        """The metadata from which `partitions` and `usable` were taken last."""
+
+    def __repr__(self) -> str:
+        return f"<TopicState {self.name} slot={self.slot} partitions={self.partitions}>"
+
+
+class InEngine(NamedTuple):
+    """The messages of one topic that an engine holds.
+
+    Attributes:
+        waiting: messages that are not sent yet, or are to be sent again.
+        sent: messages that are sent and not acknowledged.
+    """
+
+    waiting: int
+    sent: int
+
+
+class Outcomes(Protocol):
+    """Receives the outcomes of messages."""
+
+    def acked(self, topic: TopicState, taken: Taken, rows: Sequence[int], charge: int) -> None:
+        """Count messages that were acknowledged, and release `charge` bytes of the pool.
+
+        Args:
+            rows: the indexes of the messages in `taken`.
+        """
+
+    def discarded(
+        self,
+        topic: TopicState,
+        taken: Taken,
+        rows: Sequence[int],
+        reason: int,
+        charge: int,
+        *,
+        error: KafkaError | None = None,
+        attempts: int = 0,
+    ) -> None:
+        """Discard messages for a reason of `aiokq.fastpath.gateway`, or dead-letter them.
+
+        Args:
+            rows: the indexes of the messages in `taken`.
+            charge: bytes of the pool that the call releases.
+            error: the error of the delivery, if there was one.
+            attempts: number of attempts to deliver the messages.
+        """
+
+    def possible_duplicates(self, topic: TopicState, taken: Taken, rows: Sequence[int]) -> None:
+        """Count messages that are sent again and may have been written before."""
+
+
+class Engine(Protocol):
+    """Delivers messages. All methods are called on the loop of the gateway.
+
+    Attributes:
+        max_message_bytes: largest size of key and value that the engine can deliver.
+    """
+
+    max_message_bytes: int
+
+    async def start(self) -> None:
+        """Start the tasks. Kafka need not be reachable."""
+
+    def room(self, topic: TopicState) -> int:
+        """Return the bytes of messages of the topic that `accept` takes now.
+
+        0 for none: the engine then calls the `on_room` of its constructor with the topic when there
+        may be room. A topic of which the engine holds nothing nearly always has room.
+        """
+        ...
+
+    def accept(self, topic: TopicState, taken: Taken) -> None:
+        """Take over messages. The engine reports the outcome of each of them."""
+
+    def held(self) -> Mapping[str, InEngine]:
+        """Return the messages that the engine holds, by topic; topics without messages left out."""
+        ...
+
+    def reconfigure(self) -> None:
+        """Note that the rules of topics have changed."""
+
+    async def drain(self) -> None:
+        """Wait until the engine holds no messages."""
+
+    async def close(self) -> None:
+        """Discard the messages that have no outcome, with reason shutdown, and end all tasks."""

@@ -1,0 +1,429 @@
+"""Gateway: receives messages from local programs and delivers them to Kafka.
+
+It owns the parts and passes messages between them: inputs fill the pool, the router says which
+topics exist, the engine delivers, the accounting counts. Tests: tests/fault/test_gateway_points.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Coroutine, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from aiokq import Cluster, ClusterSettings
+from aiokq.core.supervisor import Supervisor, shielded
+from aiokq.errors import Closed, ConfigError
+from aiokq.fastpath.gateway import SHUTDOWN, Intake, Pool
+from aiokq.gateway.accounting import Accounting, Snapshot
+from aiokq.gateway.inputs import (
+    InputSocket,
+    OpenInput,
+    adopt_passed,
+    check_datagram_limit,
+    open_input,
+    user_ids,
+)
+from aiokq.gateway.producer_engine import ProducerEngine
+from aiokq.gateway.reload import changes
+from aiokq.gateway.router import Router
+from aiokq.gateway.settings import GatewaySettings
+
+if TYPE_CHECKING:
+    from aiokq.gateway.engine import Engine, TopicState
+    from aiokq.gateway.http import Http
+
+__all__ = ["Gateway"]
+
+logger = logging.getLogger("aiokq.gateway")
+
+CLOSE_SECONDS: Final = 5.0
+"""Seconds that the tasks may take to end once they are cancelled."""
+
+CHECK_SECONDS: Final = 0.02
+"""Seconds between two checks of a shutdown that waits for messages."""
+
+
+class Gateway:
+    """Receives messages of local programs on sockets, and delivers them to Kafka.
+
+    ``async with Gateway("gateway.toml") as gateway:`` opens the inputs at once: Kafka need not be
+    reachable, and messages wait for it in the pool. The end of the block closes the inputs,
+    delivers the messages within `shutdown_max_delay_ms`, and discards the others, counted.
+
+    Args:
+        config: settings, or the path of a TOML file.
+        bootstrap_servers: replaces the servers of `config`.
+        unix_datagram: path of a UNIX datagram socket to open, in addition to the inputs of
+            `config`.
+        unix_stream: path of a UNIX stream socket to open.
+        tcp: port to open on 127.0.0.1; 0 for a free port.
+        http: port of the HTTP interface; 0 for a free port. Without it and without [http] in
+            `config` there is no HTTP.
+
+    Raises:
+        ConfigError: an option is wrong, or contradicts another.
+    """
+
+    def __init__(
+        self,
+        config: GatewaySettings | str | os.PathLike[str] | None = None,
+        *,
+        bootstrap_servers: str | Sequence[str] | None = None,
+        unix_datagram: str | None = None,
+        unix_stream: str | None = None,
+        tcp: int | None = None,
+        http: int | None = None,
+    ) -> None:
+        self._arguments = {
+            "bootstrap_servers": bootstrap_servers,
+            "unix_datagram": unix_datagram,
+            "unix_stream": unix_stream,
+            "tcp": tcp,
+            "http": http,
+        }
+        self._path: Path | None = None
+        if config is not None and not isinstance(config, GatewaySettings):
+            self._path = Path(config)
+        self.settings = self._with_arguments(
+            config if isinstance(config, GatewaySettings) else self._loaded()
+        )
+        if not self.settings.kafka.get("bootstrap_servers"):
+            raise ConfigError(
+                "no cluster is named: set `bootstrap_servers` in [kafka], or give "
+                "bootstrap_servers (--bootstrap-servers)"
+            )
+        if not self.settings.inputs:
+            raise ConfigError(
+                "the gateway has no input: add [[inputs]], or give a path or a port "
+                "(--unix-datagram, --unix-stream, --tcp)"
+            )
+        self.started_at = 0.0
+        self.reload_error: str | None = None
+        self._supervisor = Supervisor("gateway", on_failure=self._failed)
+        self._stack = contextlib.AsyncExitStack()
+        self._ended: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._flushing = False
+        self._accepting = False
+        self._final: Snapshot | None = None
+        self.inputs: tuple[OpenInput, ...] = ()
+        self.http: Http | None = None
+
+    # ------------------------------------------------------------ life cycle
+
+    async def start(self) -> None:
+        """Open the inputs and begin to deliver.
+
+        Raises:
+            ConfigError: an input or the HTTP port cannot be opened, or a limit cannot be kept.
+            Closed: the gateway was closed.
+        """
+        if self._ended is not None:
+            raise Closed("this gateway was started already: create a new one")
+        loop = asyncio.get_running_loop()
+        self._ended = loop.create_future()
+        try:
+            await self._start(loop)
+        except BaseException:
+            await self._close_parts()
+            raise
+        self.started_at = time.time()
+
+    async def _start(self, loop: asyncio.AbstractEventLoop) -> None:
+        settings, stack = self.settings, self._stack
+        sockets = self._open_sockets()
+        await self._supervisor.start()
+        stack.push_async_callback(self._supervisor.close, CLOSE_SECONDS)
+        shared = {
+            name: value
+            for name, value in settings.kafka.items()
+            if name in ClusterSettings.model_fields
+        }
+        defaults = {"client_id": "aiokq-gateway"}
+        # Kafka need not be reachable, and only the router creates topics.
+        fixed = {"bootstrap_timeout_ms": 0, "allow_auto_create_topics": False}
+        cluster = Cluster(**{**defaults, **shared, **fixed})
+        stack.push_async_callback(cluster.close)
+        await cluster.start()
+        self.cluster = cluster
+        wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        stack.callback(os.close, wake_fd)
+        self.pool = Pool(settings.pool.max_bytes, wake_fd=wake_fd)
+        stack.callback(self.pool.close)
+        self.accounting = Accounting(self.pool)
+        self.engine: Engine = self._new_engine()
+        await self.engine.start()
+        self.router = Router(
+            cluster,
+            self.pool,
+            self.accounting,
+            settings,
+            max_message_bytes=self.engine.max_message_bytes,
+            spawn=self._spawn,
+            on_topic=self._feed,
+        )
+        self.router.start()
+        loop.add_reader(wake_fd, self._woken, wake_fd)
+        stack.callback(loop.remove_reader, wake_fd)
+        self.inputs = tuple(self._open_input(one) for one in sockets)
+        for each in self.inputs:
+            each.intake.start()
+        self._accepting = True
+        if settings.http is not None:
+            from aiokq.gateway.http import Http
+
+            self.http = Http(self, settings.http)
+            await self.http.start()
+            stack.push_async_callback(self.http.close)
+
+    async def close(self) -> Snapshot:
+        """Close the inputs, deliver what was received, and discard what is left when time is up.
+
+        May be called twice and concurrently. At most `shutdown_max_delay_ms` are spent on delivery.
+
+        Returns:
+            The numbers of the gateway when it ended.
+        """
+        await shielded(self._close(), name="close gateway")
+        assert self._final is not None
+        return self._final
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def run_until(self, stop: asyncio.Event) -> None:
+        """Wait for `stop`; raise the error of a part that failed before.
+
+        Raises:
+            Closed: a part of the gateway has failed; the cause is its error.
+        """
+        assert self._ended is not None, "the gateway is not started"
+        waiting: asyncio.Future[Any] = self._supervisor.spawn(stop.wait(), name="stop")
+        await asyncio.wait([waiting, self._ended], return_when=asyncio.FIRST_COMPLETED)
+        if self._ended.done():
+            self._ended.result()
+
+    @property
+    def accepting(self) -> bool:
+        """Whether the inputs are open."""
+        return self._accepting
+
+    @property
+    def failed(self) -> BaseException | None:
+        """The error with which a part of the gateway failed; None if none did."""
+        return self._supervisor.failed
+
+    def snapshot(self) -> Snapshot:
+        """Return all numbers at this moment; after `close`, those at the end. Context: loop."""
+        return self.accounting.snapshot() if self._final is None else self._final
+
+    def reload(self) -> list[str]:
+        """Read the configuration file again, and use the options that can change at once.
+
+        Context: loop, sync.
+
+        Returns:
+            The names of the options that have changed.
+
+        Raises:
+            ConfigError: there is no file, it is wrong, or an option has changed that can only
+                change with a restart. Then nothing is changed.
+        """
+        try:
+            if self._path is None:
+                raise ConfigError("this gateway was started without a configuration file")
+            settings = self._with_arguments(self._loaded())
+            changed = changes(self.settings, settings)
+        except ConfigError as error:
+            self.reload_error = error.message
+            logger.error("configuration was not reloaded: %s", error.message)
+            raise
+        self.reload_error = None
+        self.settings = settings
+        self.router.configure(settings)
+        self.engine.reconfigure()
+        logger.info("configuration was reloaded: changed=%s", ",".join(changed) or "nothing")
+        return changed
+
+    # ------------------------------------------------------------ parts
+
+    def _loaded(self) -> GatewaySettings | None:
+        return None if self._path is None else GatewaySettings.load(self._path)
+
+    def _with_arguments(self, settings: GatewaySettings | None) -> GatewaySettings:
+        given = {name: value for name, value in self._arguments.items() if value is not None}
+        if settings is not None and not given:
+            return settings
+        return GatewaySettings.of(settings, **given)  # type: ignore[arg-type]
+
+    def _open_sockets(self) -> list[InputSocket]:
+        """Open all sockets, or none."""
+        inputs = self.settings.inputs
+        for one in inputs:
+            if one.type == "unix_datagram":
+                check_datagram_limit(one)
+            user_ids(one.allowed_users)
+        passed = adopt_passed(inputs)
+        for socket in passed.values():
+            self._stack.callback(socket.close)
+        opened: list[InputSocket] = []
+        for index, one in enumerate(inputs):
+            socket = passed[index] if index in passed else open_input(one)
+            self._stack.callback(socket.close)
+            opened.append(socket)
+        return opened
+
+    def _open_input(self, socket: InputSocket) -> OpenInput:
+        one = socket.settings
+        options: dict[str, Any] = {}
+        if one.type != "unix_datagram":
+            options = {
+                "max_connections": one.max_connections,
+                "idle_ms": one.idle_ms,
+                "partial_ms": one.partial_message_ms,
+            }
+        intake = Intake(
+            self.pool,
+            socket.socket.fileno(),
+            one.type,
+            max_message_bytes=one.limit,
+            when_full=one.when_full,
+            allowed_uids=user_ids(one.allowed_users),
+            **options,
+        )
+        return OpenInput(socket, intake)
+
+    def _new_engine(self) -> Engine:
+        if self.settings.delivery.engine != "producer":
+            raise ConfigError(f"there is no engine {self.settings.delivery.engine!r}")
+        return ProducerEngine(
+            self.cluster,
+            self.settings,
+            self.accounting,
+            spawn=self._spawn,
+            now_ms=_now_ms,
+            on_room=self._feed,
+            on_gone=self._topic_gone,
+        )
+
+    def _spawn(self, coro: Coroutine[Any, Any, None], name: str) -> object:
+        return self._supervisor.spawn(coro, name=name)
+
+    def _failed(self, error: BaseException) -> None:
+        if self._ended is not None and not self._ended.done():
+            failure = Closed(f"the gateway has failed: {error!r}")
+            failure.__cause__ = error
+            self._ended.set_exception(failure)
+            self._ended.exception()  # no "never retrieved" warning: run_until() raises it
+
+    # ------------------------------------------------------------ messages
+
+    def _woken(self, wake_fd: int) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.read(wake_fd, 8)
+        self._pump()
+
+    # hot: once per wake-up of the loop
+    def _pump(self) -> None:
+        """Pass the batches that are due to the engine."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        ready, delay_ms = self.pool.due()
+        topics = self.router.topics
+        for slot in ready:
+            topic = topics.get(slot)
+            if topic is not None:
+                self._feed(topic)
+        self.router.notice()
+        if delay_ms is not None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(max(delay_ms, 0) / 1000, self._pump)
+
+    def _feed(self, topic: TopicState) -> None:
+        """Pass due messages of a topic to the engine, as far as it has room."""
+        engine, pool = self.engine, self.pool
+        while not topic.gone:
+            room = engine.room(topic)
+            if not room:
+                return
+            taken = pool.take(topic.slot, flush=self._flushing)
+            if taken is None:
+                return
+            self.router.update(topic)
+            engine.accept(topic, taken)
+
+    def _topic_gone(self, topic: TopicState) -> None:
+        self.router.gone(topic)
+
+    # ------------------------------------------------------------ shutdown
+
+    async def _close(self) -> None:
+        if self._final is not None:
+            return
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self.settings.delivery.shutdown_max_delay_ms / 1000
+        if self._accepting:
+            self._accepting = False
+            for each in self.inputs:
+                each.socket.remove_file()
+            for each in self.inputs:
+                each.intake.stop(drain=True)
+            self._flushing = True
+            if self._supervisor.failed is None:
+                await self._drain(deadline)
+            await self._discard_rest()
+        await self._close_parts()
+
+    async def _drain(self, deadline: float) -> None:
+        """Deliver what is held, until nothing is held or the time is up."""
+        loop = asyncio.get_running_loop()
+        while self.pool.counts().held and loop.time() < deadline:
+            self._pump()
+            for topic in list(self.router.topics.values()):
+                self._feed(topic)
+            drained = self._supervisor.spawn(self.engine.drain(), name="drain")
+            await asyncio.wait([drained], timeout=min(0.5, max(0.0, deadline - loop.time())))
+            drained.cancel()
+            if self.pool.counts().held:
+                await asyncio.sleep(CHECK_SECONDS)
+
+    async def _discard_rest(self) -> None:
+        """Discard what has no outcome, with reason shutdown."""
+        self.router.discard_missing()
+        for topic in list(self.router.topics.values()):
+            while (taken := self.pool.take(topic.slot, flush=True)) is not None:
+                rows = range(taken.count)
+                self.accounting.discarded(topic, taken, rows, SHUTDOWN, taken.charge)
+        await self.engine.close()
+        lost = self.accounting.in_all()
+        if lost.discarded[SHUTDOWN]:
+            logger.error("messages were discarded at shutdown: %s", lost.discarded[SHUTDOWN])
+
+    async def _close_parts(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._final is None and hasattr(self, "accounting"):
+            self._final = self.accounting.snapshot()
+        await self._stack.aclose()
+        if self._ended is not None and not self._ended.done():
+            self._ended.set_result(None)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

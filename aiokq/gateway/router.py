@@ -1,0 +1,430 @@
+"""Router: which topics exist, their partitions and limits, and the creation of missing topics.
+
+A topic is looked up once, by requests for up to 1,000 topics each; messages of topics that are
+known never wait for a lookup. Tests: tests/fault/test_gateway_topics.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from aiokq.errors import KafkaError, error_for
+from aiokq.fastpath.gateway import AUTOCREATE_FAILED, BAD_TOPIC, SHUTDOWN
+from aiokq.gateway.engine import TopicState
+from aiokq.wire import (
+    CreatableTopic,
+    CreateTopicsRequest,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    MetadataRequest,
+    MetadataRequestTopic,
+)
+
+if TYPE_CHECKING:
+    from aiokq import Cluster, TopicInfo
+    from aiokq.fastpath.gateway import Pool
+    from aiokq.gateway.accounting import Accounting
+    from aiokq.gateway.settings import GatewaySettings, TopicRules
+    from aiokq.wire import DescribeConfigsResult, MetadataResponseTopic
+
+__all__ = ["Router"]
+
+logger = logging.getLogger("aiokq.gateway")
+
+NAMES: Final = 1000
+"""Largest number of topics in one request."""
+
+CONFIRM_SECONDS: Final = 0.3
+"""Time after which a topic that does not exist is looked up a second time.
+
+Brokers learn of a new topic one after the other.
+"""
+
+MOST_CONFIRMED: Final = 500
+"""If more topics than this are unknown at once, they are not looked up a second time."""
+
+REQUEST_SECONDS: Final = 5.0
+CONFIG_SECONDS: Final = 2.0
+RETRY_SECONDS: Final = (0.1, 2.0)
+"""Shortest and longest pause between lookups that no broker answers."""
+
+REFRESH_SECONDS: Final = 300.0
+"""Time after which the limits of the topics are requested again."""
+
+TOPIC_RESOURCE: Final = 2
+LIMITS: Final = (
+    "max.message.bytes",
+    "message.timestamp.before.max.ms",
+    "message.timestamp.after.max.ms",
+)
+NO_LIMIT_MS: Final = 2**62
+BATCH_OVERHEAD: Final = 68
+"""Bytes by which the smallest batch of one message is larger than its key and value."""
+
+UNKNOWN: Final = 3
+EXISTS: Final = 36
+WAIT_CODES: Final = frozenset({3, 5, 36})
+"""Codes after which a topic that is being created may still appear."""
+
+
+class _Missing:
+    """A topic whose messages wait because it is not known to exist.
+
+    Attributes:
+        since: monotonic seconds of the first answer that the topic does not exist; None before.
+        at: monotonic seconds of the next lookup.
+        requested: whether its creation was requested.
+    """
+
+    __slots__ = ("at", "requested", "since")
+
+    def __init__(self, now: float) -> None:
+        self.since: float | None = None
+        self.at = now
+        self.requested = False
+
+
+class Router:
+    """Registers topics that exist with the pool, and discards the messages of other topics.
+
+    Args:
+        max_message_bytes: largest size of key and value that the engine accepts.
+        spawn: starts a task that belongs to the gateway.
+        on_topic: called with each topic that was registered.
+
+    Attributes:
+        topics: the registered topics, by slot.
+        answered: whether the last lookup was answered by a broker.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        pool: Pool,
+        accounting: Accounting,
+        settings: GatewaySettings,
+        *,
+        max_message_bytes: int,
+        spawn: Callable[[Coroutine[Any, Any, None], str], object],
+        on_topic: Callable[[TopicState], None],
+    ) -> None:
+        self._cluster = cluster
+        self._pool = pool
+        self._accounting = accounting
+        self._settings = settings
+        self._max_message_bytes = max_message_bytes
+        self._spawn = spawn
+        self._on_topic = on_topic
+        self._missing: dict[str, _Missing] = {}
+        self._woken = asyncio.Event()
+        self._by_name: dict[str, TopicState] = {}
+        self.topics: dict[int, TopicState] = {}
+        self.answered = False
+
+    def start(self) -> None:
+        """Start the lookups on the running loop."""
+        self._spawn(self._look_up_topics(), "topics")
+        self._spawn(self._refresh_limits(), "limits of topics")
+
+    def notice(self) -> None:
+        """Begin to look up the topics that the pool does not know yet, if there are any."""
+        while True:
+            names = self._pool.unresolved(NAMES)
+            now = asyncio.get_running_loop().time()
+            for name, _ in names:
+                self._missing.setdefault(name.decode("ascii"), _Missing(now))
+            if names:
+                self._woken.set()
+            if len(names) < NAMES:
+                return
+
+    def update(self, topic: TopicState) -> None:
+        """Take the partitions of a topic from the Cluster's metadata, if they have changed."""
+        info = self._cluster.metadata.topics.get(topic.name)
+        if info is not None and info is not topic.seen:
+            topic.seen = info
+            _set_partitions(topic, _leaders_of(info))
+
+    def gone(self, topic: TopicState) -> None:
+        """Discard the messages of a deleted topic; later messages look the topic up again."""
+        if topic.gone:
+            return
+        topic.gone = True
+        logger.warning("topic does not exist any more: topic=%s", topic.name)
+        del self._by_name[topic.name]
+        del self.topics[topic.slot]
+        self._discard_held(topic)
+        self._accounting.forget(topic)
+        self._pool.forget(topic.slot)
+        self._discard_held(topic)
+        self.notice()
+
+    def _discard_held(self, topic: TopicState) -> None:
+        while True:
+            try:
+                taken = self._pool.take(topic.slot, flush=True)
+            except ValueError:  # the slot was forgotten and empty
+                return
+            if taken is None:
+                return
+            rows = range(taken.count)
+            self._accounting.discarded(topic, taken, rows, BAD_TOPIC, taken.charge)
+
+    def configure(self, settings: GatewaySettings) -> None:
+        """Use other settings, for the topics that are known, too."""
+        self._settings = settings
+        for topic in self.topics.values():
+            topic.rules = settings.of_topic(topic.name)
+            self._pool.configure(topic.slot, **self._limits(topic))
+
+    def discard_missing(self) -> int:
+        """Discard the messages of topics that are not known, with reason shutdown."""
+        self.notice()
+        count = 0
+        for name in self._missing:
+            count += self._pool.discard_unresolved(name.encode(), SHUTDOWN)
+        self._missing.clear()
+        return count
+
+    def waiting(self) -> int:
+        """Return the number of topics whose messages wait for a lookup."""
+        return len(self._missing)
+
+    # ------------------------------------------------------------ lookups
+
+    async def _look_up_topics(self) -> None:
+        loop = asyncio.get_running_loop()
+        pause = RETRY_SECONDS[0]
+        while True:
+            self._woken.clear()
+            now = loop.time()
+            ready = [name for name, missing in self._missing.items() if missing.at <= now]
+            if not ready:
+                await self._wait(now)
+                continue
+            names = ready[:NAMES]
+            try:
+                found = await self._metadata(names)
+            except KafkaError as error:
+                self.answered = False
+                logger.warning("topics cannot be looked up: error=%s", error)
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, RETRY_SECONDS[1])
+                continue
+            pause = RETRY_SECONDS[0]
+            self.answered = True
+            await self._register([one for one in found if one.error_code == 0 and one.partitions])
+            await self._judge([one for one in found if one.error_code != 0 or not one.partitions])
+
+    async def _wait(self, now: float) -> None:
+        """Wait for a new topic, or for the time of the next lookup."""
+        next_at = min((missing.at for missing in self._missing.values()), default=None)
+        try:
+            async with asyncio.timeout(None if next_at is None else max(0.0, next_at - now)):
+                await self._woken.wait()
+        except TimeoutError:
+            pass
+
+    async def _metadata(self, names: Iterable[str]) -> list[MetadataResponseTopic]:
+        delivery = self._settings.delivery
+        response = await self._cluster.request(
+            MetadataRequest(
+                topics=[MetadataRequestTopic(name=name) for name in names],
+                allow_auto_topic_creation=delivery.autocreate
+                and delivery.autocreate_with == "metadata",
+            ),
+            timeout=REQUEST_SECONDS,
+        )
+        return response.topics
+
+    async def _register(self, found: list[MetadataResponseTopic]) -> None:
+        """Register topics that exist, with their limits."""
+        topics = []
+        for one in found:
+            name = one.name or ""
+            topic = TopicState(name, self._settings.of_topic(name))
+            leaders = {part.partition_index: part.leader_id for part in one.partitions}
+            _set_partitions(topic, leaders)
+            topics.append(topic)
+        await self._learn_limits(topics)
+        for topic in topics:
+            self._missing.pop(topic.name, None)
+            if topic.name in self._by_name:
+                continue
+            topic.slot = self._pool.register(topic.name.encode(), **self._limits(topic))
+            self.topics[topic.slot] = self._by_name[topic.name] = topic
+            self._accounting.registered(topic)
+            self._on_topic(topic)
+
+    async def _judge(self, found: list[MetadataResponseTopic]) -> None:
+        """Discard the messages of topics that do not exist, or create the topics."""
+        delivery = self._settings.delivery
+        now = asyncio.get_running_loop().time()
+        many = len(found) > MOST_CONFIRMED
+        create: list[str] = []
+        for one in found:
+            name = one.name or ""
+            missing = self._missing.get(name)
+            if missing is None:
+                continue
+            code = one.error_code
+            if code == 0 or (code != UNKNOWN and error_for(code).retriable):
+                missing.at = now + CONFIRM_SECONDS  # it exists, and has no partitions yet
+                continue
+            if code != UNKNOWN:
+                logger.warning("topic cannot be used: topic=%s error=%s", name, error_for(code))
+                self._discard(name, BAD_TOPIC)
+                continue
+            first, missing.since = missing.since is None, missing.since or now
+            waits = now - missing.since
+            if not delivery.autocreate:
+                if first and not many:
+                    missing.at = now + CONFIRM_SECONDS
+                else:
+                    self._discard(name, BAD_TOPIC)
+            elif waits * 1000 >= delivery.autocreate_timeout_ms:
+                logger.warning("topic was not created: topic=%s", name)
+                self._discard(name, AUTOCREATE_FAILED)
+            else:
+                missing.at = now + min(max(CONFIRM_SECONDS, waits / 4), 2.0)
+                if delivery.autocreate_with == "create_topics" and not missing.requested:
+                    missing.requested = True
+                    create.append(name)
+        if create:
+            await self._create(create)
+
+    async def _create(self, names: list[str]) -> None:
+        delivery = self._settings.delivery
+        request = CreateTopicsRequest(
+            topics=[
+                CreatableTopic(
+                    name=name,
+                    num_partitions=delivery.autocreate_partitions or -1,
+                    replication_factor=delivery.autocreate_replication_factor or -1,
+                )
+                for name in names
+            ],
+            timeout_ms=int(REQUEST_SECONDS * 1000),
+        )
+        try:
+            response = await self._cluster.request(
+                request, node="controller", timeout=REQUEST_SECONDS
+            )
+        except KafkaError as error:
+            logger.warning("topics cannot be created: topics=%s error=%s", len(names), error)
+            for name in names:
+                if name in self._missing:
+                    self._missing[name].requested = False
+            return
+        for one in response.topics:
+            if one.error_code == 0:
+                logger.info("topic created: topic=%s", one.name)
+            elif one.error_code not in WAIT_CODES:
+                refusal = error_for(one.error_code, one.error_message)
+                if refusal.retriable:
+                    if one.name in self._missing:
+                        self._missing[one.name].requested = False
+                    continue
+                logger.warning("topic cannot be created: topic=%s error=%s", one.name, refusal)
+                self._discard(one.name, AUTOCREATE_FAILED)
+
+    def _discard(self, name: str, reason: int) -> None:
+        self._missing.pop(name, None)
+        self._pool.discard_unresolved(name.encode(), reason)
+
+    # ------------------------------------------------------------ limits
+
+    async def _learn_limits(self, topics: list[TopicState]) -> bool:
+        """Request the limits of topics; where the client may not read them, there are none."""
+        if not topics:
+            return True
+        by_name = {topic.name: topic for topic in topics}
+        request = DescribeConfigsRequest(
+            resources=[
+                DescribeConfigsResource(
+                    resource_type=TOPIC_RESOURCE,
+                    resource_name=name,
+                    configuration_keys=list(LIMITS),
+                )
+                for name in by_name
+            ]
+        )
+        try:
+            response = await self._cluster.request(request, timeout=CONFIG_SECONDS)
+        except KafkaError as error:
+            logger.info("limits of topics are not known: topics=%s error=%s", len(topics), error)
+            return False
+        for one in response.results:
+            topic = by_name.get(one.resource_name)
+            if topic is not None and one.error_code == 0:
+                _set_limits(topic, one)
+        return True
+
+    async def _refresh_limits(self) -> None:
+        while True:
+            await asyncio.sleep(REFRESH_SECONDS)
+            topics = list(self.topics.values())
+            for start in range(0, len(topics), NAMES):
+                if not await self._learn_limits(topics[start : start + NAMES]):
+                    break
+            for topic in topics:
+                if not topic.gone:
+                    self._pool.configure(topic.slot, **self._limits(topic))
+
+    def _limits(self, topic: TopicState) -> dict[str, int]:
+        """Return the limits of a topic as arguments for the pool."""
+        rules = topic.rules
+        sizes = [self._max_message_bytes]
+        if rules.max_message_bytes is not None:
+            sizes.append(rules.max_message_bytes)
+        if topic.max_batch_bytes is not None and rules.compression.type == "none":
+            # A compressed batch may fit although its message is larger.
+            sizes.append(max(0, topic.max_batch_bytes - BATCH_OVERHEAD))
+        limits = {"max_message_bytes": min(sizes), **_batching(rules)}
+        if rules.rate_limit is not None:
+            limits["rate_interval_ms"] = rules.rate_limit.interval_ms
+            limits["rate_max_messages"] = rules.rate_limit.max_messages
+        return limits
+
+
+def _batching(rules: TopicRules) -> dict[str, int]:
+    batching = rules.batching
+    if batching.mode != "per_topic":
+        return {}
+    limits = {}
+    if batching.messages is not None:
+        limits["batch_messages"] = batching.messages
+    if batching.bytes is not None:
+        limits["batch_bytes"] = batching.bytes
+    if batching.time_ms is not None:
+        limits["batch_ms"] = batching.time_ms
+    return limits
+
+
+def _leaders_of(info: TopicInfo) -> dict[int, int]:
+    return {number: part.leader for number, part in info.partitions.items()}
+
+
+def _set_partitions(topic: TopicState, leaders: Mapping[int, int]) -> None:
+    """Set the number of partitions, and which of them have a leader."""
+    topic.partitions = max(leaders, default=-1) + 1
+    usable = bytes(leaders.get(number, -1) >= 0 for number in range(topic.partitions))
+    topic.usable = None if all(usable) or not any(usable) else usable
+
+
+def _set_limits(topic: TopicState, result: DescribeConfigsResult) -> None:
+    values = {config.name: config.value for config in result.configs}
+    topic.max_batch_bytes = _number(values.get(LIMITS[0]))
+    topic.earliest_ms = _limit(_number(values.get(LIMITS[1])))
+    topic.latest_ms = _limit(_number(values.get(LIMITS[2])))
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdecimal() else None
+
+
+def _limit(milliseconds: int | None) -> int | None:
+    return None if milliseconds is None or milliseconds >= NO_LIMIT_MS else milliseconds

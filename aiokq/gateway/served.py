@@ -1,0 +1,53 @@
+"""Served: what reports and the HTTP interface see of a gateway."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from aiokq import Cluster
+    from aiokq.fastpath.gateway import Pool
+    from aiokq.gateway.accounting import Accounting, Snapshot
+    from aiokq.gateway.engine import Engine
+    from aiokq.gateway.inputs import OpenInput
+    from aiokq.gateway.router import Router
+    from aiokq.gateway.settings import GatewaySettings
+
+__all__ = ["Served"]
+
+
+class Served(Protocol):
+    """The attributes and methods of `Gateway` that reports use. Context: loop."""
+
+    settings: GatewaySettings
+    cluster: Cluster
+    pool: Pool
+    router: Router
+    engine: Engine
+    accounting: Accounting
+    started_at: float
+    reload_error: str | None
+
+    @property
+    def inputs(self) -> Sequence[OpenInput]:
+        """The inputs, in the order of the configuration."""
+        ...
+
+    @property
+    def accepting(self) -> bool:
+        """Whether the inputs are open."""
+        ...
+
+    @property
+    def failed(self) -> BaseException | None:
+        """The error with which a part of the gateway failed; None if none did."""
+        ...
+
+    def snapshot(self) -> Snapshot:
+        """Return all numbers at this moment."""
+        ...
+
+    def reload(self) -> list[str]:
+        """Read the configuration file again; return the names of what has changed."""
+        ...

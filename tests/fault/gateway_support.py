@@ -1,0 +1,237 @@
+"""Shared by the tests of the gateway: an embedded broker, a gateway and senders to its sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import aiokq
+from aiokq.gateway import Gateway, GatewaySettings
+from aiokq.gateway.accounting import Snapshot
+from aiokq.gateway.messages import encode
+
+ROOT = Path(__file__).resolve().parents[2]
+LIMIT = 20.0
+"""Seconds within which each wait of a test ends."""
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def message(
+    topic: str | bytes,
+    value: bytes,
+    key: bytes = b"",
+    timestamp_ms: int | None = None,
+    partition_key: int | None = None,
+) -> bytes:
+    """Return a message as programs send it, with the current time by default."""
+    name = topic.encode() if isinstance(topic, str) else topic
+    stamp = now_ms() if timestamp_ms is None else timestamp_ms
+    return encode(name, key, value, stamp, partition_key)
+
+
+@contextlib.contextmanager
+def directory() -> Iterator[Path]:
+    """Give a directory with a path that is short enough for sockets."""
+    with tempfile.TemporaryDirectory(prefix="gw-", dir="/tmp") as path:
+        yield Path(path)
+
+
+class Rig:
+    """A gateway between senders and an embedded broker, all in this process.
+
+    Attributes:
+        kafka: the broker.
+        admin: an admin client of the broker.
+        gateway: the gateway.
+        path: the directory of the sockets.
+    """
+
+    def __init__(
+        self, kafka: aiokq.EmbeddedCluster, admin: aiokq.Admin, gateway: Gateway, path: Path
+    ) -> None:
+        self.kafka = kafka
+        self.admin = admin
+        self.gateway = gateway
+        self.path = path
+        self._sockets: list[socket.socket] = []
+
+    def socket(self, kind: str = "unix_datagram") -> socket.socket:
+        """Return a socket that is connected to the gateway's input of this kind."""
+        (one,) = (one for one in self.gateway.inputs if one.type == kind)
+        if kind == "tcp":
+            opened = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+            opened.connect(("127.0.0.1", one.socket.port))
+        else:
+            stream = kind == "unix_stream"
+            opened = socket.socket(
+                socket.AF_UNIX, socket.SOCK_STREAM if stream else socket.SOCK_DGRAM
+            )
+            opened.connect(one.where)
+        self._sockets.append(opened)
+        return opened
+
+    async def send(self, *messages: bytes, kind: str = "unix_datagram") -> None:
+        """Send messages, in a thread, because a full socket blocks the sender."""
+        opened = self.socket(kind)
+        await asyncio.to_thread(lambda: [opened.sendall(one) for one in messages])
+        opened.close()
+
+    async def settled(self, received: int) -> Snapshot:
+        """Wait until so many messages were received and have an outcome; return the numbers."""
+        async with asyncio.timeout(LIMIT):
+            while True:
+                snapshot = self.gateway.snapshot()
+                balanced(snapshot)
+                total = snapshot.total
+                if total.received >= received and not total.in_flight:
+                    assert total.received == received
+                    return snapshot
+                await asyncio.sleep(0.01)
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        async with asyncio.timeout(LIMIT):
+            while not holds():  # noqa: ASYNC110  any condition, of another thread too
+                await asyncio.sleep(0.01)
+
+    async def records(self, topic: str) -> list[aiokq.Record]:
+        """Return all records of a topic, by partition and offset."""
+        return await records_of(self.kafka.bootstrap_servers, topic)
+
+    async def create(self, topic: str, partitions: int = 1, **configs: Any) -> None:
+        named = {name.replace("_", "."): value for name, value in configs.items()}
+        await self.admin.create_topics([aiokq.NewTopic(topic, partitions, configs=named)])
+
+    def close(self) -> None:
+        for opened in self._sockets:
+            opened.close()
+
+
+async def records_of(bootstrap_servers: str, topic: str) -> list[aiokq.Record]:
+    found: list[aiokq.Record] = []
+    async with aiokq.Cluster(bootstrap_servers) as cluster:
+        info = (await cluster.refresh(topic)).topics[topic]
+        for partition in sorted(info.partitions):
+            async for batch in cluster.read((topic, partition)):
+                found.extend(batch)
+    return found
+
+
+def balanced(snapshot: Snapshot) -> None:
+    """Check received = acked + discarded + dead-lettered + in flight, by topic and in all."""
+    for totals in (snapshot.total, *snapshot.topics.values()):
+        known = totals.acked + sum(totals.discarded) + totals.dead_lettered + totals.in_flight
+        assert totals.received == known
+        assert totals.in_flight >= 0
+
+
+def configuration(path: Path, values: Mapping[str, Any] | None = None) -> GatewaySettings:
+    """Return settings with one input of each kind."""
+    given: dict[str, Any] = {
+        "kafka": {"bootstrap_servers": "127.0.0.1:1"},
+        "inputs": [
+            {"type": "unix_datagram", "path": f"{path}/datagram"},
+            {"type": "unix_stream", "path": f"{path}/stream"},
+            {"type": "tcp", "port": 0},
+        ],
+        **(values or {}),
+    }
+    return GatewaySettings.checked(given)
+
+
+@contextlib.asynccontextmanager
+async def rig(
+    values: Mapping[str, Any] | None = None, *, topics: Mapping[str, int] | None = None
+) -> AsyncIterator[Rig]:
+    """Start a broker with topics, and a gateway in front of it."""
+    with directory() as path:
+        async with aiokq.EmbeddedCluster() as kafka, aiokq.Admin(kafka.bootstrap_servers) as admin:
+            for topic, partitions in (topics or {"orders": 1}).items():
+                await admin.create_topics([aiokq.NewTopic(topic, partitions)])
+            settings = GatewaySettings.of(
+                configuration(path, values), bootstrap_servers=kafka.bootstrap_servers
+            )
+            async with Gateway(settings) as gateway:
+                made = Rig(kafka, admin, gateway, path)
+                try:
+                    yield made
+                finally:
+                    made.close()
+
+
+class Process:
+    """`aiokq gateway` as a process."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self.ready: dict[str, Any] = {}
+
+    async def started(self) -> None:
+        assert self._process.stdout is not None
+        async with asyncio.timeout(LIMIT):
+            line = await self._process.stdout.readline()
+        if not line:
+            raise AssertionError(await self.errors())
+        self.ready = json.loads(line)
+
+    async def errors(self) -> str:
+        assert self._process.stderr is not None
+        return (await self._process.stderr.read()).decode()
+
+    def signal(self, number: int) -> None:
+        self._process.send_signal(number)
+
+    async def ended(self) -> int:
+        async with asyncio.timeout(LIMIT):
+            return await self._process.wait()
+
+    async def kill(self) -> None:
+        if self._process.returncode is None:
+            self._process.send_signal(signal.SIGKILL)
+            await self._process.wait()
+
+
+@contextlib.asynccontextmanager
+async def gateway_process(*arguments: str, **options: Any) -> AsyncIterator[Process]:
+    process = Process(
+        await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "aiokq",
+            "gateway",
+            *arguments,
+            "--json",
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            **options,
+        )
+    )
+    try:
+        yield process
+    finally:
+        await process.kill()
+
+
+def discarded(snapshot: Snapshot) -> Mapping[str, int]:
+    """Return the discards of all topics by reason."""
+    reasons = snapshot.total.document()["discarded"]
+    assert isinstance(reasons, dict)
+    return reasons
+
+
+def values_of(records: Iterable[aiokq.Record]) -> list[bytes | None]:
+    return [record.value for record in records]

@@ -1,0 +1,243 @@
+"""What happens to messages while Kafka refuses some of them, stops, or is slow."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import pytest
+
+import aiokq
+from aiokq.broker.log.appending import Appendable
+from aiokq.broker.log.partition_log import AppendResult
+from aiokq.broker.replica.partition import Partition
+from aiokq.errors import NotEnoughReplicas
+from aiokq.fastpath.gateway import REASONS
+from aiokq.gateway import Gateway, GatewaySettings
+from aiokq.gateway.accounting import Discard
+from tests.fault.gateway_support import (
+    Rig,
+    balanced,
+    configuration,
+    directory,
+    discarded,
+    message,
+    now_ms,
+    records_of,
+    rig,
+    values_of,
+)
+
+HOUR_MS = 3_600_000
+MANY = 10_000
+
+
+def without_limits(r: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the gateway not read the limits of topics, as where it is not authorized to."""
+
+    async def refused(topics: object) -> bool:
+        return False
+
+    monkeypatch.setattr(r.gateway.router, "_learn_limits", refused)
+
+
+POISON: dict[str, tuple[Mapping[str, str], bytes, str]] = {
+    "too large": (
+        {"max_message_bytes": "20000"},
+        message("victim", bytes(30_000), b"k"),
+        "too_long",
+    ),
+    "without a key": ({"cleanup_policy": "compact"}, message("victim", b"poison"), "error_ack"),
+}
+"""Configs of the topic, the poisoned message, and the reason for which it is discarded."""
+
+
+@pytest.mark.parametrize("limits", [True, False], ids=["limits known", "limits unknown"])
+@pytest.mark.parametrize("kind", POISON)
+async def test_one_poisoned_message_costs_no_other_message(
+    kind: str, limits: bool, monkeypatch: pytest.MonkeyPatch
+):
+    configs, poison, reason = POISON[kind]
+    async with rig() as r:
+        if not limits:
+            without_limits(r, monkeypatch)
+        await r.create("victim", **configs)
+        good = [b"%d" % n for n in range(MANY)]
+        messages = [message("victim", value, b"key") for value in good]
+        messages[MANY // 2 : MANY // 2] = [poison]
+        noted: list[Discard] = []
+        r.gateway.accounting.on_discard.append(noted.append)
+        await r.send(*messages)
+        snapshot = await r.settled(MANY + 1)
+        assert discarded(snapshot) == {reason: 1}
+        assert snapshot.total.possible_duplicates == 0
+        assert values_of(await r.records("victim")) == good
+        if noted:
+            assert (REASONS[noted[0].reason], noted[0].messages) == (reason, 1)
+
+
+@pytest.mark.parametrize("limits", [True, False], ids=["limits known", "limits unknown"])
+@pytest.mark.parametrize("off_by", [-(2**62), -2 * HOUR_MS, 2 * HOUR_MS, 2**62])
+async def test_a_timestamp_that_the_topic_refuses_becomes_a_header(
+    off_by: int, limits: bool, monkeypatch: pytest.MonkeyPatch
+):
+    async with rig({"batching": {"time_ms": 50}}) as r:
+        if not limits:
+            without_limits(r, monkeypatch)
+        await r.create(
+            "victim",
+            message_timestamp_before_max_ms=str(HOUR_MS),
+            message_timestamp_after_max_ms=str(HOUR_MS),
+        )
+        began = now_ms()
+        good = [b"%d" % n for n in range(MANY)]
+        messages = [message("victim", value) for value in good]
+        stamp = began + off_by
+        messages[MANY // 2 : MANY // 2] = [message("victim", b"poison", timestamp_ms=stamp)]
+        await r.send(*messages)
+        snapshot = await r.settled(MANY + 1)
+        assert snapshot.total.acked == MANY + 1
+        records = await r.records("victim")
+        (poisoned,) = (record for record in records if record.value == b"poison")
+        assert list(poisoned.headers) == [("aiokq.timestamp", b"%d" % stamp)]
+        assert began <= poisoned.timestamp_ms <= now_ms()
+        others = [record for record in records if record.value != b"poison"]
+        assert values_of(others) == good
+        assert not any(record.headers for record in others)
+
+
+@pytest.mark.parametrize("stamp", [-1, -(2**63), 2**63 - 1])
+async def test_an_impossible_timestamp_becomes_a_header(stamp: int):
+    async with rig() as r:
+        await r.send(message("orders", b"v", timestamp_ms=stamp))
+        await r.settled(1)
+        (record,) = await r.records("orders")
+        assert list(record.headers) == [("aiokq.timestamp", b"%d" % stamp)]
+
+
+async def test_an_empty_key_is_null_and_an_empty_value_empty_unless_the_topic_says_otherwise():
+    values = {"topics": {"other": {"empty_key": "empty", "empty_value": "null"}}}
+    async with rig(values, topics={"orders": 1, "other": 1}) as r:
+        for topic in ("orders", "other"):
+            await r.send(message(topic, b""), message(topic, b"v", b"k"))
+        await r.settled(4)
+        found = [(record.key, record.value) for record in await r.records("orders")]
+        assert found == [(None, b""), (b"k", b"v")]
+        found = [(record.key, record.value) for record in await r.records("other")]
+        assert found == [(b"", None), (b"k", b"v")]
+
+
+@contextlib.asynccontextmanager
+async def restartable(values: Mapping[str, Any] | None = None) -> AsyncIterator[_Restartable]:
+    with directory() as path:
+        kafka = aiokq.EmbeddedCluster(data_dir=path / "data")
+        await kafka.start()
+        async with aiokq.Admin(kafka.bootstrap_servers) as admin:
+            await admin.create_topics([aiokq.NewTopic("orders", 3)])
+        servers = kafka.bootstrap_servers
+        settings = GatewaySettings.of(configuration(path, values), bootstrap_servers=servers)
+        async with Gateway(settings) as gateway:
+            made = _Restartable(Rig(kafka, None, gateway, path), servers)  # type: ignore[arg-type]
+            try:
+                yield made
+                await made.rig.settled(made.rig.gateway.snapshot().total.received)
+            finally:
+                made.rig.close()
+        await made.rig.kafka.close()
+
+
+class _Restartable:
+    def __init__(self, r: Rig, servers: str) -> None:
+        self.rig = r
+        self.servers = servers
+
+    async def stop(self) -> None:
+        await self.rig.kafka.close()
+
+    async def start(self) -> None:
+        port = int(self.servers.rpartition(":")[2])
+        self.rig.kafka = aiokq.EmbeddedCluster(data_dir=self.rig.path / "data", port=port)
+        await self.rig.kafka.start()
+
+
+async def test_a_restart_of_kafka_loses_doubles_and_reorders_nothing():
+    """Three senders with a partition each; the broker stops twice meanwhile."""
+    async with restartable() as kafka:
+        r = kafka.rig
+
+        async def sender(n: int, kind: str) -> None:
+            opened = r.socket(kind)
+            for start in range(0, 6000, 100):
+                data = [
+                    message("orders", b"%d" % i, partition_key=n) for i in range(start, start + 100)
+                ]
+                await asyncio.to_thread(lambda data=data: [opened.sendall(one) for one in data])
+                await asyncio.sleep(0.02)
+
+        async def restarts() -> None:
+            for _ in range(2):
+                await asyncio.sleep(0.4)
+                await kafka.stop()
+                await asyncio.sleep(0.3)
+                await kafka.start()
+
+        kinds = ("unix_datagram", "unix_stream", "tcp")
+        await asyncio.gather(restarts(), *(sender(n, kind) for n, kind in enumerate(kinds)))
+        snapshot = await r.settled(18_000)
+        assert snapshot.total.acked == 18_000
+        records = await records_of(kafka.servers, "orders")
+        for partition in range(3):
+            found = [record.value for record in records if record.partition == partition]
+            assert found == [b"%d" % i for i in range(6000)]
+
+
+async def test_a_topic_that_cannot_be_written_does_not_hold_up_others(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """The broker refuses one topic with a retriable error: only its messages wait."""
+    stuck = True
+    append = Partition.append_prepared
+
+    def refusing(partition: Partition, prepared: Appendable) -> AppendResult:
+        if stuck and partition.name.topic == "stuck":
+            raise NotEnoughReplicas
+        return append(partition, prepared)
+
+    monkeypatch.setattr(Partition, "append_prepared", refusing)
+    async with rig({"pool": {"max_bytes": "64 MiB"}}, topics={"orders": 1, "stuck": 1}) as r:
+        await r.send(*(message("stuck", bytes(10_000)) for _ in range(1500)))
+        await r.until(lambda: r.gateway.snapshot().total.received == 1500)
+        for n in range(20):
+            sent = [message("orders", b"%d-%d" % (n, i)) for i in range(500)]
+            began = asyncio.get_running_loop().time()
+            await r.send(*sent)
+            await r.until(lambda n=n: r.gateway.snapshot().total.acked == 500 * (n + 1))
+            assert asyncio.get_running_loop().time() - began < 2
+        snapshot = r.gateway.snapshot()
+        balanced(snapshot)
+        assert snapshot.topics["stuck"].in_flight == 1500
+        stuck = False
+        snapshot = await r.settled(11_500)
+        assert snapshot.total.acked == 11_500
+        assert len(await r.records("stuck")) == 1500
+
+
+async def test_topics_that_are_made_up_cost_neither_memory_nor_the_messages_of_others():
+    async with rig() as r:
+        await r.send(message("orders", b"first"))
+        await r.settled(1)
+        made_up = [message(f"made-up-{n}", b"x") for n in range(20_000)]
+        sending = asyncio.ensure_future(r.send(*made_up))
+        for n in range(50):
+            await r.send(message("orders", b"%d" % n), kind="tcp")
+            await asyncio.sleep(0.005)
+        await sending
+        snapshot = await r.settled(20_051)
+        assert snapshot.total.acked == 51
+        assert discarded(snapshot) == {"bad_topic": 20_000}
+        assert set(snapshot.topics) == {"orders"}
+        assert r.gateway.pool.counts().used_bytes == 0
+        assert r.gateway.router.waiting() == 0
+        assert len(r.gateway.pool.samples()) == 25
