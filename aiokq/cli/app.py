@@ -29,6 +29,7 @@ from aiokq.cli.consume import consume
 from aiokq.cli.doctor import doctor
 from aiokq.cli.error_text import FAILED, explain, one_line
 from aiokq.cli.forget_missing import forget_missing
+from aiokq.cli.gateway import gateway
 from aiokq.cli.groups import groups
 from aiokq.cli.hand_over import hand_over
 from aiokq.cli.help_text import examples, flowing
@@ -177,6 +178,7 @@ log.command(
 app.add_typer(log, name="log")
 app.add_typer(storage, name="storage")
 app.add_typer(spark, name="spark")
+app.add_typer(gateway, name="gateway")
 app.add_typer(cluster, name="cluster")
 app.command("log-dirs", epilog=examples("aiokq log-dirs", "aiokq log-dirs --partitions --json"))(
     log_dirs

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from aiokq.cluster.settings import ClusterSettings
     from aiokq.core.environment import Environment
 
-__all__ = ["Session", "Terminated"]
+__all__ = ["Session", "Terminated", "loop_factory"]
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ class Session:
         """
         import asyncio  # imported here, so that `aiokq --help` does not load it
 
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
             return runner.run(_until_terminated(main))
 
     def now_ms(self) -> int:
@@ -104,7 +104,7 @@ async def _until_terminated(main: Coroutine[object, object, T]) -> T:
         loop.remove_signal_handler(signal.SIGTERM)
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     """Return uvloop's loop factory, or None if uvloop is missing.
 
     Unlike a library, a program may choose its event loop.

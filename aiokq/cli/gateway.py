@@ -1,0 +1,169 @@
+"""`aiokq gateway`: the command group; without a command it runs a gateway until SIGTERM."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from aiokq.cli.gateway_commands import check, reload, send, status
+from aiokq.cli.gateway_options import (
+    HttpPort,
+    TcpPort,
+    TomlFile,
+    UnixDatagram,
+    UnixStream,
+)
+from aiokq.cli.help_text import examples
+from aiokq.cli.options import BootstrapServers
+from aiokq.cli.output import Output
+from aiokq.cli.session import Session, loop_factory
+
+if TYPE_CHECKING:
+    from aiokq.gateway.gateway import Gateway
+
+__all__ = ["gateway"]
+
+gateway = typer.Typer(
+    invoke_without_command=True,
+    help="Run a gateway: local programs write messages to its sockets, and it delivers them to "
+    "Kafka.",
+    epilog=examples(
+        "aiokq gateway --unix-datagram /run/aiokq/gateway.sock -b 127.0.0.1:9092",
+        "aiokq gateway --config /etc/aiokq/gateway.toml",
+        "aiokq gateway check /etc/aiokq/gateway.toml",
+        "echo hello | aiokq gateway send greetings --unix-datagram /run/aiokq/gateway.sock",
+    ),
+)
+gateway.command(epilog=examples("aiokq gateway check gateway.toml"))(check)
+gateway.command(
+    epilog=examples(
+        "aiokq gateway status --http 9690", "aiokq gateway status --config gateway.toml --json"
+    )
+)(status)
+gateway.command(
+    epilog=examples(
+        "aiokq gateway reload --config gateway.toml",
+        "kill -HUP PID  # without an HTTP interface",
+    )
+)(reload)
+gateway.command(
+    epilog=examples(
+        "seq 5 | aiokq gateway send numbers --config gateway.toml",
+        "aiokq gateway send orders '{\"n\": 1}' --key u7 --unix-datagram /run/aiokq/gateway.sock",
+    )
+)(send)
+
+
+@gateway.callback()
+def run(
+    ctx: typer.Context,
+    config: TomlFile = None,
+    bootstrap_servers: BootstrapServers = None,
+    unix_datagram: UnixDatagram = None,
+    unix_stream: UnixStream = None,
+    tcp: TcpPort = None,
+    http: HttpPort = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the ready line as JSON, for programs.")
+    ] = False,
+) -> None:
+    """Run a gateway until SIGTERM or SIGINT.
+
+    The inputs are open when the ready line is printed; Kafka need not be reachable. SIGTERM and
+    SIGINT close the inputs and deliver what was received, for at most shutdown_max_delay_ms; what
+    is left is discarded and counted. SIGHUP reads the file of --config again.
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    from aiokq.gateway.gateway import Gateway
+
+    servers = bootstrap_servers
+    if servers is None and config is None:
+        servers = os.environ.get("KAFKA_BOOTSTRAP_SERVERS")
+    made = Gateway(
+        config,
+        bootstrap_servers=servers,
+        unix_datagram=unix_datagram,
+        unix_stream=unix_stream,
+        tcp=tcp,
+        http=http,
+    )
+    session: Session = ctx.obj
+    with _logs():
+        _run(made, session, Output(as_json=as_json))
+
+
+def _run(made: Gateway, session: Session, output: Output) -> None:
+    import asyncio
+
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(_serve(made, output))
+
+
+async def _serve(made: Gateway, output: Output) -> None:
+    import asyncio
+    import signal
+
+    from aiokq.core.errors import ConfigError
+
+    def reload() -> None:
+        try:
+            made.reload()
+        except ConfigError:
+            pass  # reload() has logged it, and the reports show it
+
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    loop.add_signal_handler(signal.SIGHUP, reload)
+    async with made:
+        output.line(_ready_line(made, as_json=output.as_json))
+        output.flush()
+        await made.run_until(stop)
+    total = made.snapshot().total
+    output.note(
+        f"gateway stopped: received={total.received} acked={total.acked} "
+        f"discarded={sum(total.discarded)} dead_lettered={total.dead_lettered}"
+    )
+
+
+def _ready_line(made: Gateway, *, as_json: bool) -> str:
+    url = None if made.http is None else made.http.where
+    servers = ",".join(made.cluster.settings.bootstrap_servers)
+    if as_json:
+        inputs = [{"type": one.type, "address": one.where} for one in made.inputs]
+        return json.dumps(
+            {
+                "inputs": inputs,
+                "http": url,
+                "bootstrap_servers": servers,
+                "engine": made.settings.delivery.engine,
+                "pid": os.getpid(),
+            }
+        )
+    inputs_text = ", ".join(f"{one.type} {one.where}" for one in made.inputs)
+    http = "" if url is None else f", {url}"
+    return f"aiokq gateway ready: {inputs_text}{http}; delivers to {servers}"
+
+
+@contextmanager
+def _logs() -> Iterator[None]:
+    """Log warnings of the client and changes of state of the gateway, unless --verbose is given."""
+    import logging
+
+    logger, own = logging.getLogger("aiokq"), logging.getLogger("aiokq.gateway")
+    before = logger.level, own.level
+    if logger.level > logging.WARNING:
+        logger.setLevel(logging.WARNING)
+        own.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.setLevel(before[0])
+        own.setLevel(before[1])

@@ -1,0 +1,266 @@
+"""The commands of `aiokq gateway` for a configuration file or a running gateway."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from aiokq.cli.gateway_options import HttpPort, TcpPort, TomlFile, UnixDatagram, UnixStream
+from aiokq.cli.options import AsJson, at_most
+from aiokq.cli.output import Output
+from aiokq.core import limits
+from aiokq.core.errors import ConfigError, ConnectionLost
+
+if TYPE_CHECKING:
+    from aiokq.cli.session import Session
+    from aiokq.gateway.settings import GatewaySettings, HttpSettings, InputSettings
+
+__all__ = ["check", "reload", "send", "status"]
+
+HTTP_SECONDS: Final = 10.0
+
+
+def check(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The file to check.", show_default=False)
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Check a configuration file without starting a gateway.
+
+    Exit code 1 if the file is wrong: stderr has the line and the reason.
+    """
+    from aiokq.gateway.settings import GatewaySettings
+
+    settings = GatewaySettings.load(file)
+    output = Output(as_json=as_json)
+    if as_json:
+        output.document({"ok": True, "inputs": [one.where for one in settings.inputs]})
+        return
+    engine = settings.delivery.engine
+    output.line(f"{file}: correct; {len(settings.inputs)} inputs, engine {engine}")
+    if not settings.inputs:
+        output.note("the file has no [[inputs]]: give them by --unix-datagram, for example")
+    if not settings.kafka.get("bootstrap_servers"):
+        output.note("the file has no `bootstrap_servers`: give them by --bootstrap-servers")
+
+
+def status(config: TomlFile = None, http: HttpPort = None, as_json: AsJson = False) -> None:
+    """Show what became of the messages that a running gateway received.
+
+    The gateway is found by its HTTP interface.
+    """
+    output = Output(as_json=as_json)
+    document = _ask(config, http, "GET", "/accounting/json")
+    if as_json:
+        output.document(document)
+        return
+    columns = ("topic", "received", "acked", "discarded", "dead-lettered", "in flight")
+    rows = [_row(name, numbers) for name, numbers in document["topics"].items()]
+    output.table(columns, [*rows, _row("(all)", document)])
+    for reason, count in document["discarded"].items():
+        output.line(f"discarded, {reason}: {count}")
+    if document["possible_duplicates"]:
+        output.line(f"possible duplicates: {document['possible_duplicates']}")
+
+
+def reload(config: TomlFile = None, http: HttpPort = None, as_json: AsJson = False) -> None:
+    """Let a running gateway read its configuration file again.
+
+    The gateway is found by its HTTP interface. If it has none, send SIGHUP to its process.
+    """
+    output = Output(as_json=as_json)
+    document = _ask(config, http, "POST", "/reload")
+    if as_json:
+        output.document(document)
+        return
+    changed = document["changed"]
+    output.line(f"reloaded; changed: {', '.join(changed)}" if changed else "nothing has changed")
+
+
+def send(
+    ctx: typer.Context,
+    topic: Annotated[
+        str, typer.Argument(metavar="TOPIC", help="Name of the topic.", show_default=False)
+    ],
+    values: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[VALUE]...",
+            help="Values, one per message; by default, the lines of standard input.",
+            show_default=False,
+        ),
+    ] = None,
+    key: Annotated[str, typer.Option("--key", help="Key of all messages.")] = "",
+    partition_key: Annotated[
+        int | None,
+        typer.Option(
+            "--partition-key",
+            metavar="N",
+            callback=at_most(limits.INT32_MAX * 2 + 1),
+            help="Number that chooses the partition; by default, the gateway chooses.",
+            show_default=False,
+        ),
+    ] = None,
+    config: TomlFile = None,
+    unix_datagram: UnixDatagram = None,
+    unix_stream: UnixStream = None,
+    tcp: TcpPort = None,
+) -> None:
+    """Send messages to a running gateway.
+
+    The command ends when the gateway's socket has the messages. A gateway never answers: whether
+    Kafka has a message is shown by the gateway's reports.
+    """
+    from aiokq.gateway.messages import encode
+
+    session: Session = ctx.obj
+    name = topic.encode("utf-8", "surrogateescape")
+    count = 0
+    with _connected(config, unix_datagram, unix_stream, tcp) as target:
+        for value in _values(values):
+            try:
+                message = encode(
+                    name,
+                    key.encode("utf-8", "surrogateescape"),
+                    value,
+                    session.now_ms(),
+                    partition_key,
+                )
+            except ValueError as error:
+                raise typer.BadParameter(str(error)) from None
+            target.sendall(message)
+            count += 1
+    Output().note(f"{count} messages sent")
+
+
+def _row(name: str, numbers: dict[str, Any]) -> tuple[object, ...]:
+    return (
+        name,
+        numbers["received"],
+        numbers["acked"],
+        sum(numbers["discarded"].values()),
+        numbers["dead_lettered"],
+        numbers["in_flight"],
+    )
+
+
+def _values(values: Iterable[str] | None) -> Iterator[bytes]:
+    if values:
+        for value in values:
+            yield value.encode("utf-8", "surrogateescape")
+        return
+    for line in sys.stdin.buffer:
+        yield line.removesuffix(b"\n")
+
+
+def _settings(config: Path | None) -> GatewaySettings | None:
+    if config is None:
+        return None
+    from aiokq.gateway.settings import GatewaySettings
+
+    return GatewaySettings.load(config)
+
+
+def _http(config: Path | None, port: int | None) -> HttpSettings:
+    """Return where the HTTP interface is."""
+    from aiokq.gateway.settings import HttpSettings
+
+    settings = _settings(config)
+    found = None if settings is None else settings.http
+    if port is not None:
+        found = (
+            HttpSettings(port=port) if found is None else found.model_copy(update={"port": port})
+        )
+    if found is None:
+        raise typer.BadParameter(
+            "give --http PORT, or --config FILE with a table [http]; a gateway without HTTP "
+            "reloads its file on SIGHUP"
+        )
+    return found
+
+
+def _ask(config: Path | None, port: int | None, method: str, path: str) -> dict[str, Any]:
+    """Send a request to the gateway and return its answer.
+
+    Raises:
+        ConnectionLost: no gateway answers.
+        ConfigError: the gateway refuses the request.
+    """
+    import urllib.error
+    import urllib.request
+
+    http = _http(config, port)
+    host = f"[{http.host}]" if ":" in http.host else http.host
+    url = f"http://{host}:{http.port}{path}"
+    headers = {}
+    if http.token_file is not None:
+        token = Path(http.token_file).read_text(encoding="ascii").strip()
+        headers["Authorization"] = f"Bearer {token}"
+    request = urllib.request.Request(url, method=method, headers=headers)
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(request, timeout=HTTP_SECONDS) as answer:
+            found: dict[str, Any] = json.load(answer)
+    except urllib.error.HTTPError as error:
+        raise ConfigError(_refusal(error.read(), error.code)) from None
+    except OSError as error:
+        reason = getattr(error, "reason", error)
+        raise ConnectionLost(f"no gateway answers at {url}: {reason}") from error
+    return found
+
+
+def _refusal(body: bytes, code: int) -> str:
+    try:
+        return str(json.loads(body)["error"])
+    except (ValueError, KeyError, TypeError):
+        return f"the gateway answers with status {code}: {body.decode(errors='replace')}"
+
+
+def _connected(
+    config: Path | None, datagram: str | None, stream: str | None, tcp: int | None
+) -> socket.socket:
+    """Return a socket that is connected to an input of the gateway.
+
+    Raises:
+        ConnectionLost: no gateway listens there.
+        typer.BadParameter: no input was named.
+    """
+    if datagram is not None:
+        return _connect(socket.AF_UNIX, socket.SOCK_DGRAM, datagram)
+    if stream is not None:
+        return _connect(socket.AF_UNIX, socket.SOCK_STREAM, stream)
+    if tcp is not None:
+        return _connect(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", tcp))
+    settings = _settings(config)
+    inputs = () if settings is None else settings.inputs
+    if not inputs:
+        raise typer.BadParameter(
+            "give --unix-datagram, --unix-stream or --tcp, or --config FILE with [[inputs]]"
+        )
+    return _connect_to(inputs[0])
+
+
+def _connect_to(one: InputSettings) -> socket.socket:
+    if one.type == "tcp":
+        family = socket.AF_INET6 if ":" in one.host else socket.AF_INET
+        return _connect(family, socket.SOCK_STREAM, (one.host, one.port or 0))
+    kind = socket.SOCK_DGRAM if one.type == "unix_datagram" else socket.SOCK_STREAM
+    return _connect(socket.AF_UNIX, kind, str(one.path))
+
+
+def _connect(family: int, kind: int, address: str | tuple[str, int]) -> socket.socket:
+    opened = socket.socket(family, kind)
+    try:
+        opened.connect(address)
+    except OSError as error:
+        opened.close()
+        where = address if isinstance(address, str) else f"{address[0]}:{address[1]}"
+        raise ConnectionLost(f"no gateway listens at {where}: {error.strerror}") from error
+    return opened
