@@ -8,39 +8,39 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aiokq.fastpath.gateway.values import (
-    API_KEY,
-    API_VERSION,
-    ATTEMPT_LIMIT,
-    AUTOCREATE_FAILED,
-    BAD_TOPIC,
-    ERROR_ACK,
-    MALFORMED,
-    NEVER,
-    NO_MEMORY,
-    NO_PARTITION,
-    NOT_ALLOWED,
-    RATE_LIMIT,
-    REASONS,
-    SHUTDOWN,
-    TOO_LONG,
-    TRANSPORTS,
-    UNCLEAN_DISCONNECT,
-    IntakeCounts,
-    Message,
-    PoolCounts,
-    Refused,
-    Sample,
-    TopicCounts,
-)
+from aiokq.fastpath import COMPILED
+from aiokq.fastpath.loading import load
 
 if TYPE_CHECKING:
     from aiokq.fastpath.gateway.intake import Intake
     from aiokq.fastpath.gateway.pool import Pool, Taken
+    from aiokq.fastpath.gateway.values import (
+        API_KEY,
+        API_VERSION,
+        ATTEMPT_LIMIT,
+        AUTOCREATE_FAILED,
+        BAD_TOPIC,
+        ERROR_ACK,
+        MALFORMED,
+        NEVER,
+        NO_MEMORY,
+        NO_PARTITION,
+        NOT_ALLOWED,
+        RATE_LIMIT,
+        REASONS,
+        SHUTDOWN,
+        TOO_LONG,
+        TRANSPORTS,
+        UNCLEAN_DISCONNECT,
+        IntakeCounts,
+        Message,
+        PoolCounts,
+        Refused,
+        Sample,
+        TopicCounts,
+    )
 else:
-    # The compiled parts are not listed in units.py before they exist.
-    from aiokq.fastpath.gateway.pure_intake import Intake
-    from aiokq.fastpath.gateway.pure_pool import Pool, Taken
+    globals().update(load("gateway", COMPILED))
 
 __all__ = [
     "API_KEY",

@@ -112,6 +112,7 @@ class Intake:
         self._counted = [0] * COUNTED
         self._accepted = self._refused = self._idle_closed = self._partial_closed = 0
         self._blocked = 0.0
+        self._crowded = False
         self._error = 0
 
     def start(self) -> None:
@@ -245,6 +246,7 @@ class Intake:
         assert self._stop_fds is not None
         self._reserve = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         wait = self._tick()
+        checked, blocked = time.monotonic(), 0.0
         try:
             with selectors.DefaultSelector() as selector:
                 self._selector = selector
@@ -258,7 +260,16 @@ class Intake:
                             self._read(key.data)
                         elif key.fileobj is listening:
                             self._accept_connections(listening)
-                    self._expire()
+                    if self._crowded:
+                        self._crowded = False
+                        time.sleep(0.001)
+                    if self._blocked != blocked:
+                        self._postpone(self._blocked - blocked)
+                        blocked = self._blocked
+                    now = time.monotonic()
+                    if wait is not None and now - checked >= wait:
+                        checked = now
+                        self._expire(now)
                 if self._draining:
                     self._accept_connections(listening)
                     end = time.monotonic() + DRAIN_MS / 1000
@@ -353,7 +364,9 @@ class Intake:
                 return True
             # Only incomplete messages fill the pool: the first of them is read to its end.
             begun = (one for one in self._connections.values() if one.charged)
-            return next(begun, connection) is connection
+            ready = next(begun, connection) is connection
+            self._crowded = self._crowded or not ready
+            return ready
 
     def _consume(self, connection: Connection, data: bytes) -> bool:
         """Store the messages of a connection; return False after a fault of the framing."""
@@ -408,8 +421,14 @@ class Intake:
                 self._lost(UNCLEAN_DISCONNECT, len(connection.buffer), bytes(connection.buffer))
         connection.sock.close()
 
-    def _expire(self) -> None:
-        now = time.monotonic()
+    def _postpone(self, seconds: float) -> None:
+        """Add the time in which nothing was read to the limits of all connections."""
+        for connection in self._connections.values():
+            connection.last += seconds
+            if connection.since is not None:
+                connection.since += seconds
+
+    def _expire(self, now: float) -> None:
         for connection in list(self._connections.values()):
             if (
                 self._partial > 0

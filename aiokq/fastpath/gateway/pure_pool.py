@@ -522,7 +522,7 @@ class Pool:
             self._used -= slot.held_bytes
             self._held -= count
             self._discarded[reason] += count
-            self._sample_topic(topic, slot.rows[-1].arrival if slot.rows else 0)
+            self._sample_topic(topic, self.now()[1])
             self._memory.notify_all()
             return count
 
@@ -534,7 +534,7 @@ class Pool:
                 return None
             self._end_unresolved(slot)
             self._taken += len(slot.rows)
-            self._sample_topic(topic, slot.rows[-1].arrival if slot.rows else 0)
+            self._sample_topic(topic, self.now()[1])
             return Taken(-1, list(slot.rows))
 
     # ------------------------------------------------------------ batches
@@ -673,6 +673,7 @@ class Pool:
             return
         with self._lock:
             self._closed = True
+            self.max_bytes = 0  # an input that still runs finds no room
             self._slots.clear()
             self._topics.clear()
             self._fresh.clear()

@@ -7,6 +7,32 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+__all__ = [
+    "API_KEY",
+    "API_VERSION",
+    "ATTEMPT_LIMIT",
+    "AUTOCREATE_FAILED",
+    "BAD_TOPIC",
+    "ERROR_ACK",
+    "IntakeCounts",
+    "MALFORMED",
+    "Message",
+    "NEVER",
+    "NOT_ALLOWED",
+    "NO_MEMORY",
+    "NO_PARTITION",
+    "PoolCounts",
+    "RATE_LIMIT",
+    "REASONS",
+    "Refused",
+    "SHUTDOWN",
+    "Sample",
+    "TOO_LONG",
+    "TRANSPORTS",
+    "TopicCounts",
+    "UNCLEAN_DISCONNECT",
+]
+
 REASONS: Final = (
     "malformed",
     "unsupported_api_key",

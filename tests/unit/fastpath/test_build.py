@@ -306,6 +306,7 @@ def units_loaded(imports: str, **environment: str) -> set[str]:
         ("import aiokq.fastpath.produce", {"produce"}),
         ("import aiokq.fastpath.consume", {"consume"}),
         ("import aiokq.fastpath.broker", {"broker"}),
+        ("import aiokq.fastpath.gateway", {"gateway"}),
         ("from aiokq import Producer", {"produce"}),
     ],
 )
@@ -336,6 +337,7 @@ def test_the_core_needs_neither_cython_nor_pyarrow_to_run() -> None:
     code = (
         "import sys\n"
         "import aiokq.fastpath.produce, aiokq.fastpath.consume, aiokq.fastpath.broker\n"
+        "import aiokq.fastpath.gateway\n"
         "print(sorted({'Cython', 'cython', 'pyarrow', 'numpy'} & set(sys.modules)))"
     )
     for forced in ("0", "1"):

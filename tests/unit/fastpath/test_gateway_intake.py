@@ -25,11 +25,6 @@ STREAMS = ["unix_stream", "tcp"]
 TRANSPORTS = ["unix_datagram", *STREAMS]
 
 
-@pytest.fixture
-def core() -> SimpleNamespace:
-    return SimpleNamespace(Pool=gateway.Pool, Intake=gateway.Intake, COMPILED=False)
-
-
 def until(ready: Callable[[], object], what: str = "") -> None:
     end = time.monotonic() + 20
     while not ready():

@@ -74,11 +74,6 @@ class Bench:
 
 
 @pytest.fixture
-def core() -> SimpleNamespace:
-    return SimpleNamespace(Pool=gateway.Pool, Intake=gateway.Intake, COMPILED=False)
-
-
-@pytest.fixture
 def benches(core: SimpleNamespace) -> Iterator[Any]:
     made = []
 

@@ -1,0 +1,744 @@
+/* The gateway's inputs: a thread that reads a socket into a pool, without Python's lock. Needs Linux
+ * (recvmmsg, epoll, eventfd); elsewhere an input does not start.
+ * pure_intake.py has the same rules in Python.
+ * Tests: tests/unit/fastpath/test_gateway_intake.py, test_gateway_fuzz.py. */
+#ifndef AIOKQ_GATEWAY_INTAKE_H
+#define AIOKQ_GATEWAY_INTAKE_H
+
+#include "aiokq/fastpath/gateway/pool.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#if defined(__linux__)
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#endif
+
+#define AIOKQ_DATAGRAMS 0 /* transport */
+#define AIOKQ_TCP 2
+
+#define AIOKQ_BURST 64                    /* datagrams of one call, events of one call */
+#define AIOKQ_BURST_BYTES (4 * 1024 * 1024) /* memory for the datagrams of one call */
+#define AIOKQ_SPARSE 8                    /* after fewer datagrams the thread waits for the socket */
+#define AIOKQ_READ_BYTES (256 * 1024)
+#define AIOKQ_STACK_BYTES (256 * 1024)
+#define AIOKQ_LOCKED_BYTES (64 * 1024) /* bytes that are stored without releasing the mutex */
+#define AIOKQ_DRAIN_MS 1000
+#define AIOKQ_PRIORITY (-10)
+#define AIOKQ_FIRST_PARTIAL 256
+
+typedef struct aiokq_connection {
+    struct aiokq_connection *before;
+    struct aiokq_connection *after;
+    unsigned char *partial; /* the beginning of a message; `capacity` bytes are charged */
+    int64_t capacity;
+    int64_t used;  /* bytes of the message that are there, those in `head` included */
+    int64_t size;  /* of the message; known once 4 bytes are there */
+    int64_t skip;  /* bytes of a discarded message that are still to come */
+    int64_t last;  /* when the last bytes came, monotonic milliseconds */
+    int64_t since; /* when the message began; -1 if there is none */
+    int fd;
+    unsigned char head[4];
+} aiokq_connection;
+
+typedef struct {
+    int64_t received;
+    int64_t received_bytes;
+    int64_t reasons[AIOKQ_REASONS];
+    int64_t connections;
+    int64_t accepted;
+    int64_t refused;
+    int64_t idle_closed;
+    int64_t partial_closed;
+    int64_t blocked_ms;
+    int running;
+    int error;
+} aiokq_intake_counts;
+
+typedef struct {
+    aiokq_pool *pool;
+    int fd;
+    int transport;
+    int64_t limit;
+    int block;
+    int checks_users;
+    uint32_t *users;
+    int64_t user_count;
+    int64_t max_connections;
+    int64_t idle_ms;
+    int64_t partial_ms;
+
+    pthread_t thread;
+    int started;
+    int stopping; /* atomic */
+    int draining;
+    int control; /* an eventfd that wakes the thread */
+    int poller;
+    int reserve; /* a descriptor to accept a connection with when there is no other */
+    aiokq_connection *first;
+    aiokq_connection *last;
+    unsigned char *buffer;
+    size_t buffer_size;
+    int crowded; /* a connection was not read, because another one has to be read first */
+    aiokq_intake_counts counts; /* under the mutex of the pool */
+} aiokq_intake;
+
+static inline int aiokq_stopping(const aiokq_intake *intake) {
+    return __atomic_load_n(&intake->stopping, __ATOMIC_ACQUIRE);
+}
+
+static inline int aiokq_allowed(const aiokq_intake *intake, uint32_t user) {
+    for (int64_t n = 0; n < intake->user_count; n++)
+        if (intake->users[n] == user)
+            return 1;
+    return 0;
+}
+
+/* Waits until memory is freed; under the mutex. */
+static inline void aiokq_wait_for_memory(aiokq_intake *intake) {
+    int64_t began = aiokq_ms(CLOCK_MONOTONIC);
+    aiokq_write_wake(intake->pool); /* else the loop would not learn of what to take */
+    intake->pool->waiting++;
+    pthread_cond_wait(&intake->pool->memory, &intake->pool->mutex);
+    intake->pool->waiting--;
+    intake->counts.blocked_ms += aiokq_ms(CLOCK_MONOTONIC) - began;
+}
+
+/* Stores or discards one message, under the mutex; waits for memory if the input is to block. */
+static inline void aiokq_intake_accept(aiokq_intake *intake, const unsigned char *data,
+                                       int64_t size, int64_t mono, int64_t wall) {
+    for (;;) {
+        int when_full = !intake->block           ? AIOKQ_DISCARD
+                        : aiokq_stopping(intake) ? AIOKQ_FORCE
+                                                 : AIOKQ_WAIT;
+        if (aiokq_accept(intake->pool, data, size, mono, wall, intake->transport, when_full, -1))
+            break;
+        aiokq_wait_for_memory(intake);
+    }
+    intake->counts.received++;
+    intake->counts.received_bytes += size;
+    if (intake->pool->outcome >= 0)
+        intake->counts.reasons[intake->pool->outcome]++;
+}
+
+/* Counts one message that is not stored, under the mutex. */
+static inline void aiokq_intake_lost(aiokq_intake *intake, int reason, int64_t size,
+                                     const unsigned char *data, int64_t known, int64_t wall) {
+    aiokq_lost(intake->pool, reason, size, intake->transport, data, known, wall);
+    intake->counts.received++;
+    intake->counts.received_bytes += size;
+    intake->counts.reasons[reason]++;
+}
+
+/* Releases and takes the mutex again if much was stored, so that the loop need not wait. */
+static inline void aiokq_breathe(aiokq_intake *intake, int64_t *locked, int64_t size) {
+    *locked += size;
+    if (*locked > AIOKQ_LOCKED_BYTES) {
+        *locked = 0;
+        aiokq_pool_unlock(intake->pool);
+        aiokq_pool_lock(intake->pool);
+    }
+}
+
+/* ---------------------------------------------------------------- bytes of a connection */
+
+/* Gives up the incomplete message of a connection, under the mutex. */
+static inline void aiokq_partial_end(aiokq_intake *intake, aiokq_connection *connection) {
+    if (connection->capacity)
+        aiokq_charge_partial(intake->pool, -connection->capacity, AIOKQ_FORCE);
+    free(connection->partial);
+    connection->partial = NULL;
+    connection->capacity = connection->used = 0;
+    connection->since = -1;
+}
+
+/* Makes room for `used` bytes of an incomplete message; returns 0 if there is none. */
+static inline int aiokq_partial_room(aiokq_intake *intake, aiokq_connection *connection,
+                                     int64_t used) {
+    int64_t capacity = 2 * connection->capacity;
+    unsigned char *moved;
+    if (used <= connection->capacity)
+        return 1;
+    capacity = capacity > AIOKQ_FIRST_PARTIAL ? capacity : AIOKQ_FIRST_PARTIAL;
+    capacity = capacity > used ? capacity : used;
+    capacity = capacity < connection->size ? capacity : connection->size;
+    if (!aiokq_charge_partial(intake->pool, capacity - connection->capacity,
+                              intake->block ? AIOKQ_FORCE : AIOKQ_DISCARD))
+        return 0;
+    moved = (unsigned char *)realloc(connection->partial, (size_t)capacity);
+    if (moved == NULL) {
+        aiokq_charge_partial(intake->pool, connection->capacity - capacity, AIOKQ_FORCE);
+        return 0;
+    }
+    connection->partial = moved;
+    connection->capacity = capacity;
+    return 1;
+}
+
+/* The bytes of an incomplete message that are there. */
+static inline const unsigned char *aiokq_partial_data(const aiokq_connection *connection) {
+    return connection->partial != NULL ? connection->partial : connection->head;
+}
+
+/* Stores the messages in the bytes that came; returns 0 after a fault of the framing. */
+static inline int aiokq_connection_data(aiokq_intake *intake, aiokq_connection *connection,
+                                        const unsigned char *data, int64_t size) {
+    aiokq_pool *pool = intake->pool;
+    int64_t mono, wall, locked = 0, part;
+    aiokq_pool_lock(pool);
+    aiokq_pool_now(pool, &mono, &wall);
+    while (size > 0) {
+        if (connection->skip) {
+            part = connection->skip < size ? connection->skip : size;
+            connection->skip -= part;
+            data += part;
+            size -= part;
+            continue;
+        }
+        if (connection->used == 0 && size >= 4) {
+            int64_t own = aiokq_big_i32(data);
+            if (own >= 4 && own - 4 <= intake->limit && own <= size) {
+                aiokq_intake_accept(intake, data, own, mono, wall);
+                data += own;
+                size -= own;
+                aiokq_breathe(intake, &locked, own);
+                continue;
+            }
+        }
+        if (connection->since < 0)
+            connection->since = aiokq_ms(CLOCK_MONOTONIC);
+        if (connection->used < 4) {
+            part = 4 - connection->used < size ? 4 - connection->used : size;
+            memcpy(connection->head + connection->used, data, (size_t)part);
+            connection->used += part;
+            data += part;
+            size -= part;
+            if (connection->used < 4)
+                break;
+            connection->size = aiokq_big_i32(connection->head);
+            if (connection->size < 4 || connection->size - 4 > intake->limit) {
+                /* The sample is what is there: the size, and what follows it in these bytes. */
+                int64_t rest = size < pool->sample_bytes ? size : pool->sample_bytes;
+                unsigned char *sample = (unsigned char *)malloc((size_t)(rest + 4));
+                if (sample != NULL) {
+                    memcpy(sample, connection->head, 4);
+                    if (rest)
+                        memcpy(sample + 4, data, (size_t)rest);
+                }
+                aiokq_intake_lost(intake, AIOKQ_MALFORMED, 4,
+                                  sample != NULL ? sample : connection->head,
+                                  sample != NULL ? rest + 4 : 4, wall);
+                free(sample);
+                aiokq_partial_end(intake, connection);
+                aiokq_pool_unlock(pool);
+                return 0;
+            }
+        }
+        part = connection->size - connection->used < size ? connection->size - connection->used
+                                                          : size;
+        if (!aiokq_partial_room(intake, connection, connection->used + part)) {
+            aiokq_intake_lost(intake, AIOKQ_NO_MEMORY, connection->size,
+                              aiokq_partial_data(connection), connection->used, wall);
+            connection->skip = connection->size - connection->used;
+            aiokq_partial_end(intake, connection);
+            continue;
+        }
+        if (connection->used == 4)
+            memcpy(connection->partial, connection->head, 4);
+        if (part)
+            memcpy(connection->partial + connection->used, data, (size_t)part);
+        connection->used += part;
+        data += part;
+        size -= part;
+        if (connection->used == connection->size) {
+            unsigned char *whole = connection->partial;
+            connection->partial = NULL;
+            part = connection->size;
+            aiokq_partial_end(intake, connection);
+            aiokq_intake_accept(intake, whole, part, mono, wall);
+            free(whole);
+            aiokq_breathe(intake, &locked, part);
+        }
+    }
+    aiokq_pool_unlock(pool);
+    return 1;
+}
+
+/* Counts the incomplete message of a connection that ends, and frees the connection. */
+static inline void aiokq_connection_end(aiokq_intake *intake, aiokq_connection *connection) {
+    int64_t mono, wall;
+    aiokq_pool_lock(intake->pool);
+    aiokq_pool_now(intake->pool, &mono, &wall);
+    if (connection->used)
+        aiokq_intake_lost(intake, AIOKQ_UNCLEAN_DISCONNECT, connection->used,
+                          aiokq_partial_data(connection), connection->used, wall);
+    aiokq_partial_end(intake, connection);
+    if (connection->before != NULL)
+        connection->before->after = connection->after;
+    else
+        intake->first = connection->after;
+    if (connection->after != NULL)
+        connection->after->before = connection->before;
+    else
+        intake->last = connection->before;
+    intake->counts.connections--;
+    aiokq_pool_unlock(intake->pool);
+    if (connection->fd >= 0)
+        close(connection->fd);
+    free(connection);
+}
+
+static inline aiokq_connection *aiokq_connection_new(aiokq_intake *intake, int fd) {
+    aiokq_connection *connection = (aiokq_connection *)calloc(1, sizeof *connection);
+    if (connection == NULL)
+        return NULL;
+    connection->fd = fd;
+    connection->since = -1;
+    connection->last = aiokq_ms(CLOCK_MONOTONIC);
+    aiokq_pool_lock(intake->pool);
+    connection->before = intake->last;
+    if (intake->last != NULL)
+        intake->last->after = connection;
+    else
+        intake->first = connection;
+    intake->last = connection;
+    intake->counts.connections++;
+    intake->counts.accepted++;
+    aiokq_pool_unlock(intake->pool);
+    return connection;
+}
+
+#if defined(__linux__)
+
+static inline void aiokq_pause(void) {
+    struct timespec pause = {0, 1000000};
+    nanosleep(&pause, NULL);
+}
+
+/* ---------------------------------------------------------------- datagrams */
+
+typedef struct {
+    struct mmsghdr messages[AIOKQ_BURST];
+    struct iovec blocks[AIOKQ_BURST];
+    union {
+        char room[CMSG_SPACE(sizeof(struct ucred))];
+        struct cmsghdr aligned;
+    } control[AIOKQ_BURST];
+    int count;
+} aiokq_burst;
+
+static inline int aiokq_burst_user(const aiokq_intake *intake, struct msghdr *header) {
+    for (struct cmsghdr *part = CMSG_FIRSTHDR(header); part != NULL;
+         part = CMSG_NXTHDR(header, part)) {
+        if (part->cmsg_level == SOL_SOCKET && part->cmsg_type == SCM_CREDENTIALS &&
+            part->cmsg_len >= CMSG_LEN(sizeof(struct ucred))) {
+            struct ucred sender;
+            memcpy(&sender, CMSG_DATA(part), sizeof sender);
+            return aiokq_allowed(intake, sender.uid);
+        }
+    }
+    return 0;
+}
+
+/* Reads what the socket has, at most one burst; returns the number of datagrams, or -errno. */
+static inline int aiokq_burst_read(aiokq_intake *intake, aiokq_burst *burst) {
+    aiokq_pool *pool = intake->pool;
+    int64_t mono, wall, locked = 0;
+    int count;
+    if (intake->checks_users) {
+        for (int n = 0; n < burst->count; n++) {
+            burst->messages[n].msg_hdr.msg_control = burst->control[n].room;
+            burst->messages[n].msg_hdr.msg_controllen = sizeof burst->control[n].room;
+        }
+    }
+    count = recvmmsg(intake->fd, burst->messages, (unsigned)burst->count, MSG_DONTWAIT, NULL);
+    if (count < 0)
+        return -errno;
+    aiokq_pool_lock(pool);
+    aiokq_pool_now(pool, &mono, &wall);
+    for (int n = 0; n < count; n++) {
+        struct msghdr *header = &burst->messages[n].msg_hdr;
+        const unsigned char *data = (const unsigned char *)burst->blocks[n].iov_base;
+        int64_t size = burst->messages[n].msg_len;
+        if (intake->checks_users && !aiokq_burst_user(intake, header))
+            aiokq_intake_lost(intake, AIOKQ_NOT_ALLOWED, size, data, size, wall);
+        else if (header->msg_flags & MSG_TRUNC)
+            aiokq_intake_lost(intake, AIOKQ_MALFORMED, size, data, size, wall);
+        else
+            aiokq_intake_accept(intake, data, size, mono, wall);
+        aiokq_breathe(intake, &locked, size);
+    }
+    aiokq_pool_unlock(pool);
+    return count;
+}
+
+static inline int aiokq_receive_datagrams(aiokq_intake *intake) {
+    struct pollfd polled[2] = {{intake->fd, POLLIN, 0}, {intake->control, POLLIN, 0}};
+    /* The blocks do not begin at equal places of a page, which would share a few lines of cache. */
+    size_t stride = (((size_t)intake->limit + 63) & ~(size_t)63) + 192;
+    int64_t end;
+    int found, room = (int)(AIOKQ_BURST_BYTES / (stride - 192));
+    aiokq_burst *burst = (aiokq_burst *)calloc(1, sizeof *burst);
+    if (burst == NULL)
+        return ENOMEM;
+    burst->count = room > AIOKQ_BURST ? AIOKQ_BURST : room < 1 ? 1 : room;
+    intake->buffer_size = stride * (size_t)burst->count;
+    intake->buffer = (unsigned char *)malloc(intake->buffer_size);
+    if (intake->buffer == NULL) {
+        free(burst);
+        return ENOMEM;
+    }
+    for (int n = 0; n < burst->count; n++) {
+        burst->blocks[n].iov_base = intake->buffer + stride * (size_t)n;
+        burst->blocks[n].iov_len = (size_t)intake->limit;
+        burst->messages[n].msg_hdr.msg_iov = &burst->blocks[n];
+        burst->messages[n].msg_hdr.msg_iovlen = 1;
+    }
+    found = 0;
+    while (!aiokq_stopping(intake)) {
+        if (found < AIOKQ_SPARSE && poll(polled, 2, -1) < 0 && errno != EINTR)
+            aiokq_pause();
+        if (polled[0].revents & POLLNVAL) {
+            found = -EBADF;
+            break;
+        }
+        if (aiokq_stopping(intake))
+            break;
+        found = aiokq_burst_read(intake, burst);
+        if (found == -ENOTSOCK || found == -EBADF || found == -EINVAL || found == -ENOTCONN)
+            break;
+        if (found == -ENOMEM || found == -ENOBUFS)
+            aiokq_pause();
+    }
+    if (aiokq_stopping(intake)) {
+        end = aiokq_ms(CLOCK_MONOTONIC) + AIOKQ_DRAIN_MS;
+        while (intake->draining && aiokq_burst_read(intake, burst) > 0 &&
+               aiokq_ms(CLOCK_MONOTONIC) < end)
+            continue;
+        found = 0;
+    }
+    free(burst);
+    return found < 0 ? -found : 0;
+}
+
+/* ---------------------------------------------------------------- streams */
+
+/* Waits until the pool has room; returns 0 if another connection has to be read first. */
+static inline int aiokq_wait_for_room(aiokq_intake *intake, const aiokq_connection *connection) {
+    aiokq_pool *pool = intake->pool;
+    const aiokq_connection *begun;
+    int ready = 1;
+    if (!intake->block)
+        return 1;
+    aiokq_pool_lock(pool);
+    while (aiokq_crowded(pool) && !aiokq_stopping(intake))
+        aiokq_wait_for_memory(intake);
+    if (pool->used >= pool->max_bytes && !aiokq_stopping(intake)) {
+        /* Only incomplete messages fill the pool: the first of them is read to its end. */
+        begun = intake->first;
+        while (begun != NULL && begun->capacity == 0)
+            begun = begun->after;
+        ready = begun == NULL || begun == connection;
+        intake->crowded |= !ready;
+    }
+    aiokq_pool_unlock(pool);
+    return ready;
+}
+
+/* Reads from a connection once; returns 1 if more may follow, 0 if not, -1 if it was closed. */
+static inline int aiokq_connection_read(aiokq_intake *intake, aiokq_connection *connection) {
+    ssize_t size;
+    if (!aiokq_wait_for_room(intake, connection))
+        return 0;
+    size = recv(connection->fd, intake->buffer, intake->buffer_size, MSG_DONTWAIT);
+    if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ||
+                     errno == ENOMEM || errno == ENOBUFS))
+        return 0;
+    if (size > 0) {
+        connection->last = aiokq_ms(CLOCK_MONOTONIC);
+        if (aiokq_connection_data(intake, connection, intake->buffer, size))
+            return 1;
+    }
+    aiokq_connection_end(intake, connection);
+    return -1;
+}
+
+static inline void aiokq_refuse(aiokq_intake *intake, int fd) {
+    aiokq_pool_lock(intake->pool);
+    intake->counts.refused++;
+    aiokq_pool_unlock(intake->pool);
+    close(fd);
+}
+
+/* Accepts the connections that wait, at most a burst; returns 0, or an errno that is final. */
+static inline int aiokq_accept_connections(aiokq_intake *intake) {
+    for (int n = 0; n < AIOKQ_BURST; n++) {
+        struct epoll_event event;
+        aiokq_connection *connection;
+        int fd = accept4(intake->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
+            /* Accepts the connection with the reserved descriptor, and closes it. */
+            if (intake->reserve >= 0)
+                close(intake->reserve);
+            fd = accept4(intake->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+            if (fd >= 0)
+                aiokq_refuse(intake, fd);
+            intake->reserve = open("/dev/null", O_RDONLY | O_CLOEXEC);
+            if (fd < 0)
+                aiokq_pause(); /* other threads take each descriptor that is freed */
+            return 0;
+        }
+        if (fd < 0) {
+            if (errno == EBADF || errno == EINVAL || errno == ENOTSOCK || errno == EOPNOTSUPP)
+                return errno;
+            if (errno == ENOMEM || errno == ENOBUFS)
+                aiokq_pause();
+            return 0;
+        }
+        if (intake->checks_users) {
+            struct ucred peer;
+            socklen_t size = sizeof peer;
+            if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0 ||
+                !aiokq_allowed(intake, peer.uid)) {
+                aiokq_refuse(intake, fd);
+                continue;
+            }
+        }
+        if (intake->counts.connections >= intake->max_connections) {
+            aiokq_refuse(intake, fd);
+            continue;
+        }
+        connection = aiokq_connection_new(intake, fd);
+        if (connection == NULL) {
+            aiokq_refuse(intake, fd);
+            continue;
+        }
+        memset(&event, 0, sizeof event);
+        event.events = EPOLLIN;
+        event.data.ptr = connection;
+        if (epoll_ctl(intake->poller, EPOLL_CTL_ADD, fd, &event) < 0) {
+            aiokq_pool_lock(intake->pool);
+            intake->counts.accepted--;
+            intake->counts.refused++;
+            aiokq_pool_unlock(intake->pool);
+            aiokq_connection_end(intake, connection);
+        }
+    }
+    return 0;
+}
+
+/* Adds the time in which nothing was read to the limits of all connections. */
+static inline void aiokq_postpone(aiokq_intake *intake, int64_t ms) {
+    for (aiokq_connection *one = intake->first; one != NULL; one = one->after) {
+        one->last += ms;
+        if (one->since >= 0)
+            one->since += ms;
+    }
+}
+
+/* Closes connections that are idle, or whose message is incomplete, for too long. */
+static inline void aiokq_expire(aiokq_intake *intake, int64_t now) {
+    aiokq_connection *connection = intake->first;
+    while (connection != NULL) {
+        aiokq_connection *after = connection->after;
+        int partial = intake->partial_ms > 0 && connection->since >= 0 &&
+                      now - connection->since >= intake->partial_ms;
+        int idle = intake->idle_ms > 0 && now - connection->last >= intake->idle_ms;
+        if (partial || idle) {
+            aiokq_pool_lock(intake->pool);
+            if (partial)
+                intake->counts.partial_closed++;
+            else
+                intake->counts.idle_closed++;
+            aiokq_pool_unlock(intake->pool);
+            aiokq_connection_end(intake, connection);
+        }
+        connection = after;
+    }
+}
+
+/* Milliseconds between two checks for connections that are too old; -1 if there are no limits. */
+static inline int aiokq_tick(const aiokq_intake *intake) {
+    int64_t least = intake->idle_ms;
+    if (intake->partial_ms > 0 && (least == 0 || intake->partial_ms < least))
+        least = intake->partial_ms;
+    if (least == 0)
+        return -1;
+    least /= 4;
+    return (int)(least < 5 ? 5 : least > 250 ? 250 : least);
+}
+
+static inline int aiokq_serve(aiokq_intake *intake) {
+    struct epoll_event events[AIOKQ_BURST], event;
+    int64_t now, end, blocked = 0, checked = aiokq_ms(CLOCK_MONOTONIC);
+    int count, error = 0, tick = aiokq_tick(intake);
+    memset(&event, 0, sizeof event);
+    event.events = EPOLLIN;
+    event.data.ptr = intake; /* stands for the listening socket */
+    if (epoll_ctl(intake->poller, EPOLL_CTL_ADD, intake->fd, &event) < 0)
+        return errno;
+    event.data.ptr = NULL; /* stands for the control descriptor */
+    if (epoll_ctl(intake->poller, EPOLL_CTL_ADD, intake->control, &event) < 0)
+        return errno;
+    while (!aiokq_stopping(intake) && error == 0) {
+        count = epoll_wait(intake->poller, events, AIOKQ_BURST, tick);
+        if (count < 0 && errno != EINTR)
+            return errno;
+        intake->crowded = 0;
+        /* Connections are closed here only for their own event, and by aiokq_expire afterwards, so
+         * no event refers to a connection that was freed. */
+        for (int n = 0; n < count && !aiokq_stopping(intake); n++) {
+            if (events[n].data.ptr == intake)
+                error = aiokq_accept_connections(intake);
+            else if (events[n].data.ptr != NULL)
+                aiokq_connection_read(intake, (aiokq_connection *)events[n].data.ptr);
+        }
+        if (intake->crowded)
+            aiokq_pause();
+        if (intake->counts.blocked_ms != blocked) {
+            aiokq_postpone(intake, intake->counts.blocked_ms - blocked);
+            blocked = intake->counts.blocked_ms;
+        }
+        now = aiokq_ms(CLOCK_MONOTONIC);
+        if (tick > 0 && now - checked >= tick) {
+            checked = now;
+            aiokq_expire(intake, now);
+        }
+    }
+    end = aiokq_ms(CLOCK_MONOTONIC) + AIOKQ_DRAIN_MS;
+    if (aiokq_stopping(intake) && intake->draining) {
+        aiokq_connection *connection, *after;
+        aiokq_accept_connections(intake);
+        for (connection = intake->first; connection != NULL; connection = after) {
+            after = connection->after;
+            while (aiokq_connection_read(intake, connection) > 0 &&
+                   aiokq_ms(CLOCK_MONOTONIC) < end)
+                continue;
+        }
+    }
+    return error;
+}
+
+/* ---------------------------------------------------------------- the thread */
+
+static void *aiokq_intake_run(void *given) {
+    aiokq_intake *intake = (aiokq_intake *)given;
+    int error = 0;
+    prctl(PR_SET_NAME, "aiokq-gateway");
+    /* Datagrams wait in a queue of ten: the thread should run before others. Without the right to
+     * raise it, the priority stays. */
+    setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), AIOKQ_PRIORITY);
+    if (intake->transport == AIOKQ_DATAGRAMS) {
+        error = aiokq_receive_datagrams(intake);
+    } else {
+        intake->reserve = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        intake->buffer_size = AIOKQ_READ_BYTES;
+        intake->buffer = (unsigned char *)malloc(intake->buffer_size);
+        intake->poller = epoll_create1(EPOLL_CLOEXEC);
+        if (intake->buffer == NULL)
+            error = ENOMEM;
+        else if (intake->poller < 0)
+            error = errno;
+        else
+            error = aiokq_serve(intake);
+        while (intake->first != NULL)
+            aiokq_connection_end(intake, intake->first);
+        if (intake->poller >= 0)
+            close(intake->poller);
+        if (intake->reserve >= 0)
+            close(intake->reserve);
+    }
+    free(intake->buffer);
+    intake->buffer = NULL;
+    aiokq_pool_lock(intake->pool);
+    intake->counts.running = 0;
+    intake->counts.error = error;
+    if (!aiokq_stopping(intake))
+        aiokq_wake(intake->pool);
+    aiokq_pool_unlock(intake->pool);
+    return NULL;
+}
+
+/* Starts the thread; returns 0 or an errno. */
+static inline int aiokq_intake_start(aiokq_intake *intake) {
+    pthread_attr_t attributes;
+    sigset_t all, before;
+    socklen_t size = sizeof(int);
+    int error, flags, type;
+    if (getsockopt(intake->fd, SOL_SOCKET, SO_TYPE, &type, &size) < 0) {
+        aiokq_pool_lock(intake->pool);
+        intake->counts.error = errno;
+        aiokq_wake(intake->pool);
+        aiokq_pool_unlock(intake->pool);
+        return 0;
+    }
+    if (intake->checks_users && intake->transport == AIOKQ_DATAGRAMS) {
+        int on = 1;
+        if (setsockopt(intake->fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof on) < 0)
+            return errno;
+    }
+    flags = fcntl(intake->fd, F_GETFL);
+    if (flags < 0 || fcntl(intake->fd, F_SETFL, flags | O_NONBLOCK) < 0)
+        return errno;
+    intake->control = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (intake->control < 0)
+        return errno;
+    intake->poller = intake->reserve = -1;
+    intake->counts.running = 1;
+    error = pthread_attr_init(&attributes);
+    if (error == 0) {
+        pthread_attr_setstacksize(&attributes, AIOKQ_STACK_BYTES);
+        /* Signals are for Python's threads. */
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &before);
+        error = pthread_create(&intake->thread, &attributes, aiokq_intake_run, intake);
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
+        pthread_attr_destroy(&attributes);
+    }
+    if (error) {
+        intake->counts.running = 0;
+        close(intake->control);
+        return error;
+    }
+    intake->started = 1;
+    return 0;
+}
+
+/* Stops the thread and waits for its end. */
+static inline void aiokq_intake_stop(aiokq_intake *intake, int drain) {
+    uint64_t one = 1;
+    ssize_t written;
+    if (!intake->started)
+        return;
+    aiokq_pool_lock(intake->pool);
+    intake->draining = drain;
+    __atomic_store_n(&intake->stopping, 1, __ATOMIC_RELEASE);
+    pthread_cond_broadcast(&intake->pool->memory);
+    aiokq_pool_unlock(intake->pool);
+    written = write(intake->control, &one, sizeof one);
+    (void)written;
+    pthread_join(intake->thread, NULL);
+    close(intake->control);
+    intake->started = 0;
+}
+
+#else
+
+static inline int aiokq_intake_start(aiokq_intake *intake) {
+    (void)intake;
+    return ENOSYS;
+}
+
+static inline void aiokq_intake_stop(aiokq_intake *intake, int drain) {
+    (void)intake;
+    (void)drain;
+}
+
+#endif
+#endif

@@ -1,0 +1,190 @@
+"""Intake: an input of the gateway, which reads a socket in a thread without Python's lock.
+
+This is the compiled form: the work is in intake.h. Uncompiled, the module has the class of
+pure_intake.py.
+Tests: tests/unit/fastpath/test_gateway_intake.py, test_gateway_fuzz.py.
+"""
+
+# Hot path, measured by benchmarks/micro/gateway.py. Nothing in this file runs once per message.
+
+from __future__ import annotations
+
+import os
+
+try:
+    from aiokq.fastpath import cython_names as cython
+except ImportError:  # never raised: `import cython` is only for the Cython compiler
+    import cython
+
+from aiokq.fastpath.gateway import values
+from aiokq.fastpath.gateway.values import TRANSPORTS, IntakeCounts
+
+if cython.compiled:
+    from cython.cimports.aiokq.fastpath.gateway._pool import Pool
+    from cython.cimports.aiokq.fastpath.gateway.intake import (
+        aiokq_intake,
+        aiokq_intake_counts,
+        aiokq_intake_start,
+        aiokq_intake_stop,
+    )
+    from cython.cimports.aiokq.fastpath.gateway.pool import aiokq_pool_lock, aiokq_pool_unlock
+    from cython.cimports.aiokq.fastpath.native import AIOKQ_SOURCE_HASH
+    from cython.cimports.libc.stdint import uint32_t
+    from cython.cimports.libc.stdlib import calloc, free, malloc
+
+__all__ = ["Intake"]
+
+
+@cython.final
+@cython.cclass
+class Intake:
+    """Receives messages from a socket into a pool, in a thread of its own.
+
+    Args:
+        pool: the pool.
+        fd: a bound datagram socket, or a listening stream socket; it remains the caller's, and has
+            to stay open until `stop()` returned.
+        transport: "unix_datagram", "unix_stream" or "tcp".
+        max_message_bytes: largest message; on streams without the 4 bytes of its size.
+        when_full: what happens to messages for which the pool has no room: "discard" counts them as
+            NO_MEMORY, "block" stops reading.
+        allowed_uids: the users that may send, by the credentials that the kernel gives; None: all.
+        max_connections: further connections are closed at once.
+        idle_ms: connections without data for so long are closed; 0: never.
+        partial_ms: connections with an incomplete message older than that are closed; 0: never.
+
+    Raises:
+        ValueError: an argument is out of range, or TCP has an allow-list.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        fd,
+        transport,
+        *,
+        max_message_bytes=65536,
+        when_full="discard",
+        allowed_uids=None,
+        max_connections=1024,
+        idle_ms=0,
+        partial_ms=0,
+    ):
+        if self.intake != cython.NULL:
+            raise RuntimeError("the input is already initialized")
+        if pool is None:
+            raise TypeError("an input needs a pool")
+        if transport not in TRANSPORTS[:3]:
+            raise ValueError(f"transport {transport!r}: one of {', '.join(TRANSPORTS[:3])}")
+        if when_full not in ("discard", "block"):
+            raise ValueError(f"when_full {when_full!r}: discard or block")
+        if not 0 < max_message_bytes < 1 << 31 or max_connections < 1:
+            raise ValueError("max_message_bytes and max_connections are at least 1")
+        if idle_ms < 0 or partial_ms < 0:
+            raise ValueError("idle_ms and partial_ms are not negative")
+        if transport == "tcp" and allowed_uids is not None:
+            raise ValueError("the kernel does not know the user of a TCP connection")
+        n: cython.Py_ssize_t
+        users = sorted(allowed_uids or ())
+        pool._check_open()
+        intake: cython.pointer(aiokq_intake) = cython.cast(
+            cython.pointer(aiokq_intake), calloc(1, cython.sizeof(aiokq_intake))
+        )
+        if intake == cython.NULL:
+            raise MemoryError
+        self.intake = intake
+        self.pid = os.getpid()
+        self.pool = pool
+        intake.pool = pool.pool
+        intake.fd = fd
+        intake.transport = TRANSPORTS.index(transport)
+        intake.limit = max_message_bytes
+        intake.block = when_full == "block"
+        intake.max_connections = max_connections
+        intake.idle_ms = idle_ms
+        intake.partial_ms = partial_ms
+        if allowed_uids is not None:
+            intake.checks_users = 1
+            intake.users = cython.cast(
+                cython.pointer(uint32_t), malloc(len(users) * cython.sizeof(uint32_t) + 1)
+            )
+            if intake.users == cython.NULL:
+                raise MemoryError
+            for n in range(len(users)):
+                intake.users[n] = users[n]
+            intake.user_count = len(users)
+
+    def __dealloc__(self):
+        # A forked child has no thread to stop, and leaves the memory alone.
+        if self.intake != cython.NULL and os.getpid() == self.pid:
+            aiokq_intake_stop(self.intake, 0)
+            free(self.intake.users)
+            free(self.intake)
+
+    def start(self):
+        """Start the thread.
+
+        An error of the socket itself ends the thread and is in `counts()`.
+
+        Raises:
+            OSError: there is no thread or no descriptor for it.
+            RuntimeError: the input was started before.
+        """
+        if self.started or os.getpid() != self.pid:
+            raise RuntimeError("the input was started before")
+        self.pool._check_open()
+        error: cython.int = aiokq_intake_start(self.intake)
+        if error:
+            raise OSError(error, os.strerror(error))
+        self.started = True
+
+    def stop(self, *, drain=False):
+        """Stop the thread and wait for its end. What it has read is in the pool.
+
+        An input that waits for memory stores what it has read, although there is no room. A second
+        call does nothing, and neither does a call in a forked child.
+
+        Args:
+            drain: read first what the kernel holds, for at most a second.
+        """
+        if not self.started or os.getpid() != self.pid:
+            return
+        reads: cython.int = bool(drain)
+        with cython.nogil:
+            aiokq_intake_stop(self.intake, reads)
+
+    def counts(self):
+        """Return one snapshot of the counts of this input."""
+        counts = cython.declare(aiokq_intake_counts)
+        ours: cython.bint = os.getpid() == self.pid
+        if ours:
+            aiokq_pool_lock(self.pool.pool)
+        counts = self.intake.counts
+        if ours:
+            aiokq_pool_unlock(self.pool.pool)
+        return IntakeCounts(
+            counts.received,
+            counts.received_bytes,
+            counts.reasons[values.MALFORMED],
+            counts.reasons[values.API_KEY],
+            counts.reasons[values.API_VERSION],
+            counts.reasons[values.UNCLEAN_DISCONNECT],
+            counts.reasons[values.NOT_ALLOWED],
+            counts.reasons[values.NO_MEMORY],
+            counts.connections,
+            counts.accepted,
+            counts.refused,
+            counts.idle_closed,
+            counts.partial_closed,
+            counts.blocked_ms,
+            bool(counts.running),
+            counts.error,
+        )
+
+
+# ---------------------------------------------------------------- module initialization
+
+if cython.compiled:
+    SOURCE_HASH: str = AIOKQ_SOURCE_HASH.decode()
+else:
+    from aiokq.fastpath.gateway.pure_intake import Intake

@@ -1,0 +1,1393 @@
+/* The gateway's pool: messages in arenas of their topics, under one mutex. Needs no Python.
+ *
+ * A segment is a block of memory with messages of one topic. Values are stored from its beginning,
+ * rows from its end, and keys in a block of their own, so that values and keys are columns already.
+ * A segment never moves. What is taken is a range of rows of a segment, which holds a reference to
+ * it; a batch that ends in the middle of a segment leaves the rest to the next one.
+ * pure_pool.py has the same rules in Python.
+ * Tests: tests/unit/fastpath/test_gateway_pool.py, tests/property/test_gateway_parity.py. */
+#ifndef AIOKQ_GATEWAY_POOL_H
+#define AIOKQ_GATEWAY_POOL_H
+
+#include "aiokq/fastpath/gateway/parse.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Bytes that a message uses beside key and value: a row, and its share of what is unused in its
+ * segment. benchmarks/micro/gateway.py measures it. */
+#define AIOKQ_MESSAGE_OVERHEAD 48
+#define AIOKQ_TOPIC_OVERHEAD 1024
+#define AIOKQ_SAMPLES 25
+#define AIOKQ_TRANSPORTS 4 /* the last one is Pool.feed */
+#define AIOKQ_FED 3
+#define AIOKQ_VERSIONS 64
+#define AIOKQ_EVALUATED 65536 /* a longer backlog of a new topic is due at once */
+#define AIOKQ_NEVER INT64_MAX
+
+/* What happens to a message for which there is no room. */
+#define AIOKQ_DISCARD 0
+#define AIOKQ_WAIT 1  /* aiokq_accept returns 0, and nothing is counted */
+#define AIOKQ_FORCE 2 /* it is stored nevertheless */
+
+#define AIOKQ_SMALLEST_SEGMENT 512
+#define AIOKQ_LARGEST_SEGMENT (512 * 1024)
+#define AIOKQ_MAPPED (64 * 1024) /* segments of this size are mapped, not allocated */
+
+/* ---------------------------------------------------------------- segments */
+
+typedef struct {
+    int64_t timestamp;
+    int64_t arrival;
+    int64_t sequence;
+    uint32_t value_end; /* where the value ends; it begins where the one before it ends */
+    uint32_t key_end;
+    uint32_t partition_key;
+    uint32_t keyed;
+} aiokq_row;
+
+typedef struct aiokq_segment {
+    struct aiokq_segment *next;
+    unsigned char *keys;
+    size_t key_capacity;
+    size_t capacity; /* bytes of `data` */
+    uint32_t count;
+    uint32_t first; /* rows before it were taken */
+    int refs;       /* atomic: the last one may go in any thread or in a forked child */
+    int mapped;
+    unsigned char data[];
+} aiokq_segment;
+
+/* Row `n`; rows are stored from the end of the segment downwards. */
+static inline aiokq_row *aiokq_row_at(const aiokq_segment *segment, int64_t n) {
+    return (aiokq_row *)(void *)(segment->data + segment->capacity) - 1 - n;
+}
+
+static inline uint32_t aiokq_value_start(const aiokq_segment *segment, int64_t n) {
+    return n ? aiokq_row_at(segment, n - 1)->value_end : 0;
+}
+
+static inline uint32_t aiokq_key_start(const aiokq_segment *segment, int64_t n) {
+    return n ? aiokq_row_at(segment, n - 1)->key_end : 0;
+}
+
+/* Bytes of keys and values in the rows `from` to `to`. */
+static inline int64_t aiokq_span(const aiokq_segment *segment, int64_t from, int64_t to) {
+    return (int64_t)(aiokq_value_start(segment, to) - aiokq_value_start(segment, from)) +
+           (int64_t)(aiokq_key_start(segment, to) - aiokq_key_start(segment, from));
+}
+
+static inline aiokq_segment *aiokq_segment_new(size_t capacity) {
+    size_t size;
+    aiokq_segment *segment;
+    capacity = (capacity + 7) & ~(size_t)7;
+    size = sizeof(aiokq_segment) + capacity;
+    if (size >= AIOKQ_MAPPED) {
+        void *found =
+            mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        segment = found == MAP_FAILED ? NULL : (aiokq_segment *)found;
+    } else {
+        segment = (aiokq_segment *)malloc(size);
+    }
+    if (segment == NULL)
+        return NULL;
+    segment->next = NULL;
+    segment->keys = NULL;
+    segment->key_capacity = 0;
+    segment->capacity = capacity;
+    segment->count = segment->first = 0;
+    segment->refs = 1;
+    segment->mapped = size >= AIOKQ_MAPPED;
+    return segment;
+}
+
+static inline void aiokq_segment_hold(aiokq_segment *segment) {
+    __atomic_add_fetch(&segment->refs, 1, __ATOMIC_RELAXED);
+}
+
+static inline void aiokq_segment_release(aiokq_segment *segment) {
+    if (__atomic_sub_fetch(&segment->refs, 1, __ATOMIC_ACQ_REL) != 0)
+        return;
+    free(segment->keys);
+    if (segment->mapped)
+        munmap(segment, sizeof(aiokq_segment) + segment->capacity);
+    else
+        free(segment);
+}
+
+/* Makes room for a message; returns 0 if the segment is full. Keys move when they grow, so they
+ * grow only while nothing was taken of the segment. */
+static inline int aiokq_segment_room(aiokq_segment *segment, int64_t key_size, int64_t value_size) {
+    size_t used = aiokq_value_start(segment, segment->count);
+    size_t rows = ((size_t)segment->count + 1) * sizeof(aiokq_row);
+    size_t keys, capacity;
+    unsigned char *moved;
+    if (segment->count == UINT32_MAX || used + (size_t)value_size + rows > segment->capacity)
+        return 0;
+    keys = aiokq_key_start(segment, segment->count) + (size_t)key_size;
+    if (keys <= segment->key_capacity)
+        return 1;
+    if (__atomic_load_n(&segment->refs, __ATOMIC_ACQUIRE) != 1 || keys > INT32_MAX ||
+        (segment->count && keys > AIOKQ_LARGEST_SEGMENT))
+        return 0;
+    capacity = segment->key_capacity + segment->key_capacity / 2;
+    capacity = keys > capacity ? keys : capacity;
+    moved = (unsigned char *)realloc(segment->keys, capacity);
+    if (moved == NULL)
+        return 0;
+    segment->keys = moved;
+    segment->key_capacity = capacity;
+    return 1;
+}
+
+static inline void aiokq_segment_add(aiokq_segment *segment, const aiokq_row *row,
+                                     const unsigned char *key, uint32_t key_size,
+                                     const unsigned char *value, uint32_t value_size) {
+    uint32_t value_start = aiokq_value_start(segment, segment->count);
+    uint32_t key_start = aiokq_key_start(segment, segment->count);
+    aiokq_row *stored = aiokq_row_at(segment, segment->count);
+    *stored = *row;
+    stored->value_end = value_start + value_size;
+    stored->key_end = key_start + key_size;
+    if (value_size)
+        memcpy(segment->data + value_start, value, value_size);
+    if (key_size)
+        memcpy(segment->keys + key_start, key, key_size);
+    segment->count++;
+}
+
+/* Copies some rows to a new segment; `rows` are counted from `from`. */
+static inline aiokq_segment *aiokq_segment_select(const aiokq_segment *segment, int64_t from,
+                                                  const int64_t *rows, int64_t count) {
+    size_t values = 0, keys = 0;
+    aiokq_segment *made;
+    for (int64_t n = 0; n < count; n++) {
+        int64_t at = from + rows[n];
+        keys += aiokq_key_start(segment, at + 1) - aiokq_key_start(segment, at);
+        values += aiokq_value_start(segment, at + 1) - aiokq_value_start(segment, at);
+    }
+    if (keys > INT32_MAX || values > INT32_MAX)
+        return NULL;
+    made = aiokq_segment_new(values + (size_t)count * sizeof(aiokq_row));
+    if (made == NULL)
+        return NULL;
+    made->keys = (unsigned char *)malloc(keys + 1);
+    if (made->keys == NULL) {
+        aiokq_segment_release(made);
+        return NULL;
+    }
+    made->key_capacity = keys + 1;
+    for (int64_t n = 0; n < count; n++) {
+        int64_t at = from + rows[n];
+        uint32_t key = aiokq_key_start(segment, at), value = aiokq_value_start(segment, at);
+        const aiokq_row *row = aiokq_row_at(segment, at);
+        aiokq_segment_add(made, row, segment->keys == NULL ? made->keys : segment->keys + key,
+                          row->key_end - key, segment->data + value, row->value_end - value);
+    }
+    return made;
+}
+
+/* ---------------------------------------------------------------- the pool */
+
+typedef struct aiokq_slot {
+    /* First what a report reads: two lines of cache. */
+    unsigned char *topic;
+    int32_t topic_size;
+    int32_t number;
+    int64_t received;
+    int64_t held;
+    int64_t held_bytes;
+    int64_t too_long;
+    int64_t rate_limited;
+    int64_t no_memory;
+    int64_t earliest;
+    int64_t latest;
+    struct aiokq_slot *before; /* in the list of ready or of fresh slots */
+    struct aiokq_slot *after;
+    aiokq_segment *head;
+    aiokq_segment *tail;
+    uint32_t hash;
+    int32_t heap_at; /* index in the heap of deadlines; -1 if there is no deadline */
+    int registered;
+    int known; /* whether its topic leads to it */
+    int listed;
+    uint32_t next_capacity;
+    int64_t largest; /* largest message while it was not registered */
+    int64_t due;
+    int64_t pending;
+    int64_t pending_bytes;
+    int64_t deadline;
+    int64_t batch_messages;
+    int64_t batch_bytes;
+    int64_t batch_ms;
+    int64_t max_message_bytes;
+    int64_t rate_interval;
+    int64_t rate_most;
+    int64_t window;
+    int64_t in_window;
+    int window_began;
+} aiokq_slot;
+
+typedef struct {
+    aiokq_slot *first;
+    aiokq_slot *last;
+} aiokq_slots;
+
+typedef struct {
+    int64_t arrival;
+    int32_t size;
+} aiokq_sample;
+
+typedef struct {
+    unsigned char *data; /* AIOKQ_SAMPLES pieces of `sample_bytes`, allocated with the first one */
+    aiokq_sample kept[AIOKQ_SAMPLES];
+    int count;
+    int oldest;
+} aiokq_ring;
+
+typedef struct aiokq_refused {
+    struct aiokq_refused *next;
+    int64_t timestamp;
+    int64_t arrival;
+    int64_t value_size;
+    int32_t topic_size;
+    int32_t key_size;
+    uint32_t partition_key;
+    int keyed;
+    int reason;
+    int transport;
+    unsigned char data[]; /* topic, key, value */
+} aiokq_refused;
+
+typedef struct {
+    pthread_mutex_t mutex;
+    pthread_cond_t memory;
+    int waiting; /* threads that wait for memory */
+    int wake_fd;
+    int woken;
+    int must_wake; /* write to wake_fd after unlocking */
+    int closed;
+    int fixed_clock;
+    int64_t fixed_mono;
+    int64_t fixed_wall;
+
+    int64_t max_bytes;
+    int64_t sample_bytes;
+    int64_t max_names;
+    int64_t refused_bytes;
+    uint32_t refused_reasons;
+    uint32_t largest_segment;
+    uint64_t seed;
+
+    aiokq_slot **slots; /* by number; NULL where a number is free */
+    int32_t slot_count;
+    int32_t slot_room;
+    int32_t *free_numbers;
+    int32_t free_count;
+    int32_t *table; /* numbers + 1 by hash of the topic; open addressing */
+    uint32_t table_size;
+    uint32_t table_used;
+    aiokq_slot **heap;
+    int32_t heap_count;
+    aiokq_slots ready;
+    aiokq_slots fresh;
+    aiokq_slot *last_slot; /* that of the previous message */
+    int64_t armed; /* the deadline that the loop knows */
+
+    int outcome; /* of the last message: -1, or the reason for which it was discarded */
+    int64_t used;
+    int64_t partial;
+    int64_t held;
+    int64_t taken;
+    int64_t unresolved;
+    int64_t names;
+    int64_t received;
+    int64_t received_bytes;
+    int64_t replayed;
+    int64_t sequence;
+    int64_t refused_lost;
+    int64_t refused_used;
+    int64_t discarded[AIOKQ_REASONS];
+    int versions;
+    int version[AIOKQ_VERSIONS];
+    int64_t version_count[AIOKQ_VERSIONS];
+    aiokq_ring samples[AIOKQ_BAD_TOPIC][AIOKQ_TRANSPORTS];
+    aiokq_ring bad_topics;
+    aiokq_refused *refused_first;
+    aiokq_refused *refused_last;
+} aiokq_pool;
+
+static inline int64_t aiokq_ms(clockid_t clock) {
+    struct timespec now;
+    clock_gettime(clock, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* Milliseconds, monotonic and since 1970; under the mutex. */
+static inline void aiokq_pool_now(const aiokq_pool *pool, int64_t *mono, int64_t *wall) {
+    if (pool->fixed_clock) {
+        *mono = pool->fixed_mono;
+        *wall = pool->fixed_wall;
+    } else {
+        *mono = aiokq_ms(CLOCK_MONOTONIC);
+        *wall = aiokq_ms(CLOCK_REALTIME);
+    }
+}
+
+static inline void aiokq_pool_lock(aiokq_pool *pool) {
+    pthread_mutex_lock(&pool->mutex);
+}
+
+static inline void aiokq_write_fd(int fd) {
+    /* It fails only if the pipe is full, which wakes the loop too, or if the loop closed it. */
+    uint64_t one = 1;
+    ssize_t written = fd < 0 ? 0 : write(fd, &one, sizeof one);
+    (void)written;
+}
+
+/* Wakes the loop without releasing the mutex. */
+static inline void aiokq_write_wake(aiokq_pool *pool) {
+    if (pool->must_wake)
+        aiokq_write_fd(pool->wake_fd);
+    pool->must_wake = 0;
+}
+
+static inline void aiokq_pool_unlock(aiokq_pool *pool) {
+    int fd = pool->must_wake ? pool->wake_fd : -1;
+    pool->must_wake = 0;
+    pthread_mutex_unlock(&pool->mutex);
+    aiokq_write_fd(fd);
+}
+
+static inline void aiokq_wake(aiokq_pool *pool) {
+    if (!pool->woken)
+        pool->woken = pool->must_wake = 1;
+}
+
+static inline void aiokq_memory_freed(aiokq_pool *pool) {
+    if (pool->waiting)
+        pthread_cond_broadcast(&pool->memory);
+}
+
+static inline int aiokq_pool_make(aiokq_pool *pool, int64_t max_bytes, int wake_fd, uint64_t seed) {
+    memset(pool, 0, sizeof *pool);
+    pool->max_bytes = max_bytes;
+    pool->wake_fd = wake_fd;
+    pool->seed = seed;
+    pool->armed = AIOKQ_NEVER;
+    pool->outcome = -1;
+    pool->largest_segment = (uint32_t)(max_bytes / 64 > AIOKQ_LARGEST_SEGMENT ? AIOKQ_LARGEST_SEGMENT
+                                       : max_bytes / 64 < AIOKQ_MAPPED        ? AIOKQ_MAPPED
+                                                                              : max_bytes / 64);
+    if (pthread_mutex_init(&pool->mutex, NULL) != 0)
+        return 0;
+    if (pthread_cond_init(&pool->memory, NULL) != 0) {
+        pthread_mutex_destroy(&pool->mutex);
+        return 0;
+    }
+    return 1;
+}
+
+/* ---------------------------------------------------------------- lists, deadlines */
+
+static inline void aiokq_list_add(aiokq_slots *list, aiokq_slot *slot) {
+    slot->listed = 1;
+    slot->after = NULL;
+    slot->before = list->last;
+    if (list->last != NULL)
+        list->last->after = slot;
+    else
+        list->first = slot;
+    list->last = slot;
+}
+
+static inline void aiokq_list_remove(aiokq_slots *list, aiokq_slot *slot) {
+    if (!slot->listed)
+        return;
+    slot->listed = 0;
+    if (slot->before != NULL)
+        slot->before->after = slot->after;
+    else
+        list->first = slot->after;
+    if (slot->after != NULL)
+        slot->after->before = slot->before;
+    else
+        list->last = slot->before;
+}
+
+static inline void aiokq_heap_put(aiokq_pool *pool, int32_t at, aiokq_slot *slot) {
+    pool->heap[at] = slot;
+    slot->heap_at = at;
+}
+
+static inline void aiokq_heap_up(aiokq_pool *pool, int32_t at, aiokq_slot *slot) {
+    while (at > 0 && pool->heap[(at - 1) / 2]->deadline > slot->deadline) {
+        aiokq_heap_put(pool, at, pool->heap[(at - 1) / 2]);
+        at = (at - 1) / 2;
+    }
+    aiokq_heap_put(pool, at, slot);
+}
+
+static inline void aiokq_heap_remove(aiokq_pool *pool, aiokq_slot *slot) {
+    int32_t at = slot->heap_at, child;
+    aiokq_slot *last;
+    if (at < 0)
+        return;
+    slot->heap_at = -1;
+    last = pool->heap[--pool->heap_count];
+    if (last == slot)
+        return;
+    if (at > 0 && pool->heap[(at - 1) / 2]->deadline > last->deadline) {
+        aiokq_heap_up(pool, at, last);
+        return;
+    }
+    while ((child = 2 * at + 1) < pool->heap_count) {
+        if (child + 1 < pool->heap_count &&
+            pool->heap[child + 1]->deadline < pool->heap[child]->deadline)
+            child++;
+        if (pool->heap[child]->deadline >= last->deadline)
+            break;
+        aiokq_heap_put(pool, at, pool->heap[child]);
+        at = child;
+    }
+    aiokq_heap_put(pool, at, last);
+}
+
+/* Sets or lowers the deadline of a slot. The heap has room for all slots. */
+static inline void aiokq_set_deadline(aiokq_pool *pool, aiokq_slot *slot, int64_t deadline) {
+    if (slot->heap_at < 0) {
+        slot->deadline = deadline;
+        aiokq_heap_up(pool, pool->heap_count++, slot);
+    } else if (deadline < slot->deadline) {
+        slot->deadline = deadline;
+        aiokq_heap_up(pool, slot->heap_at, slot);
+    }
+    if (deadline < pool->armed)
+        aiokq_wake(pool);
+}
+
+/* Makes the first `count` messages of a registered slot due. */
+static inline void aiokq_mark_due(aiokq_pool *pool, aiokq_slot *slot, int64_t count) {
+    slot->pending = slot->pending_bytes = 0;
+    aiokq_heap_remove(pool, slot);
+    if (count > 0 && slot->due == 0) {
+        aiokq_list_add(&pool->ready, slot);
+        aiokq_wake(pool);
+    }
+    slot->due = count;
+}
+
+/* ---------------------------------------------------------------- topics */
+
+/* A hash with a random seed, so that made-up names do not collide on purpose. */
+static inline uint32_t aiokq_topic_hash(uint64_t seed, const unsigned char *at, int32_t size) {
+    uint64_t hash = seed ^ (uint64_t)size * UINT64_C(0x9e3779b97f4a7c15), word;
+    for (; size >= 8; size -= 8, at += 8) {
+        memcpy(&word, at, 8);
+        hash = (hash ^ word) * UINT64_C(0xbf58476d1ce4e5b9);
+        hash ^= hash >> 29 ^ seed;
+    }
+    word = 0;
+    memcpy(&word, at, (size_t)size);
+    hash = (hash ^ word) * UINT64_C(0x94d049bb133111eb);
+    hash ^= hash >> 32;
+    hash *= UINT64_C(0xbf58476d1ce4e5b9);
+    return (uint32_t)(hash >> 32);
+}
+
+static inline int aiokq_same_topic(const aiokq_slot *slot, const unsigned char *topic,
+                                   int32_t size) {
+    return slot->topic_size == size && memcmp(slot->topic, topic, (size_t)size) == 0;
+}
+
+static inline aiokq_slot *aiokq_find(const aiokq_pool *pool, uint32_t hash,
+                                     const unsigned char *topic, int32_t size) {
+    uint32_t at;
+    if (pool->table_size == 0)
+        return NULL;
+    for (at = hash & (pool->table_size - 1); pool->table[at] != 0;
+         at = (at + 1) & (pool->table_size - 1)) {
+        aiokq_slot *slot = pool->slots[pool->table[at] - 1];
+        if (slot->hash == hash && aiokq_same_topic(slot, topic, size))
+            return slot;
+    }
+    return NULL;
+}
+
+static inline void aiokq_table_put(int32_t *table, uint32_t size, const aiokq_slot *slot) {
+    uint32_t at = slot->hash & (size - 1);
+    while (table[at] != 0)
+        at = (at + 1) & (size - 1);
+    table[at] = slot->number + 1;
+}
+
+/* Removes a topic from the table; later entries of the same run move up. */
+static inline void aiokq_table_remove(aiokq_pool *pool, aiokq_slot *slot) {
+    uint32_t mask = pool->table_size - 1, at = slot->hash & mask, next, home;
+    if (!slot->known)
+        return;
+    slot->known = 0;
+    if (pool->last_slot == slot)
+        pool->last_slot = NULL;
+    while (pool->table[at] != slot->number + 1)
+        at = (at + 1) & mask;
+    for (next = (at + 1) & mask; pool->table[next] != 0; next = (next + 1) & mask) {
+        home = pool->slots[pool->table[next] - 1]->hash & mask;
+        if (((next - home) & mask) >= ((next - at) & mask)) {
+            pool->table[at] = pool->table[next];
+            at = next;
+        }
+    }
+    pool->table[at] = 0;
+    pool->table_used--;
+}
+
+/* Makes room for one more slot; returns 0 if there is no memory. */
+static inline int aiokq_slot_room(aiokq_pool *pool) {
+    if (pool->slot_count == pool->slot_room && pool->free_count == 0) {
+        int32_t room = pool->slot_room ? 2 * pool->slot_room : 64;
+        void *slots, *numbers, *heap;
+        if (room > INT32_MAX / 16)
+            return 0;
+        slots = realloc(pool->slots, (size_t)room * sizeof *pool->slots);
+        if (slots == NULL)
+            return 0;
+        pool->slots = (aiokq_slot **)slots;
+        numbers = realloc(pool->free_numbers, (size_t)room * sizeof *pool->free_numbers);
+        if (numbers == NULL)
+            return 0;
+        pool->free_numbers = (int32_t *)numbers;
+        heap = realloc(pool->heap, (size_t)room * sizeof *pool->heap);
+        if (heap == NULL)
+            return 0;
+        pool->heap = (aiokq_slot **)heap;
+        pool->slot_room = room;
+    }
+    if (2 * (pool->table_used + 1) > pool->table_size) {
+        uint32_t size = pool->table_size ? 2 * pool->table_size : 256;
+        int32_t *table = (int32_t *)calloc(size, sizeof *table);
+        if (table == NULL)
+            return 0;
+        for (int32_t n = 0; n < pool->slot_count; n++)
+            if (pool->slots[n] != NULL && pool->slots[n]->known)
+                aiokq_table_put(table, size, pool->slots[n]);
+        free(pool->table);
+        pool->table = table;
+        pool->table_size = size;
+    }
+    return 1;
+}
+
+static inline aiokq_slot *aiokq_slot_new(aiokq_pool *pool, uint32_t hash,
+                                         const unsigned char *topic, int32_t size) {
+    aiokq_slot *slot;
+    if (!aiokq_slot_room(pool))
+        return NULL;
+    slot = (aiokq_slot *)calloc(1, sizeof *slot + (size_t)size);
+    if (slot == NULL)
+        return NULL;
+    slot->topic = (unsigned char *)(slot + 1);
+    memcpy(slot->topic, topic, (size_t)size);
+    slot->topic_size = size;
+    slot->hash = hash;
+    slot->number = pool->free_count ? pool->free_numbers[--pool->free_count] : pool->slot_count++;
+    slot->heap_at = -1;
+    slot->known = 1;
+    slot->batch_ms = slot->max_message_bytes = slot->rate_most = -1;
+    slot->next_capacity = AIOKQ_SMALLEST_SEGMENT;
+    slot->earliest = AIOKQ_NEVER;
+    slot->latest = -AIOKQ_NEVER;
+    pool->slots[slot->number] = slot;
+    aiokq_table_put(pool->table, pool->table_size, slot);
+    pool->table_used++;
+    return slot;
+}
+
+static inline void aiokq_segments_free(aiokq_segment *segment) {
+    while (segment != NULL) {
+        aiokq_segment *next = segment->next;
+        aiokq_segment_release(segment);
+        segment = next;
+    }
+}
+
+/* Frees a slot with what it holds; its number may be used again. */
+static inline void aiokq_slot_free(aiokq_pool *pool, aiokq_slot *slot) {
+    aiokq_heap_remove(pool, slot);
+    aiokq_list_remove(slot->registered ? &pool->ready : &pool->fresh, slot);
+    aiokq_table_remove(pool, slot);
+    aiokq_segments_free(slot->head);
+    pool->slots[slot->number] = NULL;
+    pool->free_numbers[pool->free_count++] = slot->number;
+    free(slot);
+}
+
+static inline aiokq_slot *aiokq_slot_of(const aiokq_pool *pool, int64_t number) {
+    aiokq_slot *slot;
+    if (number < 0 || number >= pool->slot_count)
+        return NULL;
+    slot = pool->slots[number];
+    return slot != NULL && slot->registered ? slot : NULL;
+}
+
+/* ---------------------------------------------------------------- discards */
+
+static inline unsigned char *aiokq_ring_add(const aiokq_pool *pool, aiokq_ring *ring, int64_t size,
+                                            int64_t wall) {
+    int at;
+    if (ring->data == NULL) {
+        ring->data = (unsigned char *)malloc((size_t)(AIOKQ_SAMPLES * pool->sample_bytes + 1));
+        if (ring->data == NULL)
+            return NULL;
+    }
+    if (ring->count < AIOKQ_SAMPLES) {
+        at = (ring->oldest + ring->count++) % AIOKQ_SAMPLES;
+    } else {
+        at = ring->oldest;
+        ring->oldest = (at + 1) % AIOKQ_SAMPLES;
+    }
+    ring->kept[at].arrival = wall;
+    ring->kept[at].size = (int32_t)size;
+    return ring->data + at * pool->sample_bytes;
+}
+
+static inline void aiokq_sample_raw(aiokq_pool *pool, int reason, int transport,
+                                    const unsigned char *data, int64_t size, int64_t wall) {
+    unsigned char *kept;
+    size = size < pool->sample_bytes ? size : pool->sample_bytes;
+    kept = aiokq_ring_add(pool, &pool->samples[reason][transport], size, wall);
+    if (kept != NULL && size > 0)
+        memcpy(kept, data, (size_t)size);
+}
+
+/* Keeps the topic, a space, and the beginning of the value. */
+static inline void aiokq_sample_long(aiokq_pool *pool, int transport, const unsigned char *topic,
+                                     int64_t topic_size, const unsigned char *value,
+                                     int64_t value_size, int64_t wall) {
+    int64_t size = topic_size + 1 + value_size;
+    unsigned char *kept;
+    size = size < pool->sample_bytes ? size : pool->sample_bytes;
+    kept = aiokq_ring_add(pool, &pool->samples[AIOKQ_TOO_LONG][transport], size, wall);
+    if (kept == NULL || size == 0)
+        return;
+    memcpy(kept, topic, (size_t)(topic_size < size ? topic_size : size));
+    if (topic_size < size)
+        kept[topic_size] = ' ';
+    if (topic_size + 1 < size)
+        memcpy(kept + topic_size + 1, value, (size_t)(size - topic_size - 1));
+}
+
+/* Keeps a name that does not exist, once: a repeated one becomes the newest. */
+static inline void aiokq_sample_topic(aiokq_pool *pool, const unsigned char *topic, int64_t size,
+                                      int64_t wall) {
+    aiokq_ring *ring = &pool->bad_topics;
+    unsigned char *kept;
+    size = size < pool->sample_bytes ? size : pool->sample_bytes;
+    for (int n = 0; n < ring->count; n++) {
+        int at = (ring->oldest + n) % AIOKQ_SAMPLES;
+        if (ring->kept[at].size != size ||
+            (size > 0 && memcmp(ring->data + at * pool->sample_bytes, topic, (size_t)size) != 0))
+            continue;
+        for (ring->count--; n < ring->count; n++) {
+            int to = (ring->oldest + n) % AIOKQ_SAMPLES, from = (to + 1) % AIOKQ_SAMPLES;
+            ring->kept[to] = ring->kept[from];
+            if (ring->kept[to].size > 0)
+                memcpy(ring->data + to * pool->sample_bytes, ring->data + from * pool->sample_bytes,
+                       (size_t)ring->kept[to].size);
+        }
+        break;
+    }
+    kept = aiokq_ring_add(pool, ring, size, wall);
+    if (kept != NULL && size > 0)
+        memcpy(kept, topic, (size_t)size);
+}
+
+/* Discards a message; or, if it is asked for, puts it into the queue of refused messages. */
+static inline void aiokq_discard(aiokq_pool *pool, int reason, int transport,
+                                 const aiokq_message *message, int64_t value_size, int64_t wall,
+                                 aiokq_slot *slot) {
+    pool->outcome = reason;
+    if (pool->refused_reasons >> reason & 1) {
+        int64_t size = message->topic_size + message->key_size + value_size;
+        aiokq_refused *entry = NULL;
+        if (pool->refused_used + size + AIOKQ_MESSAGE_OVERHEAD <= pool->refused_bytes)
+            entry = (aiokq_refused *)malloc(sizeof *entry + (size_t)size);
+        if (entry != NULL) {
+            unsigned char *at = entry->data;
+            entry->next = NULL;
+            entry->timestamp = message->timestamp;
+            entry->arrival = wall;
+            entry->value_size = value_size;
+            entry->topic_size = message->topic_size;
+            entry->key_size = message->key_size;
+            entry->partition_key = message->partition_key;
+            entry->keyed = message->keyed;
+            entry->reason = reason;
+            entry->transport = transport;
+            if (message->topic_size)
+                memcpy(at, message->topic, (size_t)message->topic_size);
+            at += message->topic_size;
+            if (message->key_size)
+                memcpy(at, message->key, (size_t)message->key_size);
+            at += message->key_size;
+            if (value_size)
+                memcpy(at, message->value, (size_t)value_size);
+            if (pool->refused_last != NULL)
+                pool->refused_last->next = entry;
+            else
+                pool->refused_first = entry;
+            pool->refused_last = entry;
+            pool->refused_used += size + AIOKQ_MESSAGE_OVERHEAD;
+            pool->held++;
+            aiokq_wake(pool);
+            return;
+        }
+        pool->refused_lost++;
+    }
+    pool->discarded[reason]++;
+    if (slot != NULL) {
+        slot->earliest = message->timestamp < slot->earliest ? message->timestamp : slot->earliest;
+        slot->latest = message->timestamp > slot->latest ? message->timestamp : slot->latest;
+        slot->too_long += reason == AIOKQ_TOO_LONG;
+        slot->rate_limited += reason == AIOKQ_RATE_LIMIT;
+        slot->no_memory += reason == AIOKQ_NO_MEMORY;
+    }
+}
+
+/* Discards a message that cannot be read, which the caller has counted as received. */
+static inline void aiokq_discard_raw(aiokq_pool *pool, int reason, int transport,
+                                     const unsigned char *data, int64_t size, int64_t wall) {
+    aiokq_message message;
+    memset(&message, 0, sizeof message);
+    message.value = data;
+    if (reason != AIOKQ_NO_MEMORY && reason != AIOKQ_NOT_ALLOWED)
+        aiokq_sample_raw(pool, reason, transport, data, size, wall);
+    aiokq_discard(pool, reason, transport, &message, size, wall, NULL);
+}
+
+/* Counts a message of `size` bytes, of which only `known` bytes are there. */
+static inline void aiokq_lost(aiokq_pool *pool, int reason, int64_t size, int transport,
+                              const unsigned char *data, int64_t known, int64_t wall) {
+    pool->received++;
+    pool->received_bytes += size;
+    aiokq_discard_raw(pool, reason, transport, data, known, wall);
+}
+
+/* ---------------------------------------------------------------- messages */
+
+/* Counts a message against the rate limit; returns whether it is above the limit. */
+static inline int aiokq_limited(aiokq_slot *slot, int64_t now) {
+    if (slot->rate_interval <= 0 || slot->rate_most < 0)
+        return 0;
+    if (!slot->window_began) {
+        slot->window_began = 1;
+        slot->window = now;
+        slot->in_window = 0;
+    } else if (now - slot->window >= slot->rate_interval) {
+        slot->window = now - (now - slot->window) % slot->rate_interval;
+        slot->in_window = 0;
+    }
+    return ++slot->in_window > slot->rate_most;
+}
+
+/* Decides which of the first `held` messages are due; the last of them has these numbers. */
+static inline void aiokq_account(aiokq_pool *pool, aiokq_slot *slot, int64_t size,
+                                 int64_t timestamp, int64_t arrival, int64_t held, int64_t mono,
+                                 int64_t wall) {
+    size = size > 0 ? size : 1;
+    if (slot->batch_bytes > 0) {
+        if (size >= slot->batch_bytes) {
+            aiokq_mark_due(pool, slot, held);
+            return;
+        }
+        if (slot->pending_bytes + size > slot->batch_bytes)
+            aiokq_mark_due(pool, slot, held - 1);
+    }
+    slot->pending++;
+    slot->pending_bytes += size;
+    if ((slot->batch_messages > 0 && slot->pending >= slot->batch_messages) ||
+        (slot->batch_bytes > 0 && slot->pending_bytes >= slot->batch_bytes) ||
+        (slot->batch_messages == 0 && slot->batch_bytes == 0 && slot->batch_ms == -1)) {
+        aiokq_mark_due(pool, slot, held);
+    } else if (slot->batch_ms >= 0) {
+        int64_t oldest = timestamp < arrival ? timestamp : arrival;
+        oldest = oldest < wall ? oldest : wall;
+        if (oldest <= wall - slot->batch_ms)
+            aiokq_mark_due(pool, slot, held);
+        else
+            aiokq_set_deadline(pool, slot, mono + slot->batch_ms - (wall - oldest));
+    }
+}
+
+/* Makes room for a message in the last segment of a slot; returns 0 if there is no memory. */
+static inline int aiokq_slot_fits(const aiokq_pool *pool, aiokq_slot *slot, int64_t key_size,
+                                  int64_t value_size) {
+    size_t need = (size_t)value_size + sizeof(aiokq_row), capacity = slot->next_capacity;
+    aiokq_segment *segment;
+    if (slot->tail != NULL && aiokq_segment_room(slot->tail, key_size, value_size))
+        return 1;
+    segment = aiokq_segment_new(need > capacity ? need : capacity);
+    if (segment == NULL)
+        return 0;
+    if (!aiokq_segment_room(segment, key_size, value_size)) {
+        aiokq_segment_release(segment);
+        return 0;
+    }
+    if (slot->tail != NULL)
+        slot->tail->next = segment;
+    else
+        slot->head = segment;
+    slot->tail = segment;
+    capacity *= 4;
+    slot->next_capacity = (uint32_t)(capacity < pool->largest_segment ? capacity
+                                                                      : pool->largest_segment);
+    return 1;
+}
+
+/* Stores or discards one message; returns 0, without counting it, if it has to wait. */
+static inline int aiokq_accept(aiokq_pool *pool, const unsigned char *data, int64_t size,
+                               int64_t mono, int64_t wall, int transport, int when_full,
+                               int64_t sequence) {
+    aiokq_message message;
+    aiokq_slot *slot;
+    aiokq_row row;
+    int64_t own, need;
+    uint32_t hash = 0;
+    int reason = aiokq_parse(data, size, &message), made = 0;
+    pool->outcome = -1;
+    if (reason >= 0) {
+        pool->received++;
+        pool->received_bytes += size;
+        if (reason == AIOKQ_API_VERSION) {
+            int n = 0;
+            while (n < pool->versions && pool->version[n] != message.version)
+                n++;
+            if (n == pool->versions && n < AIOKQ_VERSIONS) {
+                pool->version[pool->versions++] = message.version;
+                pool->version_count[n] = 0;
+            }
+            if (n < pool->versions)
+                pool->version_count[n]++;
+        }
+        aiokq_discard_raw(pool, reason, transport, data, size, wall);
+        return 1;
+    }
+    slot = pool->last_slot;
+    if (slot == NULL || !aiokq_same_topic(slot, message.topic, message.topic_size)) {
+        hash = aiokq_topic_hash(pool->seed, message.topic, message.topic_size);
+        slot = aiokq_find(pool, hash, message.topic, message.topic_size);
+        pool->last_slot = slot;
+    }
+    own = (int64_t)message.key_size + message.value_size;
+    need = own + AIOKQ_MESSAGE_OVERHEAD;
+    if (slot == NULL) {
+        if (!aiokq_legal_topic(message.topic, message.topic_size) ||
+            pool->names >= pool->max_names) {
+            pool->received++;
+            pool->received_bytes += size;
+            aiokq_sample_topic(pool, message.topic, message.topic_size, wall);
+            aiokq_discard(pool, AIOKQ_BAD_TOPIC, transport, &message, message.value_size, wall,
+                          NULL);
+            return 1;
+        }
+        need += AIOKQ_TOPIC_OVERHEAD + message.topic_size;
+    } else if (slot->registered && slot->max_message_bytes >= 0 && own > slot->max_message_bytes) {
+        reason = AIOKQ_TOO_LONG;
+        aiokq_sample_long(pool, transport, message.topic, message.topic_size, message.value,
+                          message.value_size, wall);
+    }
+    if (when_full == AIOKQ_WAIT && pool->used <= pool->partial)
+        when_full = AIOKQ_FORCE; /* only incomplete messages fill the pool: nothing would end it */
+    if (reason < 0 && (need > pool->max_bytes || (when_full != AIOKQ_FORCE &&
+                                                  pool->used + need > pool->max_bytes))) {
+        if (when_full == AIOKQ_WAIT && need <= pool->max_bytes)
+            return 0;
+        reason = AIOKQ_NO_MEMORY;
+    }
+    pool->received++;
+    pool->received_bytes += size;
+    if (slot != NULL)
+        slot->received++;
+    if (reason < 0 && slot != NULL && slot->registered && aiokq_limited(slot, mono))
+        reason = AIOKQ_RATE_LIMIT;
+    if (reason < 0 && slot == NULL) {
+        slot = aiokq_slot_new(pool, hash, message.topic, message.topic_size);
+        made = slot != NULL;
+        if (!made)
+            reason = AIOKQ_NO_MEMORY;
+    }
+    if (reason < 0 && !aiokq_slot_fits(pool, slot, message.key_size, message.value_size)) {
+        reason = AIOKQ_NO_MEMORY;
+        if (made) {
+            aiokq_slot_free(pool, slot);
+            slot = NULL;
+        }
+    }
+    if (reason >= 0) {
+        aiokq_discard(pool, reason, transport, &message, message.value_size, wall, slot);
+        return 1;
+    }
+    if (made) {
+        slot->received = 1;
+        pool->names++;
+        pool->last_slot = slot;
+        aiokq_list_add(&pool->fresh, slot);
+        aiokq_wake(pool);
+    }
+    row.timestamp = message.timestamp;
+    row.arrival = wall;
+    row.sequence = sequence >= 0 ? sequence : pool->sequence++;
+    row.partition_key = message.partition_key;
+    row.keyed = (uint32_t)message.keyed;
+    aiokq_segment_add(slot->tail, &row, message.key, (uint32_t)message.key_size, message.value,
+                      (uint32_t)message.value_size);
+    pool->used += need;
+    pool->held++;
+    slot->held++;
+    slot->held_bytes += own + AIOKQ_MESSAGE_OVERHEAD;
+    if (slot->registered) {
+        aiokq_account(pool, slot, own, row.timestamp, wall, slot->held, mono, wall);
+    } else {
+        pool->unresolved++;
+        slot->largest = own > slot->largest ? own : slot->largest;
+    }
+    return 1;
+}
+
+/* Charges the beginning of a message, or takes the charge back; returns 0 if there is no room. */
+static inline int aiokq_charge_partial(aiokq_pool *pool, int64_t size, int when_full) {
+    if (size > 0 && when_full == AIOKQ_DISCARD && pool->used + size > pool->max_bytes)
+        return 0;
+    pool->used += size;
+    pool->partial += size;
+    if (size < 0)
+        aiokq_memory_freed(pool);
+    return 1;
+}
+
+/* Returns whether an input that waits for memory has to wait. */
+static inline int aiokq_crowded(const aiokq_pool *pool) {
+    return pool->used >= pool->max_bytes && pool->used > pool->partial;
+}
+
+/* Stores the messages of `size` bytes; returns the number of bytes that are whole messages. */
+static inline int64_t aiokq_feed(aiokq_pool *pool, const unsigned char *data, int64_t size,
+                                 int64_t sequence, int replayed, int when_full, int64_t limit) {
+    int64_t at = 0, locked = 0, mono, wall;
+    aiokq_pool_lock(pool);
+    aiokq_pool_now(pool, &mono, &wall);
+    while (size - at >= 4) {
+        int64_t own = aiokq_big_i32(data + at);
+        if (own < 4 || own - 4 > limit) {
+            int64_t known = size - at < pool->sample_bytes ? size - at : pool->sample_bytes;
+            aiokq_lost(pool, AIOKQ_MALFORMED, 4, AIOKQ_FED, data + at, known, wall);
+            at = size;
+            break;
+        }
+        if (own > size - at || !aiokq_accept(pool, data + at, own, mono, wall, AIOKQ_FED, when_full,
+                                             sequence))
+            break;
+        pool->replayed += replayed;
+        sequence += sequence >= 0;
+        at += own;
+        locked += own;
+        if (locked > AIOKQ_MAPPED) {
+            locked = 0;
+            aiokq_pool_unlock(pool);
+            aiokq_pool_lock(pool);
+        }
+    }
+    aiokq_pool_unlock(pool);
+    return at;
+}
+
+/* ---------------------------------------------------------------- for the event loop, locked */
+
+/* Takes the topic of an unregistered slot out of the table, and its charge out of the pool. */
+static inline void aiokq_end_unresolved(aiokq_pool *pool, aiokq_slot *slot) {
+    pool->used -= AIOKQ_TOPIC_OVERHEAD + slot->topic_size;
+    pool->names--;
+    pool->unresolved -= slot->held;
+    aiokq_list_remove(&pool->fresh, slot);
+    aiokq_memory_freed(pool);
+}
+
+/* Sets the limits of a slot. */
+static inline void aiokq_limit(aiokq_pool *pool, aiokq_slot *slot, const int64_t limits[6]) {
+    int changed = slot->batch_messages != limits[0] || slot->batch_bytes != limits[1] ||
+                  slot->batch_ms != limits[2];
+    if (slot->rate_interval != limits[4] || slot->rate_most != limits[5])
+        slot->window_began = 0;
+    slot->batch_messages = limits[0];
+    slot->batch_bytes = limits[1];
+    slot->batch_ms = limits[2];
+    slot->max_message_bytes = limits[3];
+    slot->rate_interval = limits[4];
+    slot->rate_most = limits[5];
+    if (changed && slot->registered && slot->held)
+        aiokq_mark_due(pool, slot, slot->held);
+}
+
+/* Discards one of the messages that a slot held when its topic became known. */
+static inline void aiokq_discard_held(aiokq_pool *pool, aiokq_slot *slot,
+                                      const aiokq_segment *segment, uint32_t n, int reason) {
+    const aiokq_row *row = aiokq_row_at(segment, n);
+    aiokq_message message;
+    memset(&message, 0, sizeof message);
+    message.topic = slot->topic;
+    message.topic_size = slot->topic_size;
+    message.key = segment->keys + aiokq_key_start(segment, n);
+    message.key_size = (int32_t)(row->key_end - aiokq_key_start(segment, n));
+    message.value = segment->data + aiokq_value_start(segment, n);
+    message.value_size = (int32_t)(row->value_end - aiokq_value_start(segment, n));
+    message.timestamp = row->timestamp;
+    message.partition_key = row->partition_key;
+    message.keyed = (int)row->keyed;
+    pool->used -= aiokq_span(segment, n, n + 1) + AIOKQ_MESSAGE_OVERHEAD;
+    pool->held--;
+    if (reason == AIOKQ_TOO_LONG)
+        aiokq_sample_long(pool, AIOKQ_FED, message.topic, message.topic_size, message.value,
+                          message.value_size, row->arrival);
+    aiokq_discard(pool, reason, AIOKQ_FED, &message, message.value_size, row->arrival, slot);
+}
+
+/* Makes a slot that of a registered topic, and applies the limits to the messages that it holds. */
+static inline void aiokq_resolve(aiokq_pool *pool, aiokq_slot *slot) {
+    int64_t mono, wall, held = 0, whole = slot->held > AIOKQ_EVALUATED;
+    int limited = (slot->max_message_bytes >= 0 && slot->largest > slot->max_message_bytes) ||
+                  (slot->rate_interval > 0 && slot->rate_most >= 0);
+    aiokq_segment *segment = slot->head;
+    if (slot->held)
+        aiokq_end_unresolved(pool, slot);
+    slot->registered = 1;
+    aiokq_pool_now(pool, &mono, &wall);
+    if (limited) {
+        /* The messages that pass are stored again. */
+        slot->head = slot->tail = NULL;
+        slot->held = slot->held_bytes = 0;
+    }
+    while (segment != NULL) {
+        aiokq_segment *next = segment->next;
+        for (uint32_t n = segment->first; n < segment->count; n++) {
+            const aiokq_row *row = aiokq_row_at(segment, n);
+            int64_t own = aiokq_span(segment, n, n + 1);
+            if (limited) {
+                uint32_t key = aiokq_key_start(segment, n), value = aiokq_value_start(segment, n);
+                int64_t passed = row->arrival - wall;
+                int reason = -1;
+                if (slot->max_message_bytes >= 0 && own > slot->max_message_bytes)
+                    reason = AIOKQ_TOO_LONG;
+                else if (aiokq_limited(slot, mono + (passed < 0 ? passed : 0)))
+                    reason = AIOKQ_RATE_LIMIT;
+                else if (!aiokq_slot_fits(pool, slot, row->key_end - key, row->value_end - value))
+                    reason = AIOKQ_NO_MEMORY;
+                if (reason >= 0) {
+                    aiokq_discard_held(pool, slot, segment, n, reason);
+                    continue;
+                }
+                aiokq_segment_add(slot->tail, row, segment->keys + key, row->key_end - key,
+                                  segment->data + value, row->value_end - value);
+                slot->held++;
+                slot->held_bytes += own + AIOKQ_MESSAGE_OVERHEAD;
+            }
+            held++;
+            if (!whole)
+                aiokq_account(pool, slot, own, row->timestamp, row->arrival, held, mono, wall);
+        }
+        if (limited)
+            aiokq_segment_release(segment);
+        segment = next;
+    }
+    if (whole)
+        aiokq_mark_due(pool, slot, slot->held);
+    aiokq_memory_freed(pool);
+}
+
+/* Makes due what is older than its limit; returns the next deadline. */
+static inline int64_t aiokq_due(aiokq_pool *pool, int64_t now) {
+    pool->woken = pool->must_wake = 0;
+    while (pool->heap_count && pool->heap[0]->deadline <= now) {
+        aiokq_slot *slot = pool->heap[0];
+        aiokq_mark_due(pool, slot, slot->held);
+    }
+    pool->woken = pool->must_wake = 0;
+    pool->armed = pool->heap_count ? pool->heap[0]->deadline : AIOKQ_NEVER;
+    return pool->armed;
+}
+
+/* Takes the first messages that are due: rows `from` to `to` of the segment that is returned. */
+static inline aiokq_segment *aiokq_take(aiokq_pool *pool, aiokq_slot *slot, int64_t *from,
+                                        int64_t *to) {
+    aiokq_segment *segment = slot->head;
+    int64_t count;
+    if (slot->due == 0)
+        return NULL;
+    count = (int64_t)segment->count - segment->first;
+    count = count < slot->due ? count : slot->due;
+    *from = segment->first;
+    *to = segment->first + count;
+    slot->due -= count;
+    slot->held -= count;
+    slot->held_bytes -= aiokq_span(segment, *from, *to) + count * AIOKQ_MESSAGE_OVERHEAD;
+    pool->taken += count;
+    if (*to == segment->count) {
+        slot->head = segment->next;
+        if (slot->head == NULL) {
+            /* The next segment is about as large as this one was filled. */
+            size_t used = aiokq_value_start(segment, segment->count) +
+                          (size_t)segment->count * sizeof(aiokq_row);
+            used += used / 4;
+            slot->tail = NULL;
+            slot->next_capacity = (uint32_t)(used > pool->largest_segment ? pool->largest_segment
+                                             : used < AIOKQ_SMALLEST_SEGMENT
+                                                 ? AIOKQ_SMALLEST_SEGMENT
+                                                 : used);
+        }
+    } else {
+        segment->first = (uint32_t)*to;
+        aiokq_segment_hold(segment);
+    }
+    if (slot->due == 0)
+        aiokq_list_remove(&pool->ready, slot);
+    return segment;
+}
+
+/* Takes the first messages of a topic that is not registered; the last ones end its slot. */
+static inline aiokq_segment *aiokq_take_unresolved(aiokq_pool *pool, aiokq_slot *slot,
+                                                   int64_t *from, int64_t *to) {
+    aiokq_segment *segment = slot->head;
+    *from = segment->first;
+    *to = segment->count;
+    slot->head = segment->next;
+    slot->held -= *to - *from;
+    pool->unresolved -= *to - *from;
+    pool->taken += *to - *from;
+    if (slot->head == NULL) {
+        slot->tail = NULL;
+        aiokq_end_unresolved(pool, slot);
+        aiokq_slot_free(pool, slot);
+    }
+    return segment;
+}
+
+typedef struct {
+    const unsigned char *topic; /* valid as long as nothing takes or forgets */
+    int32_t topic_size;
+    int32_t number;
+    int64_t numbers[8];
+} aiokq_report;
+
+/* Writes the counts of at most `room` topics; returns their number. */
+static inline int32_t aiokq_report_topics(aiokq_pool *pool, aiokq_report *reports, int32_t room) {
+    int32_t made = 0;
+    for (int32_t n = 0; n < pool->slot_count && made < room; n++) {
+        const aiokq_slot *slot = pool->slots[n];
+        aiokq_report *report = reports + made;
+        if (n + 8 < pool->slot_count && pool->slots[n + 8] != NULL) {
+            __builtin_prefetch(pool->slots[n + 8]);
+            __builtin_prefetch((const char *)pool->slots[n + 8] + 64);
+        }
+        if (slot == NULL)
+            continue;
+        made++;
+        report->topic = slot->topic;
+        report->topic_size = slot->topic_size;
+        report->number = slot->number;
+        memcpy(report->numbers, &slot->received, sizeof report->numbers);
+    }
+    return made;
+}
+
+static inline void aiokq_new_window(aiokq_pool *pool) {
+    for (int32_t n = 0; n < pool->slot_count; n++) {
+        if (pool->slots[n] != NULL) {
+            pool->slots[n]->earliest = AIOKQ_NEVER;
+            pool->slots[n]->latest = -AIOKQ_NEVER;
+        }
+    }
+}
+
+static inline aiokq_ring *aiokq_ring_of(aiokq_pool *pool, int reason, int transport) {
+    return reason == AIOKQ_BAD_TOPIC ? &pool->bad_topics : &pool->samples[reason][transport];
+}
+
+/* Frees what the pool holds; the counts stay. */
+static inline void aiokq_pool_clear(aiokq_pool *pool) {
+    pool->max_bytes = 0; /* an input that still runs finds no room */
+    for (int32_t n = 0; n < pool->slot_count; n++) {
+        if (pool->slots[n] != NULL) {
+            aiokq_segments_free(pool->slots[n]->head);
+            free(pool->slots[n]);
+        }
+    }
+    free(pool->slots);
+    free(pool->free_numbers);
+    free(pool->heap);
+    free(pool->table);
+    pool->slots = NULL;
+    pool->free_numbers = NULL;
+    pool->heap = NULL;
+    pool->table = NULL;
+    pool->slot_count = pool->slot_room = pool->free_count = pool->heap_count = 0;
+    pool->table_size = pool->table_used = 0;
+    pool->last_slot = NULL;
+    pool->ready.first = pool->ready.last = pool->fresh.first = pool->fresh.last = NULL;
+    while (pool->refused_first != NULL) {
+        aiokq_refused *next = pool->refused_first->next;
+        free(pool->refused_first);
+        pool->refused_first = next;
+    }
+    pool->refused_last = NULL;
+}
+
+static inline void aiokq_ring_clear(aiokq_ring *ring) {
+    free(ring->data);
+    ring->data = NULL;
+    ring->count = ring->oldest = 0;
+}
+
+static inline void aiokq_samples_clear(aiokq_pool *pool) {
+    for (int reason = 0; reason < AIOKQ_BAD_TOPIC; reason++)
+        for (int transport = 0; transport < AIOKQ_TRANSPORTS; transport++)
+            aiokq_ring_clear(&pool->samples[reason][transport]);
+    aiokq_ring_clear(&pool->bad_topics);
+}
+
+static inline void aiokq_pool_free(aiokq_pool *pool) {
+    aiokq_pool_clear(pool);
+    aiokq_samples_clear(pool);
+    pthread_cond_destroy(&pool->memory);
+    pthread_mutex_destroy(&pool->mutex);
+}
+
+/* ---------------------------------------------------------------- columns of what was taken */
+
+typedef struct {
+    int64_t empty_keys;
+    int64_t empty_values;
+    int64_t keyed;
+    int64_t replaced;   /* timestamps outside the limits */
+    int64_t text_bytes; /* those timestamps as text */
+    int64_t oldest;     /* smallest of timestamps and arrivals */
+    int64_t earliest;   /* smallest timestamp */
+    int64_t latest;
+} aiokq_survey;
+
+#define AIOKQ_DIGITS 21 /* a 64-bit number as text, with its sign and an end */
+
+static inline void aiokq_look_over(const aiokq_segment *segment, int64_t from, int64_t to,
+                                   int64_t earliest, int64_t latest, aiokq_survey *found) {
+    memset(found, 0, sizeof *found);
+    found->oldest = found->earliest = AIOKQ_NEVER;
+    found->latest = -AIOKQ_NEVER;
+    for (int64_t n = from; n < to; n++) {
+        const aiokq_row *row = aiokq_row_at(segment, n);
+        found->empty_keys += row->key_end == aiokq_key_start(segment, n);
+        found->empty_values += row->value_end == aiokq_value_start(segment, n);
+        found->keyed += row->keyed;
+        if (row->timestamp < earliest || row->timestamp > latest) {
+            char text[AIOKQ_DIGITS];
+            found->replaced++;
+            found->text_bytes += snprintf(text, sizeof text, "%lld", (long long)row->timestamp);
+        }
+        found->earliest = row->timestamp < found->earliest ? row->timestamp : found->earliest;
+        found->latest = row->timestamp > found->latest ? row->timestamp : found->latest;
+        found->oldest = row->arrival < found->oldest ? row->arrival : found->oldest;
+    }
+    found->oldest = found->earliest < found->oldest ? found->earliest : found->oldest;
+}
+
+/* Writes the offsets of keys or values, and if `bits` is given, which of them are not empty. */
+static inline void aiokq_fill_offsets(const aiokq_segment *segment, int64_t from, int64_t to,
+                                      int keys, int32_t *offsets, unsigned char *bits) {
+    uint32_t base = keys ? aiokq_key_start(segment, from) : aiokq_value_start(segment, from);
+    offsets[0] = 0;
+    if (bits != NULL)
+        memset(bits, 0, (size_t)((to - from + 7) / 8));
+    for (int64_t n = from; n < to; n++) {
+        const aiokq_row *row = aiokq_row_at(segment, n);
+        int64_t at = n - from;
+        offsets[at + 1] = (int32_t)((keys ? row->key_end : row->value_end) - base);
+        if (bits != NULL && offsets[at + 1] != offsets[at])
+            bits[at >> 3] |= (unsigned char)(1 << (at & 7));
+    }
+}
+
+static inline void aiokq_fill_times(const aiokq_segment *segment, int64_t from, int64_t to,
+                                    int64_t earliest, int64_t latest, int64_t *times) {
+    for (int64_t n = from; n < to; n++) {
+        const aiokq_row *row = aiokq_row_at(segment, n);
+        int kept = row->timestamp >= earliest && row->timestamp <= latest;
+        times[n - from] = (kept ? row->timestamp : row->arrival) * 1000;
+    }
+}
+
+static inline void aiokq_fill_partitions(const aiokq_segment *segment, int64_t from, int64_t to,
+                                         uint32_t partitions, const unsigned char *usable,
+                                         int32_t *numbers, unsigned char *bits) {
+    memset(bits, 0, (size_t)((to - from + 7) / 8));
+    for (int64_t n = from; n < to; n++) {
+        const aiokq_row *row = aiokq_row_at(segment, n);
+        int64_t at = n - from;
+        uint32_t first, chosen;
+        numbers[at] = 0;
+        if (!row->keyed)
+            continue;
+        bits[at >> 3] |= (unsigned char)(1 << (at & 7));
+        first = chosen = row->partition_key % partitions;
+        for (uint32_t tried = 0; usable != NULL && !usable[chosen] && tried < partitions; tried++)
+            chosen = chosen + 1 < partitions ? chosen + 1 : 0;
+        numbers[at] = (int32_t)(usable == NULL || usable[chosen] ? chosen : first);
+    }
+}
+
+/* Writes a header for each timestamp that is replaced. */
+static inline void aiokq_fill_headers(const aiokq_segment *segment, int64_t from, int64_t to,
+                                      int64_t earliest, int64_t latest, int32_t *rows,
+                                      int32_t *text_offsets, char *texts) {
+    int32_t count = 0, used = 0;
+    rows[0] = text_offsets[0] = 0;
+    for (int64_t n = from; n < to; n++) {
+        const aiokq_row *row = aiokq_row_at(segment, n);
+        if (row->timestamp < earliest || row->timestamp > latest) {
+            char text[AIOKQ_DIGITS];
+            int size = snprintf(text, sizeof text, "%lld", (long long)row->timestamp);
+            memcpy(texts + used, text, (size_t)size);
+            used += size;
+            text_offsets[++count] = used;
+        }
+        rows[n - from + 1] = count;
+    }
+}
+
+/* Writes the ends of the batches that the limits make; returns their number. */
+static inline int64_t aiokq_batch_ends(const aiokq_segment *segment, int64_t from, int64_t to,
+                                       int64_t messages, int64_t size, int64_t *ends) {
+    int64_t made = 0, count = 0, total = 0;
+    for (int64_t n = from; n < to; n++) {
+        int64_t own = aiokq_span(segment, n, n + 1);
+        own = own ? own : 1;
+        if (size > 0 && count && (own >= size || total + own > size)) {
+            ends[made++] = n - from;
+            count = total = 0;
+        }
+        count++;
+        total += own;
+        if ((messages > 0 && count >= messages) || (size > 0 && total >= size)) {
+            ends[made++] = n - from + 1;
+            count = total = 0;
+        }
+    }
+    if (count)
+        ends[made++] = to - from;
+    return made;
+}
+
+#endif

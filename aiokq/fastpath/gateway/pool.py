@@ -1,0 +1,968 @@
+"""Pool and Taken: the gateway's memory, of which the inputs and the event loop each have an end.
+
+This is the compiled form: the work is in pool.h, which also inputs call without Python's lock.
+Uncompiled, the module has the classes of pure_pool.py.
+Tests: tests/unit/fastpath/test_gateway_pool.py, tests/property/test_gateway_parity.py.
+"""
+
+# Hot path, measured by benchmarks/micro/gateway.py. Nothing in this file runs once per message,
+# except Taken.message().
+
+from __future__ import annotations
+
+import operator
+import os
+
+try:
+    from aiokq.fastpath import cython_names as cython
+except ImportError:  # never raised: `import cython` is only for the Cython compiler
+    import cython
+
+from aiokq.fastpath.gateway import values
+from aiokq.fastpath.gateway.values import (
+    REASONS,
+    Message,
+    PoolCounts,
+    Refused,
+    Sample,
+    TopicCounts,
+)
+
+if cython.compiled:
+    from cython.cimports.aiokq.fastpath.gateway.pool import (
+        AIOKQ_BAD_TOPIC,
+        AIOKQ_DISCARD,
+        AIOKQ_MESSAGE_OVERHEAD,
+        AIOKQ_NEVER,
+        AIOKQ_SAMPLES,
+        AIOKQ_TOPIC_OVERHEAD,
+        AIOKQ_TRANSPORTS,
+        AIOKQ_WAIT,
+        aiokq_batch_ends,
+        aiokq_due,
+        aiokq_end_unresolved,
+        aiokq_feed,
+        aiokq_fill_headers,
+        aiokq_fill_offsets,
+        aiokq_fill_partitions,
+        aiokq_fill_times,
+        aiokq_find,
+        aiokq_key_start,
+        aiokq_limit,
+        aiokq_list_remove,
+        aiokq_look_over,
+        aiokq_mark_due,
+        aiokq_memory_freed,
+        aiokq_new_window,
+        aiokq_pool,
+        aiokq_pool_clear,
+        aiokq_pool_free,
+        aiokq_pool_lock,
+        aiokq_pool_make,
+        aiokq_pool_now,
+        aiokq_pool_unlock,
+        aiokq_refused,
+        aiokq_report,
+        aiokq_report_topics,
+        aiokq_resolve,
+        aiokq_ring,
+        aiokq_ring_of,
+        aiokq_row,
+        aiokq_row_at,
+        aiokq_sample_topic,
+        aiokq_samples_clear,
+        aiokq_segment,
+        aiokq_segment_hold,
+        aiokq_segment_release,
+        aiokq_segment_select,
+        aiokq_slot,
+        aiokq_slot_free,
+        aiokq_slot_new,
+        aiokq_slot_of,
+        aiokq_span,
+        aiokq_survey,
+        aiokq_table_remove,
+        aiokq_take,
+        aiokq_take_unresolved,
+        aiokq_topic_hash,
+        aiokq_value_start,
+    )
+    from cython.cimports.aiokq.fastpath.native import (
+        AIOKQ_SOURCE_HASH,
+        Py_buffer,
+        PyBUF_SIMPLE,
+        PyBuffer_FillInfo,
+        PyBuffer_Release,
+        PyBytes_AS_STRING,
+        PyBytes_FromStringAndSize,
+        PyBytes_GET_SIZE,
+        PyMem_Free,
+        PyMem_Malloc,
+        PyObject_GetBuffer,
+        int32_t,
+        int64_t,
+    )
+
+__all__ = [*values.__all__, "Pool", "Taken"]
+
+_LATEST = values.NEVER // 1000
+_REASON_COUNT = len(REASONS)
+
+
+@cython.final
+@cython.cclass
+class Block:
+    """The keys or the values of messages that were taken: a buffer that owns the arena."""
+
+    def __dealloc__(self):
+        if self.segment != cython.NULL:
+            aiokq_segment_release(self.segment)
+
+    def __getbuffer__(self, buffer: cython.pointer(Py_buffer), flags: cython.int):
+        PyBuffer_FillInfo(buffer, self, self.base, self.size, 1, flags)
+
+
+@cython.final
+@cython.cclass
+class Taken:
+    """Messages of one topic, in the order in which they arrived. They stay charged until release().
+
+    Attributes:
+        count: number of messages.
+        charge: bytes of the pool that they use.
+        size: bytes of their keys and values.
+        slot: the slot of their topic; -1 if it was not registered.
+        oldest_ms: the smallest of their timestamps and times of arrival.
+    """
+
+    def __init__(self):
+        raise TypeError("messages are taken by Pool.take()")
+
+    def __dealloc__(self):
+        if self.segment != cython.NULL:
+            aiokq_segment_release(self.segment)
+
+    def __len__(self):
+        return self.end - self.first
+
+    @property
+    def count(self):
+        return self.end - self.first
+
+    @property
+    def size(self):
+        return aiokq_span(self.segment, self.first, self.end)
+
+    @property
+    def charge(self):
+        return (
+            aiokq_span(self.segment, self.first, self.end)
+            + (self.end - self.first) * AIOKQ_MESSAGE_OVERHEAD
+        )
+
+    @property
+    def oldest_ms(self):
+        found = cython.declare(aiokq_survey)
+        aiokq_look_over(
+            self.segment, self.first, self.end, -AIOKQ_NEVER - 1, AIOKQ_NEVER, cython.address(found)
+        )
+        return found.oldest
+
+    @cython.cfunc
+    def _row(self, index):
+        index = operator.index(index)
+        if not 0 <= index < self.end - self.first:
+            raise IndexError("message index out of range")
+        return self.first + cython.cast(int64_t, index)
+
+    def message(self, index):
+        """Return one message; for reports and dead letters, not for deliveries."""
+        n: int64_t = self._row(index)
+        row: cython.pointer(aiokq_row) = aiokq_row_at(self.segment, n)
+        key: int64_t = aiokq_key_start(self.segment, n)
+        value: int64_t = aiokq_value_start(self.segment, n)
+        return Message(
+            b""
+            if row.key_end == key
+            else PyBytes_FromStringAndSize(
+                cython.cast(cython.p_char, self.segment.keys + key), row.key_end - key
+            ),
+            PyBytes_FromStringAndSize(
+                cython.cast(cython.p_char, self.segment.data + value), row.value_end - value
+            ),
+            row.timestamp,
+            row.arrival,
+            row.partition_key if row.keyed else None,
+            row.sequence,
+        )
+
+    def timestamps(self):
+        """Return the smallest and the largest timestamp that the clients gave."""
+        found = cython.declare(aiokq_survey)
+        aiokq_look_over(
+            self.segment, self.first, self.end, -AIOKQ_NEVER - 1, AIOKQ_NEVER, cython.address(found)
+        )
+        return found.earliest, found.latest
+
+    def sequences(self):
+        """Return the numbers of the messages as a memoryview of 64-bit integers."""
+        return self._numbers(False)
+
+    def sizes(self):
+        """Return the sizes of key and value together as a memoryview of 64-bit integers."""
+        return self._numbers(True)
+
+    def _numbers(self, sizes: cython.bint):
+        n: int64_t
+        count: int64_t = self.end - self.first
+        if count == 0:
+            return memoryview(b"")
+        stored: bytes = PyBytes_FromStringAndSize(cython.NULL, 8 * count)
+        out: cython.pointer(int64_t) = cython.cast(
+            cython.pointer(int64_t), PyBytes_AS_STRING(stored)
+        )
+        for n in range(count):
+            if sizes:
+                out[n] = aiokq_span(self.segment, self.first + n, self.first + n + 1)
+            else:
+                out[n] = aiokq_row_at(self.segment, self.first + n).sequence
+        return memoryview(stored).cast("q")
+
+    def select(self, rows):
+        """Return a copy of some of the messages, by index; the copy is not charged."""
+        n: cython.Py_ssize_t
+        wanted = list(rows)
+        count: cython.Py_ssize_t = len(wanted)
+        stored: bytes = PyBytes_FromStringAndSize(cython.NULL, 8 * count)
+        out: cython.pointer(int64_t) = cython.cast(
+            cython.pointer(int64_t), PyBytes_AS_STRING(stored)
+        )
+        for n in range(count):
+            out[n] = self._row(wanted[n]) - self.first
+        made: cython.pointer(aiokq_segment) = aiokq_segment_select(
+            self.segment, self.first, out, count
+        )
+        if made == cython.NULL:
+            raise MemoryError
+        return _taken(made, 0, count, self.slot)
+
+    def batches(self, messages, size):
+        """Return the ends of the batches that limits in messages and bytes make; 0: no limit."""
+        n: int64_t
+        made: int64_t
+        most: int64_t = messages
+        most_bytes: int64_t = size
+        count: int64_t = self.end - self.first
+        stored: bytes = PyBytes_FromStringAndSize(cython.NULL, 16 * count + 8)
+        ends: cython.pointer(int64_t) = cython.cast(
+            cython.pointer(int64_t), PyBytes_AS_STRING(stored)
+        )
+        made = aiokq_batch_ends(self.segment, self.first, self.end, most, most_bytes, ends)
+        found = []
+        for n in range(made):
+            found.append(ends[n])
+        return found
+
+    def columns(
+        self,
+        *,
+        partitions=0,
+        usable=None,
+        null_keys=False,
+        null_values=False,
+        earliest_ms=0,
+        latest_ms=_LATEST,
+        header=b"aiokq.timestamp",
+    ):
+        """Return the arguments of RecordColumns beside the count. Keys and values are not copied.
+
+        Args:
+            partitions: number of partitions of the topic, for messages with a partition key.
+            usable: a byte for each partition; a message whose partition is 0 here goes to the next
+                one that is not. None: all partitions are usable.
+            null_keys, null_values: whether empty keys and values become null.
+            earliest_ms, latest_ms: a timestamp outside is replaced by the time of arrival, and
+                kept in a header.
+            header: name of this header.
+        """
+        earliest: int64_t = max(earliest_ms, 0)
+        latest: int64_t = min(latest_ms, _LATEST)
+        all_partitions: cython.uint = partitions
+        count: int64_t = self.end - self.first
+        found = cython.declare(aiokq_survey)
+        choice: cython.p_uchar = cython.NULL
+        aiokq_look_over(self.segment, self.first, self.end, earliest, latest, cython.address(found))
+        if usable is not None:
+            usable = bytes(usable)
+            if len(usable) != partitions:
+                raise ValueError(f"usable: {len(usable)} bytes for {partitions} partitions")
+            choice = cython.cast(cython.p_uchar, PyBytes_AS_STRING(usable))
+        given = {"value": self._column(False, null_values and found.empty_values > 0)}
+        if found.empty_keys < count or not null_keys:
+            given["key"] = self._column(True, null_keys and found.empty_keys > 0)
+        times: bytes = PyBytes_FromStringAndSize(cython.NULL, 8 * count)
+        aiokq_fill_times(
+            self.segment,
+            self.first,
+            self.end,
+            earliest,
+            latest,
+            cython.cast(cython.pointer(int64_t), PyBytes_AS_STRING(times)),
+        )
+        given["timestamp"] = None, times
+        if found.replaced:
+            given["headers"] = self._header_column(
+                header, earliest, latest, found.replaced, found.text_bytes
+            )
+        if all_partitions > 0 and found.keyed:
+            bits: bytes = PyBytes_FromStringAndSize(cython.NULL, (count + 7) // 8)
+            numbers: bytes = PyBytes_FromStringAndSize(cython.NULL, 4 * count)
+            aiokq_fill_partitions(
+                self.segment,
+                self.first,
+                self.end,
+                all_partitions,
+                choice,
+                cython.cast(cython.pointer(int32_t), PyBytes_AS_STRING(numbers)),
+                cython.cast(cython.p_uchar, PyBytes_AS_STRING(bits)),
+            )
+            given["partition"] = bits, numbers
+        return given
+
+    @cython.cfunc
+    def _block(self, keys: cython.bint) -> Block:
+        block: Block = Block.__new__(Block)
+        start: int64_t
+        if keys:
+            start = aiokq_key_start(self.segment, self.first)
+            block.base = self.segment.keys + start
+            block.size = aiokq_key_start(self.segment, self.end) - start
+        else:
+            start = aiokq_value_start(self.segment, self.first)
+            block.base = self.segment.data + start
+            block.size = aiokq_value_start(self.segment, self.end) - start
+        aiokq_segment_hold(self.segment)
+        block.segment = self.segment
+        return block
+
+    @cython.cfunc
+    def _column(self, keys: cython.bint, nulls: cython.bint):
+        count: int64_t = self.end - self.first
+        offsets: bytes = PyBytes_FromStringAndSize(cython.NULL, 4 * (count + 1))
+        bits: bytes = None
+        out: cython.p_uchar = cython.NULL
+        if nulls:
+            bits = PyBytes_FromStringAndSize(cython.NULL, (count + 7) // 8)
+            out = cython.cast(cython.p_uchar, PyBytes_AS_STRING(bits))
+        aiokq_fill_offsets(
+            self.segment,
+            self.first,
+            self.end,
+            keys,
+            cython.cast(cython.pointer(int32_t), PyBytes_AS_STRING(offsets)),
+            out,
+        )
+        block: Block = self._block(keys)
+        return bits, offsets, memoryview(block) if block.size else b""
+
+    @cython.cfunc
+    def _header_column(
+        self, name: object, earliest: int64_t, latest: int64_t, count: int64_t, size: int64_t
+    ):
+        rows: bytes = PyBytes_FromStringAndSize(cython.NULL, 4 * (self.end - self.first + 1))
+        offsets: bytes = PyBytes_FromStringAndSize(cython.NULL, 4 * (count + 1))
+        texts: bytes = PyBytes_FromStringAndSize(cython.NULL, size)
+        aiokq_fill_headers(
+            self.segment,
+            self.first,
+            self.end,
+            earliest,
+            latest,
+            cython.cast(cython.pointer(int32_t), PyBytes_AS_STRING(rows)),
+            cython.cast(cython.pointer(int32_t), PyBytes_AS_STRING(offsets)),
+            PyBytes_AS_STRING(texts),
+        )
+        names: bytes = PyBytes_FromStringAndSize(cython.NULL, 4 * (count + 1))
+        starts: cython.pointer(int32_t) = cython.cast(
+            cython.pointer(int32_t), PyBytes_AS_STRING(names)
+        )
+        n: int64_t
+        length: int64_t = len(name)
+        for n in range(count + 1):
+            starts[n] = n * length
+        return None, rows, names, bytes(name) * count, None, offsets, texts
+
+
+@cython.cfunc
+def _taken(
+    segment: cython.pointer(aiokq_segment), first: int64_t, end: int64_t, slot: cython.Py_ssize_t
+) -> Taken:
+    """Return messages; the reference to the segment becomes theirs."""
+    taken: Taken = Taken.__new__(Taken)
+    taken.segment = segment
+    taken.first = first
+    taken.end = end
+    taken.slot = slot
+    return taken
+
+
+@cython.final
+@cython.cclass
+class Pool:
+    """The memory of a gateway: what its inputs received and what was not delivered yet.
+
+    Args:
+        max_bytes: limit in bytes. Each message counts its key, its value and MESSAGE_OVERHEAD; a
+            topic that is not registered counts its name and TOPIC_OVERHEAD; the beginning of a
+            message of a stream counts its memory.
+        wake_fd: an eventfd, or the writing end of a pipe; it is written once, with 8 bytes, until
+            the next `due()`. -1: nothing is written.
+        sample_bytes: number of bytes of a sample.
+        max_topic_names: topics that may be unregistered; messages of further topics are discarded
+            as BAD_TOPIC.
+        refused_bytes: size of the queue of `refused()`, in addition to `max_bytes`.
+        refused_reasons: the reasons for which messages are put into this queue.
+
+    Raises:
+        ValueError: `max_bytes` is less than 1, or a number is negative.
+    """
+
+    MESSAGE_OVERHEAD = AIOKQ_MESSAGE_OVERHEAD if cython.compiled else 0
+    TOPIC_OVERHEAD = AIOKQ_TOPIC_OVERHEAD if cython.compiled else 0
+
+    def __init__(
+        self,
+        max_bytes,
+        *,
+        wake_fd=-1,
+        sample_bytes=256,
+        max_topic_names=65536,
+        refused_bytes=0,
+        refused_reasons=(),
+    ):
+        if self.pool != cython.NULL:
+            raise RuntimeError("the pool is already initialized")
+        if max_bytes < 1 or sample_bytes < 0 or max_topic_names < 0 or refused_bytes < 0:
+            raise ValueError("max_bytes is at least 1, and no number is negative")
+        fd: cython.int = wake_fd
+        most: int64_t = max_bytes
+        seed: cython.ulonglong = int.from_bytes(os.urandom(8), "little")
+        pool: cython.pointer(aiokq_pool) = cython.cast(
+            cython.pointer(aiokq_pool), PyMem_Malloc(cython.sizeof(aiokq_pool))
+        )
+        if pool == cython.NULL:
+            raise MemoryError
+        if not aiokq_pool_make(pool, most, fd, seed):
+            PyMem_Free(pool)
+            raise MemoryError
+        self.pool = pool
+        self.pid = os.getpid()
+        pool.sample_bytes = sample_bytes
+        pool.max_names = max_topic_names
+        pool.refused_bytes = refused_bytes
+        for reason in refused_reasons:
+            if not 0 <= reason < _REASON_COUNT:
+                raise ValueError(f"reason {reason}: not an index of REASONS")
+            pool.refused_reasons |= cython.cast(cython.uint, 1) << cython.cast(cython.uint, reason)
+
+    def __dealloc__(self):
+        # A forked child leaves the memory alone: an input of the parent may have held the mutex.
+        if self.pool != cython.NULL and os.getpid() == self.pid:
+            aiokq_pool_free(self.pool)
+            PyMem_Free(self.pool)
+
+    @property
+    def max_bytes(self):
+        return self.pool.max_bytes
+
+    @cython.cfunc
+    def _check(self):
+        if self.pool == cython.NULL or os.getpid() != self.pid:
+            raise RuntimeError("the pool belongs to the process that created it")
+
+    @cython.cfunc
+    def _check_open(self):
+        self._check()
+        if self.pool.closed:
+            raise RuntimeError("the pool is closed")
+
+    @cython.cfunc
+    def _find(self, number):
+        """Lock the pool and find a registered slot. The pool is not locked after an error."""
+        self._check_open()
+        wanted: int64_t = number
+        aiokq_pool_lock(self.pool)
+        self.found = aiokq_slot_of(self.pool, wanted)
+        if self.found == cython.NULL:
+            aiokq_pool_unlock(self.pool)
+            raise ValueError(f"slot {number} is not in use")
+
+    @cython.cfunc
+    def _find_unresolved(self, topic):
+        """Lock the pool and find the slot of a topic that is not registered.
+
+        If there is none, `found` is NULL, and the pool is not locked.
+        """
+        self._check_open()
+        name: bytes = bytes(topic)
+        at: cython.p_uchar = cython.cast(cython.p_uchar, PyBytes_AS_STRING(name))
+        size: cython.Py_ssize_t = PyBytes_GET_SIZE(name)
+        aiokq_pool_lock(self.pool)
+        self.found = aiokq_find(self.pool, aiokq_topic_hash(self.pool.seed, at, size), at, size)
+        if self.found == cython.NULL or self.found.registered:
+            aiokq_pool_unlock(self.pool)
+            self.found = cython.NULL
+
+    @cython.cfunc
+    def _limit(self, slot: cython.pointer(aiokq_slot), limits: object):
+        numbers = cython.declare(int64_t[6])
+        n: cython.Py_ssize_t
+        for n in range(6):
+            numbers[n] = limits[n]
+        aiokq_limit(self.pool, slot, numbers)
+
+    # ------------------------------------------------------------ topics
+
+    def register(
+        self,
+        topic,
+        *,
+        batch_messages=0,
+        batch_bytes=0,
+        batch_ms=-1,
+        max_message_bytes=-1,
+        rate_interval_ms=0,
+        rate_max_messages=-1,
+    ):
+        """Give a topic a slot and limits, through which the messages go that it holds already.
+
+        A limit of 0 (`batch_messages`, `batch_bytes`, `rate_interval_ms`) or -1 (the others) is no
+        limit. Without a limit for batches, messages are due at once. A topic that is registered
+        already gets the limits.
+
+        Returns:
+            The number of the slot.
+        """
+        self._check_open()
+        limits = _numbers(
+            batch_messages,
+            batch_bytes,
+            batch_ms,
+            max_message_bytes,
+            rate_interval_ms,
+            rate_max_messages,
+        )
+        name: bytes = bytes(topic)
+        at: cython.p_uchar = cython.cast(cython.p_uchar, PyBytes_AS_STRING(name))
+        size: cython.Py_ssize_t = PyBytes_GET_SIZE(name)
+        hashed: cython.uint = aiokq_topic_hash(self.pool.seed, at, size)
+        number: cython.int = -1
+        aiokq_pool_lock(self.pool)
+        slot: cython.pointer(aiokq_slot) = aiokq_find(self.pool, hashed, at, size)
+        if slot == cython.NULL:
+            slot = aiokq_slot_new(self.pool, hashed, at, size)
+        if slot != cython.NULL:
+            number = slot.number
+            self._limit(slot, limits)
+            if not slot.registered:
+                aiokq_resolve(self.pool, slot)
+        aiokq_pool_unlock(self.pool)
+        if number < 0:
+            raise MemoryError
+        return number
+
+    def configure(
+        self,
+        slot,
+        *,
+        batch_messages=0,
+        batch_bytes=0,
+        batch_ms=-1,
+        max_message_bytes=-1,
+        rate_interval_ms=0,
+        rate_max_messages=-1,
+    ):
+        """Set all limits of a slot. If one for batches changed, what it holds is due."""
+        limits = _numbers(
+            batch_messages,
+            batch_bytes,
+            batch_ms,
+            max_message_bytes,
+            rate_interval_ms,
+            rate_max_messages,
+        )
+        self._find(slot)
+        found: cython.pointer(aiokq_slot) = self.found
+        self._limit(found, limits)
+        aiokq_pool_unlock(self.pool)
+
+    def forget(self, slot):
+        """Make the topic of a slot an unregistered one.
+
+        The messages that the slot holds are due; `take()` frees the slot when it returns None.
+        """
+        self._find(slot)
+        found: cython.pointer(aiokq_slot) = self.found
+        aiokq_table_remove(self.pool, found)
+        aiokq_mark_due(self.pool, found, found.held)
+        aiokq_pool_unlock(self.pool)
+
+    def unresolved(self, limit=1000):
+        """Return topics that are not registered, each once, with the number of their messages."""
+        self._check_open()
+        names = []
+        count: cython.Py_ssize_t = limit
+        aiokq_pool_lock(self.pool)
+        while self.pool.fresh.first != cython.NULL and len(names) < count:
+            slot: cython.pointer(aiokq_slot) = self.pool.fresh.first
+            aiokq_list_remove(cython.address(self.pool.fresh), slot)
+            names.append(
+                (
+                    PyBytes_FromStringAndSize(
+                        cython.cast(cython.p_char, slot.topic), slot.topic_size
+                    ),
+                    slot.held,
+                )
+            )
+        aiokq_pool_unlock(self.pool)
+        return names
+
+    def discard_unresolved(self, topic, reason):
+        """Discard what is held of a topic that is not registered; return the number of messages."""
+        if not 0 <= reason < _REASON_COUNT:
+            raise ValueError(f"reason {reason}: not an index of REASONS")
+        index: cython.int = reason
+        count: int64_t
+        mono: int64_t = 0
+        wall: int64_t = 0
+        self._find_unresolved(topic)
+        slot: cython.pointer(aiokq_slot) = self.found
+        if slot == cython.NULL:
+            return 0
+        count = slot.held
+        aiokq_pool_now(self.pool, cython.address(mono), cython.address(wall))
+        aiokq_sample_topic(self.pool, slot.topic, slot.topic_size, wall)
+        self.pool.used -= slot.held_bytes
+        self.pool.held -= count
+        self.pool.discarded[index] += count
+        aiokq_end_unresolved(self.pool, slot)
+        aiokq_slot_free(self.pool, slot)
+        aiokq_pool_unlock(self.pool)
+        return count
+
+    def take_unresolved(self, topic):
+        """Take messages of a topic that is not registered, until None."""
+        first: int64_t = 0
+        end: int64_t = 0
+        mono: int64_t = 0
+        wall: int64_t = 0
+        self._find_unresolved(topic)
+        slot: cython.pointer(aiokq_slot) = self.found
+        if slot == cython.NULL:
+            return None
+        aiokq_pool_now(self.pool, cython.address(mono), cython.address(wall))
+        aiokq_sample_topic(self.pool, slot.topic, slot.topic_size, wall)
+        segment: cython.pointer(aiokq_segment) = aiokq_take_unresolved(
+            self.pool, slot, cython.address(first), cython.address(end)
+        )
+        aiokq_pool_unlock(self.pool)
+        return _taken(segment, first, end, -1)
+
+    # ------------------------------------------------------------ batches
+
+    def due(self):
+        """Return the slots that have due messages, and the milliseconds until others may have.
+
+        The milliseconds are None if no message waits for its age. The next event after this call
+        writes to `wake_fd` again.
+        """
+        self._check_open()
+        ready = []
+        mono: int64_t = 0
+        wall: int64_t = 0
+        deadline: int64_t
+        aiokq_pool_lock(self.pool)
+        aiokq_pool_now(self.pool, cython.address(mono), cython.address(wall))
+        deadline = aiokq_due(self.pool, mono)
+        slot: cython.pointer(aiokq_slot) = self.pool.ready.first
+        while slot != cython.NULL:
+            ready.append(slot.number)
+            slot = slot.after
+        aiokq_pool_unlock(self.pool)
+        return ready, None if deadline == AIOKQ_NEVER else deadline - mono
+
+    def take(self, slot, *, flush=False):
+        """Take the first messages that are due, or held at all; None if there are none."""
+        first: int64_t = 0
+        end: int64_t = 0
+        self._find(slot)
+        found: cython.pointer(aiokq_slot) = self.found
+        number: cython.Py_ssize_t = found.number
+        if flush:
+            aiokq_mark_due(self.pool, found, found.held)
+        segment: cython.pointer(aiokq_segment) = aiokq_take(
+            self.pool, found, cython.address(first), cython.address(end)
+        )
+        if segment == cython.NULL and not found.known:
+            aiokq_slot_free(self.pool, found)
+        aiokq_pool_unlock(self.pool)
+        if segment == cython.NULL:
+            return None
+        return _taken(segment, first, end, number)
+
+    def held(self, slot):
+        """Return the number of messages that were not taken, and their charge."""
+        self._find(slot)
+        found: cython.pointer(aiokq_slot) = self.found
+        held = found.held, found.held_bytes
+        aiokq_pool_unlock(self.pool)
+        return held
+
+    def release(self, messages, charge):
+        """Free the memory of messages that were taken and whose outcome is known."""
+        self._check()
+        count: int64_t = messages
+        size: int64_t = charge
+        aiokq_pool_lock(self.pool)
+        sound: cython.bint = 0 <= count <= self.pool.taken and 0 <= size <= self.pool.used
+        if sound:
+            self.pool.taken -= count
+            self.pool.held -= count
+            self.pool.used -= size
+            aiokq_memory_freed(self.pool)
+        aiokq_pool_unlock(self.pool)
+        if not sound:
+            raise ValueError(f"{messages} messages of {charge} bytes were not taken")
+
+    # ------------------------------------------------------------ reports
+
+    def counts(self, *, topics=False, new_window=False):
+        """Return one snapshot of all counts.
+
+        Args:
+            topics: also return the counts of each topic.
+            new_window: forget the smallest and largest timestamps of discards afterwards.
+        """
+        self._check()
+        n: cython.Py_ssize_t
+        made: cython.Py_ssize_t = 0
+        room: cython.Py_ssize_t = self.pool.slot_count + 1024 if topics else 0
+        pool = cython.declare(aiokq_pool)
+        stored: bytes = PyBytes_FromStringAndSize(cython.NULL, room * cython.sizeof(aiokq_report))
+        reports: cython.pointer(aiokq_report) = cython.cast(
+            cython.pointer(aiokq_report), PyBytes_AS_STRING(stored)
+        )
+        aiokq_pool_lock(self.pool)
+        while room and room < self.pool.slot_count:  # other threads made topics meanwhile
+            room = self.pool.slot_count + 1024
+            aiokq_pool_unlock(self.pool)
+            stored = PyBytes_FromStringAndSize(cython.NULL, room * cython.sizeof(aiokq_report))
+            reports = cython.cast(cython.pointer(aiokq_report), PyBytes_AS_STRING(stored))
+            aiokq_pool_lock(self.pool)
+        pool = self.pool[0]
+        if topics:
+            made = aiokq_report_topics(self.pool, reports, room)
+        if new_window:
+            aiokq_new_window(self.pool)
+        aiokq_pool_unlock(self.pool)
+        discarded = []
+        for n in range(_REASON_COUNT):
+            discarded.append(pool.discarded[n])
+        versions = {}
+        for n in range(pool.versions):
+            versions[pool.version[n]] = pool.version_count[n]
+        by_slot = {}
+        for n in range(made):
+            by_slot[reports[n].number] = _topic_counts(cython.address(reports[n]))
+        return PoolCounts(
+            pool.received,
+            pool.received_bytes,
+            pool.replayed,
+            pool.held,
+            pool.taken,
+            pool.used,
+            pool.partial,
+            pool.unresolved,
+            pool.names,
+            pool.refused_lost,
+            tuple(discarded),
+            versions,
+            by_slot,
+        )
+
+    def samples(self, *, clear=False):
+        """Return the newest discarded messages of each reason and transport, the oldest first."""
+        self._check()
+        found = []
+        reason: cython.int
+        transport: cython.int
+        aiokq_pool_lock(self.pool)
+        for reason in range(AIOKQ_BAD_TOPIC):
+            for transport in range(AIOKQ_TRANSPORTS):
+                _add_samples(self.pool, reason, transport, found)
+        _add_samples(self.pool, AIOKQ_BAD_TOPIC, AIOKQ_TRANSPORTS - 1, found)
+        if clear:
+            aiokq_samples_clear(self.pool)
+        aiokq_pool_unlock(self.pool)
+        return found
+
+    def refused(self):
+        """Return the messages in the queue of refused messages, whose outcome is the caller's."""
+        self._check()
+        found = []
+        aiokq_pool_lock(self.pool)
+        entry: cython.pointer(aiokq_refused) = self.pool.refused_first
+        self.pool.refused_first = self.pool.refused_last = cython.NULL
+        self.pool.refused_used = 0
+        aiokq_pool_unlock(self.pool)
+        while entry != cython.NULL:
+            found.append(_refused(entry))
+            after: cython.pointer(aiokq_refused) = entry.next
+            _free(entry)
+            entry = after
+        aiokq_pool_lock(self.pool)
+        self.pool.held -= len(found)
+        aiokq_pool_unlock(self.pool)
+        return found
+
+    # ------------------------------------------------------------ messages
+
+    def feed(
+        self,
+        data,
+        *,
+        sequence=-1,
+        replayed=False,
+        stop_when_full=False,
+        max_message_bytes=0x7FFFFFFF,
+    ):
+        """Store messages that follow each other, as an input does, without Python's lock.
+
+        Args:
+            sequence: number of the first message; the others follow. -1: in the order of arrival.
+            replayed: whether the messages were received by another process before.
+            stop_when_full: stop before a message for which there is no room.
+            max_message_bytes: largest message without the 4 bytes of its size.
+
+        Returns:
+            The number of bytes of whole messages. After an impossible size nothing can be read: it
+            is counted as a malformed message, and all bytes are returned as read.
+        """
+        self._check_open()
+        buffer = cython.declare(Py_buffer)
+        first: int64_t = sequence
+        again: cython.int = bool(replayed)
+        when_full: cython.int = AIOKQ_WAIT if stop_when_full else AIOKQ_DISCARD
+        limit: int64_t = max_message_bytes
+        read: int64_t = 0
+        PyObject_GetBuffer(data, cython.address(buffer), PyBUF_SIMPLE)
+        try:
+            with cython.nogil:
+                read = aiokq_feed(
+                    self.pool,
+                    cython.cast(cython.p_uchar, buffer.buf),
+                    buffer.len,
+                    first,
+                    again,
+                    when_full,
+                    limit,
+                )
+        finally:
+            PyBuffer_Release(cython.address(buffer))
+        return read
+
+    def close(self):
+        """Free what is held; the counts stay. Inputs are stopped before.
+
+        A second call does nothing, and neither does a call in a forked child.
+        """
+        if os.getpid() != self.pid:
+            return
+        aiokq_pool_lock(self.pool)
+        if not self.pool.closed:
+            self.pool.closed = 1
+            aiokq_pool_clear(self.pool)
+            aiokq_memory_freed(self.pool)
+        aiokq_pool_unlock(self.pool)
+
+    def set_clock(self, monotonic_ms, wall_ms):
+        """Make the time stand still; for tests."""
+        self._check_open()
+        mono: int64_t = monotonic_ms
+        wall: int64_t = wall_ms
+        aiokq_pool_lock(self.pool)
+        self.pool.fixed_clock = 1
+        self.pool.fixed_mono = mono
+        self.pool.fixed_wall = wall
+        aiokq_pool_unlock(self.pool)
+
+
+def _numbers(*limits):
+    """Return the limits of a slot; all are 64-bit integers."""
+    for limit in limits:
+        if not -1 <= operator.index(limit) < 1 << 62:
+            raise ValueError(f"limit {limit}: must be from -1 to 2**62")
+    return limits
+
+
+@cython.cfunc
+def _topic_counts(report: cython.pointer(aiokq_report)) -> object:
+    numbers: cython.pointer(int64_t) = report.numbers
+    return TopicCounts(
+        PyBytes_FromStringAndSize(cython.cast(cython.p_char, report.topic), report.topic_size),
+        numbers[0],
+        numbers[1],
+        numbers[2],
+        numbers[3],
+        numbers[4],
+        numbers[5],
+        numbers[6],
+        numbers[7],
+    )
+
+
+@cython.cfunc
+def _add_samples(
+    pool: cython.pointer(aiokq_pool), reason: cython.int, transport: cython.int, found: list
+) -> object:
+    n: cython.int
+    at: cython.int
+    ring: cython.pointer(aiokq_ring) = aiokq_ring_of(pool, reason, transport)
+    for n in range(ring.count):
+        at = (ring.oldest + n) % AIOKQ_SAMPLES
+        data = b""
+        if ring.kept[at].size > 0:
+            data = PyBytes_FromStringAndSize(
+                cython.cast(cython.p_char, ring.data + at * pool.sample_bytes), ring.kept[at].size
+            )
+        found.append(Sample(reason, transport, ring.kept[at].arrival, data))
+    return None
+
+
+@cython.cfunc
+def _refused(entry: cython.pointer(aiokq_refused)) -> object:
+    topic: cython.p_char = cython.cast(cython.p_char, entry.data)
+    key: cython.p_char = topic + entry.topic_size
+    return Refused(
+        entry.reason,
+        entry.transport,
+        PyBytes_FromStringAndSize(topic, entry.topic_size),
+        PyBytes_FromStringAndSize(key, entry.key_size),
+        PyBytes_FromStringAndSize(key + entry.key_size, entry.value_size),
+        entry.timestamp,
+        entry.arrival,
+        entry.partition_key if entry.keyed else None,
+    )
+
+
+# ---------------------------------------------------------------- module initialization
+
+if cython.compiled:
+    from cython.cimports.libc.stdlib import free as _free
+
+    SOURCE_HASH: str = AIOKQ_SOURCE_HASH.decode()
+else:
+    from aiokq.fastpath.gateway.pure_pool import Pool, Taken
+
+for _name in values.__all__:
+    globals()[_name] = getattr(values, _name)
