@@ -30,6 +30,7 @@ from aiokq.consumer.settings import ConsumerSettings
 from aiokq.core.codes import ERROR_CODES
 from aiokq.core.counters import TABLES, ClientCounters
 from aiokq.core.options import Option, options
+from aiokq.gateway.bruce.error_tables import ACTIONS, ERROR_TABLES, Action, error_classes
 from aiokq.producer.settings import ProducerSettings
 from aiokq.spark.exporting.columns import ExportColumns
 from aiokq.spark.loading.options import LoadOptions
@@ -236,6 +237,36 @@ def errors() -> list[str]:
     return lines + table(columns, rows)
 
 
+def gateway_errors() -> list[str]:
+    lines = [
+        "# Error tables of the gateway",
+        "",
+        "What the engine `bruce` does with messages that a broker refused, by `error_table` in "
+        "`[delivery]`. Codes that no table lists are discarded. Each table uses the records that a "
+        "broker names with codes 32 and 87: those are discarded, and the other messages of the "
+        "batch are sent again.",
+        "",
+    ]
+    lines += table(("action", "meaning"), ((each.value, ACTIONS[each]) for each in Action))
+    lines.append("")
+    classes = error_classes()
+    codes = sorted({code for each in ERROR_TABLES.values() for code in each.actions} | {-1, 29})
+    rows = (
+        (code, f"`{classes[code].name}`")
+        + tuple(each.action(code).value for each in ERROR_TABLES.values())
+        for code in codes
+    )
+    lines += table(("code", "Kafka's name", *(f"`{name}`" for name in ERROR_TABLES)), rows)
+    bad = " and ".join(str(code) for code in sorted(ERROR_TABLES["modern"].bad_topic))
+    return [
+        *lines,
+        "",
+        "A message that failed more than `max_failed_delivery_attempts` times is discarded as "
+        f"`attempt_limit`; with the table `modern` as `bad_topic` if its last error was {bad}. "
+        "Lost connections and timeouts pause, and do not count as failures.",
+    ]
+
+
 COMMANDS: tuple[tuple[str, str, tuple[type[Any], ...]], ...] = (
     (
         "spark load",
@@ -295,6 +326,7 @@ PAGES: dict[str, Callable[[], list[str]]] = {
     "metrics.md": metrics,
     "errors.md": errors,
     "commands.md": commands,
+    "gateway-errors.md": gateway_errors,
 }
 
 

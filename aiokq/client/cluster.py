@@ -569,7 +569,8 @@ class Cluster:
         is sent twice may be written twice. Several calls may run at the same time: requests to the
         same broker are sent in the order of the calls, on the connection that all clients share for
         Produce requests. Long compression runs in the executor, and later requests to the broker
-        wait for it.
+        wait for it. If a call is cancelled after its request was sent, the batches may be written
+        nevertheless, also after those of later calls, which then use another connection.
 
         Args:
             batches: a batch for each partition, made by `create_batch`.

@@ -309,8 +309,18 @@ class Gateway:
         return OpenInput(socket, intake)
 
     def _new_engine(self) -> Engine:
-        if self.settings.delivery.engine != "producer":
-            raise ConfigError(f"there is no engine {self.settings.delivery.engine!r}")
+        if self.settings.delivery.engine == "bruce":
+            from aiokq.gateway.bruce.engine import BruceEngine, BruceOptions
+
+            return BruceEngine(
+                self.cluster,
+                BruceOptions.of(self.settings),
+                self.accounting,
+                spawn=self._spawn,
+                now_ms=_now_ms,
+                on_room=self._feed,
+                on_gone=self._topic_gone,
+            )
         return ProducerEngine(
             self.cluster,
             self.settings,
@@ -321,7 +331,7 @@ class Gateway:
             on_gone=self._topic_gone,
         )
 
-    def _spawn(self, coro: Coroutine[Any, Any, None], name: str) -> object:
+    def _spawn(self, coro: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         return self._supervisor.spawn(coro, name=name)
 
     def _failed(self, error: BaseException) -> None:

@@ -74,6 +74,8 @@ BRUCE_ONLY: Final = (
     "min_pause_ms",
     "dispatcher_restart_max_delay_ms",
     "produce_request_data_limit",
+    "message_max_bytes",
+    "replication_timeout_ms",
 )
 """Options of [delivery] that only the engine `bruce` has."""
 
@@ -231,6 +233,10 @@ class DeliverySettings(_Section):
     """Engine `bruce`: time for which a pause waits for outstanding responses."""
     produce_request_data_limit: ByteSize | None = None
     """Engine `bruce`: largest data of a Produce request; 0 for one message per request."""
+    message_max_bytes: MessageBytes | None = None
+    """Engine `bruce`: largest message set before compression, as message.max.bytes of brokers."""
+    replication_timeout_ms: Milliseconds | None = None
+    """Engine `bruce`: time that a broker has for the acknowledgements of the replicas."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -144,6 +144,12 @@ class ProduceOnce:
             for tp in built:
                 engine.partition_failed(tp, error)
             raise
+        except asyncio.CancelledError:
+            if connection is not None:
+                # Later requests take another connection: on this one, their answers would come
+                # after the answer that nobody waits for.
+                connection.retire_after(0)
+            raise
         finally:
             for batch in built.values():
                 batch.complete(-1)  # frees the memory

@@ -1,0 +1,1 @@
+"""The engine `bruce`: router and dispatcher after the design of Bruce, on `Cluster.produce`."""

@@ -1,0 +1,151 @@
+"""Load and Chunk: the messages of the pool while the engine `bruce` holds them.
+
+A Load is all messages that `accept` was called with. The router and the dispatchers divide it into
+chunks: rows of the load that go the same way and have failed equally often. No object is created
+per message.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from aiokq import RecordColumns
+    from aiokq.fastpath.gateway import Taken
+    from aiokq.gateway.engine import TopicState
+
+__all__ = ["ANY_SIZE", "Chunk", "Load", "in_order"]
+
+ANY_SIZE: Final = 2**62
+"""A limit of bytes that no rows exceed."""
+
+
+class Load:
+    """Messages of one topic that the engine took over together.
+
+    Attributes:
+        topic: their topic.
+        taken: the messages.
+        columns: the same messages as columns; a row has the partition of its partition key, or
+            none.
+        mapped: whether the partitions of the topic were known when the columns were made.
+        number: position in the order in which loads were accepted.
+    """
+
+    __slots__ = ("_left", "columns", "mapped", "number", "taken", "topic")
+
+    def __init__(
+        self,
+        number: int,
+        topic: TopicState,
+        taken: Taken,
+        columns: RecordColumns,
+        *,
+        mapped: bool = True,
+    ) -> None:
+        self.number = number
+        self.topic = topic
+        self.taken = taken
+        self.columns = columns
+        self.mapped = mapped
+        self._left = taken.count
+
+    def settle(self, count: int) -> int:
+        """Note the outcome of `count` messages; return the bytes of the pool to release.
+
+        The memory of a Taken is freed as a whole, so the last outcome releases all of it.
+        """
+        self._left -= count
+        return 0 if self._left else self.taken.charge
+
+
+class Chunk:
+    """Rows of a load, in order.
+
+    Attributes:
+        load: the load.
+        rows: the indexes of the rows, as int32.
+        size: bytes of keys and values, and of headers if there are any.
+        partition: partition of the messages; None for AnyPartition messages.
+        attempts: failed attempts to deliver the messages.
+        group: chunks of different groups are not sent in one message set.
+        code: the error code of the last failed attempt, or 0.
+    """
+
+    __slots__ = ("attempts", "code", "group", "load", "partition", "rows", "size")
+
+    def __init__(
+        self,
+        load: Load,
+        rows: memoryview,
+        size: int,
+        partition: int | None = None,
+        attempts: int = 0,
+        group: object = None,
+        code: int = 0,
+    ) -> None:
+        self.load = load
+        self.rows = rows
+        self.size = size
+        self.partition = partition
+        self.attempts = attempts
+        self.group = group
+        self.code = code
+
+    @classmethod
+    def of(cls, load: Load, rows: memoryview, partition: int | None = None) -> Chunk:
+        """Return a chunk, with the size of its rows."""
+        _, size = load.columns.fitting(rows, ANY_SIZE)
+        return cls(load, rows, size, partition)
+
+    @property
+    def topic(self) -> str:
+        return self.load.topic.name
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def fitting(
+        self, max_bytes: int, *, max_rows: int | None = None, overhead: int = 0
+    ) -> tuple[int, int]:
+        """Return how many of the first messages fit, and their size with `overhead` for each."""
+        return self.load.columns.fitting(
+            self.rows, max(max_bytes, 0), max_rows=max_rows, overhead=overhead
+        )
+
+    def split(self, count: int) -> tuple[Chunk, Chunk]:
+        """Return the first `count` messages, and the others."""
+        _, size = self.fitting(ANY_SIZE, max_rows=count)
+        return (
+            self._with(self.rows[:count], size),
+            self._with(self.rows[count:], self.size - size),
+        )
+
+    def without(self, positions: set[int]) -> Chunk | None:
+        """Return the messages that are not at `positions`; None if there are none."""
+        kept = array("i", (row for at, row in enumerate(self.rows) if at not in positions))
+        if not kept:
+            return None
+        rows = memoryview(kept)
+        _, size = self.load.columns.fitting(rows, ANY_SIZE)
+        return self._with(rows, size)
+
+    def numbers(self) -> Sequence[int]:
+        """Return the indexes of the messages in `load.taken`."""
+        if len(self.rows) == self.load.taken.count:
+            return range(len(self.rows))
+        return self.rows
+
+    def _with(self, rows: memoryview, size: int) -> Chunk:
+        return Chunk(self.load, rows, size, self.partition, self.attempts, self.group, self.code)
+
+    def __repr__(self) -> str:
+        where = "any partition" if self.partition is None else f"partition {self.partition}"
+        return f"<Chunk of {len(self)} messages for {self.topic}, {where}>"
+
+
+def in_order(chunks: list[Chunk]) -> list[Chunk]:
+    """Return chunks in the order in which their messages arrived."""
+    return sorted(chunks, key=lambda chunk: (chunk.load.number, chunk.rows[0]))

@@ -1,0 +1,340 @@
+"""Dispatcher: the messages for one broker: batches, queue, requests in flight, and their outcomes.
+
+It is a state machine without I/O: the engine passes it the time, sends its requests and tells it
+the answers. Tests: tests/unit/gateway/bruce/test_dispatcher.py.
+
+Source: seeds/bruce-design.txt, "Dispatcher" and the table of error ACKs.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from aiokq.errors import BrokerError, KafkaError
+from aiokq.gateway.bruce.batching import Batch, BatchLimits, Now
+from aiokq.gateway.bruce.chunk import Chunk
+from aiokq.gateway.bruce.error_tables import Action, ErrorTable
+from aiokq.gateway.bruce.packing import MessageSet, RequestLimits, pack
+
+if TYPE_CHECKING:
+    import random
+
+    from aiokq import ProduceResult
+
+__all__ = ["Delivery", "Dispatcher", "DispatcherOptions", "Failure", "Request"]
+
+MAX_IN_FLIGHT: Final = 5
+"""Largest number of requests in flight at a broker."""
+
+RESEND_BACKOFF: Final = (0.1, 1.0)
+"""The wait before a message set is sent again to the same broker: first and largest, in seconds.
+
+The wait doubles with each attempt, and varies by half in both directions.
+"""
+
+
+class Failure(NamedTuple):
+    """Why messages are discarded."""
+
+    reason: str
+    error: KafkaError | None = None
+
+
+class Delivery(Protocol):
+    """Receives what happens to chunks."""
+
+    def queued(self, chunk: Chunk) -> None:
+        """Note that messages that were in flight wait again."""
+
+    def sent(self, chunk: Chunk) -> None:
+        """Note that messages that waited are in flight."""
+
+    def acked(self, chunk: Chunk) -> None:
+        """Note that messages in flight were acknowledged."""
+
+    def discard(self, chunk: Chunk, failure: Failure) -> None:
+        """Discard messages in flight."""
+
+    def duplicates(self, chunk: Chunk) -> None:
+        """Note that messages in flight may be written, and are sent again."""
+
+
+class DispatcherOptions(NamedTuple):
+    """What the configuration says for all dispatchers."""
+
+    table: ErrorTable
+    max_failed_attempts: int
+    limits: RequestLimits
+
+
+class Request:
+    """A Produce request in flight.
+
+    Attributes:
+        broker: the node id.
+        sets: its message sets by topic and partition.
+        ended: whether the outcome of its messages was decided.
+    """
+
+    def __init__(self, broker: int, sets: dict[tuple[str, int], MessageSet]) -> None:
+        self.broker = broker
+        self.sets = sets
+        self.ended = False
+
+    def chunks(self) -> list[Chunk]:
+        return [chunk for each in self.sets.values() for chunk in each.chunks]
+
+
+class Dispatcher:
+    """The messages for one broker.
+
+    Args:
+        broker: the node id.
+        choose: returns the next partition of a topic for AnyPartition messages.
+        delivery: receives what happens to the messages.
+        pause: called when an answer makes a pause necessary. From then on this dispatcher sends
+            nothing, until the engine replaces it.
+    """
+
+    def __init__(
+        self,
+        broker: int,
+        options: DispatcherOptions,
+        choose: Callable[[str], int | None],
+        delivery: Delivery,
+        random: random.Random,
+        pause: Callable[[Dispatcher, KafkaError], None],
+    ) -> None:
+        self.broker = broker
+        self._options = options
+        self._choose = choose
+        self._delivery = delivery
+        self._random = random
+        self._pause = pause
+        self._queue: deque[Chunk] = deque()
+        self._batches: dict[str | None, Batch] = {}
+        """Incomplete batches by topic; None for the combined batch."""
+        self._delayed: list[tuple[float, int, list[Chunk]]] = []
+        self._delays = 0
+        self._returned: list[Chunk] = []
+        """Messages that a pause will route again."""
+        self.in_flight: list[Request] = []
+        self.stopped = False
+
+    # ------------------------------------------------------------ messages in
+
+    def enqueue(self, chunk: Chunk) -> None:
+        """Add messages that are to be sent without further batching."""
+        self._queue.append(chunk)
+
+    def batch(self, topic: str | None, limits: BatchLimits, chunk: Chunk, now: Now) -> None:
+        """Add messages to the batch of a topic, or to the combined batch if `topic` is None."""
+        batch = self._batches.get(topic)
+        if batch is None:
+            batch = self._batches[topic] = Batch(limits)
+        self._queue.extend(batch.add(chunk, now))
+
+    def flush(self) -> None:
+        """Complete all batches."""
+        for batch in self._batches.values():
+            self._queue.extend(batch.take())
+
+    def tick(self, now: float) -> None:
+        """Complete batches that are old enough, and queue what has waited to be sent again."""
+        for batch in self._batches.values():
+            if batch.deadline is not None and batch.deadline <= now:
+                self._queue.extend(batch.take())
+        while self._delayed and self._delayed[0][0] <= now:
+            _, _, chunks = heapq.heappop(self._delayed)
+            self._queue.extendleft(reversed(chunks))
+
+    def deadline(self) -> float | None:
+        """Return when `tick` has something to do; None if it has not."""
+        times = [batch.deadline for batch in self._batches.values() if batch.deadline is not None]
+        if self._delayed:
+            times.append(self._delayed[0][0])
+        return min(times, default=None)
+
+    # ------------------------------------------------------------ requests out
+
+    def next_request(self) -> Request | None:
+        """Return the next request, which is then in flight; None if there is nothing to send."""
+        if self.stopped or not self._queue or len(self.in_flight) >= MAX_IN_FLIGHT:
+            return None
+        sets = pack(self._queue, self._choose, self._options.limits)
+        if not sets:
+            return None
+        request = Request(self.broker, sets)
+        self.in_flight.append(request)
+        for chunk in request.chunks():
+            self._delivery.sent(chunk)
+        return request
+
+    # ------------------------------------------------------------ answers in
+
+    def answered(
+        self, request: Request, results: Mapping[tuple[str, int], ProduceResult], now: float
+    ) -> None:
+        """Process the answer to a request."""
+        self._end(request)
+        for place, each in request.sets.items():
+            result = results[place]
+            if result.error is None:
+                for chunk in each.chunks:
+                    self._delivery.acked(chunk)
+            elif not self._named(each, result, result.error):
+                self._refused(each, result.error, now)
+
+    def written(self, request: Request) -> None:
+        """Note that a request without acknowledgement was written to the connection."""
+        self._end(request)
+        for chunk in request.chunks():
+            self._delivery.acked(chunk)
+
+    def failed(self, request: Request, error: KafkaError) -> None:
+        """Process the loss of a connection, or an answer that cannot be used.
+
+        This is no failed attempt of the messages: they are routed again after a pause.
+        """
+        self._end(request)
+        for chunk in request.chunks():
+            self._back(chunk, maybe_written=error.may_have_been_written)
+            self._returned.append(chunk)
+        self._stop(error)
+
+    def abandon(self) -> list[Request]:
+        """Give up the answers to all requests in flight; their messages may be written.
+
+        Returns:
+            The requests.
+        """
+        abandoned = list(self.in_flight)
+        for request in abandoned:
+            self._end(request)
+            for chunk in request.chunks():
+                self._back(chunk, maybe_written=True)
+                self._returned.append(chunk)
+        return abandoned
+
+    def take_all(self) -> list[Chunk]:
+        """Remove and return all messages that are not in flight."""
+        self.flush()
+        chunks = [*self._returned, *self._queue]
+        for _, _, delayed in self._delayed:
+            chunks += delayed
+        self._returned, self._delayed = [], []
+        self._queue.clear()
+        return chunks
+
+    # ------------------------------------------------------------ internal
+
+    def _end(self, request: Request) -> None:
+        request.ended = True
+        self.in_flight.remove(request)
+
+    def _stop(self, error: KafkaError) -> None:
+        self.stopped = True
+        self._pause(self, error)
+
+    def _back(self, chunk: Chunk, *, maybe_written: bool) -> None:
+        if maybe_written:
+            self._delivery.duplicates(chunk)
+        self._delivery.queued(chunk)
+
+    def _named(self, refused: MessageSet, result: ProduceResult, error: KafkaError) -> bool:
+        """Discard the messages that the broker names, and send the others again (KIP-467).
+
+        Returns:
+            False if the broker names no message of the set.
+        """
+        first = 0
+        kept: list[Chunk] = []
+        found = False
+        for chunk in refused.chunks:
+            positions = {n - first for n in result.record_errors if 0 <= n - first < len(chunk)}
+            first += len(chunk)
+            if not positions:
+                kept.append(chunk)
+                continue
+            found = True
+            bad = chunk.without(set(range(len(chunk))) - positions)
+            assert bad is not None
+            bad.attempts += 1
+            self._delivery.discard(bad, Failure("error_ack", error))
+            good = chunk.without(positions)
+            if good is not None:
+                kept.append(good)
+        if found:
+            for chunk in kept:
+                self._delivery.queued(chunk)
+            self._queue.extendleft(reversed(kept))
+        return found
+
+    def _refused(self, refused: MessageSet, error: KafkaError, now: float) -> None:
+        """Apply the error table to a message set."""
+        if not isinstance(error, BrokerError):  # the answer lacks the partition
+            for chunk in refused.chunks:
+                self._back(chunk, maybe_written=error.may_have_been_written)
+                self._returned.append(chunk)
+            self._stop(error)
+            return
+        action = self._options.table.action(error.code)
+        if action is Action.SPLIT and len(refused) > 1:
+            halves = _halves(refused.chunks)
+            for chunk in halves:
+                self._back(chunk, maybe_written=False)
+            self._queue.extendleft(reversed(halves))
+        elif action in (Action.RESEND, Action.PAUSE):
+            again = self._count_attempt(refused, error)
+            if action is Action.PAUSE:
+                self._returned += again
+            elif again:
+                self._delay(again, now)
+        else:
+            for chunk in refused.chunks:
+                chunk.attempts += 1
+                self._delivery.discard(chunk, Failure("error_ack", error))
+        if action in (Action.PAUSE, Action.DISCARD_AND_PAUSE):
+            self._stop(error)
+
+    def _count_attempt(self, refused: MessageSet, error: BrokerError) -> list[Chunk]:
+        """Count a failed attempt; discard what failed too often, and return the other messages."""
+        again: list[Chunk] = []
+        for chunk in refused.chunks:
+            chunk.attempts += 1
+            if chunk.attempts > self._options.max_failed_attempts:
+                bad_topic = error.code in self._options.table.bad_topic
+                reason = "bad_topic" if bad_topic else "attempt_limit"
+                self._delivery.discard(chunk, Failure(reason, error))
+            else:
+                self._back(chunk, maybe_written=error.may_have_been_written)
+                again.append(chunk)
+        return again
+
+    def _delay(self, chunks: list[Chunk], now: float) -> None:
+        first, largest = RESEND_BACKOFF
+        attempts = max(chunk.attempts for chunk in chunks)
+        wait = min(first * 2 ** (attempts - 1), largest) * self._random.uniform(0.5, 1.5)
+        self._delays += 1
+        heapq.heappush(self._delayed, (now + wait, self._delays, chunks))
+
+
+def _halves(chunks: list[Chunk]) -> list[Chunk]:
+    """Return the messages of a set as two groups, which are sent in separate sets."""
+    first, second = object(), object()
+    left = sum(map(len, chunks)) // 2
+    halves: list[Chunk] = []
+    for chunk in chunks:
+        if 0 < left < len(chunk):
+            head, chunk = chunk.split(left)
+            head.group, chunk.group = first, second
+            halves += [head, chunk]
+            left = 0
+            continue
+        chunk.group = first if left else second
+        left -= min(left, len(chunk))
+        halves.append(chunk)
+    return halves

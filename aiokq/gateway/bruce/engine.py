@@ -1,0 +1,651 @@
+"""BruceEngine: delivers messages after the design of Bruce, on `Cluster.produce`.
+
+The router part chooses brokers, a Dispatcher per broker batches and packs requests, and a pause
+replaces all dispatchers after an error that new metadata may end. The machines have no I/O; this
+module sends their requests, waits for their pauses, and follows the metadata. Tests:
+tests/sim/test_gateway_bruce.py, tests/unit/gateway/bruce.
+
+Source: seeds/bruce-design.txt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from random import Random
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+from aiokq import RecordColumns
+from aiokq.errors import (
+    Closed,
+    InvalidTopic,
+    KafkaError,
+    TopicAuthorization,
+    UnknownTopicOrPartition,
+)
+from aiokq.fastpath.gateway import BAD_TOPIC, NO_PARTITION, REASONS, SHUTDOWN
+from aiokq.gateway.bruce.batching import BatchLimits, Now
+from aiokq.gateway.bruce.chunk import Chunk, Load, in_order
+from aiokq.gateway.bruce.dispatcher import Dispatcher, DispatcherOptions, Failure, Request
+from aiokq.gateway.bruce.error_tables import ERROR_TABLES
+from aiokq.gateway.bruce.holdings import Holdings
+from aiokq.gateway.bruce.packing import SET_OVERHEAD, MessageSet, RequestLimits
+from aiokq.gateway.bruce.partitions import PartitionMap, TopicPartitions
+from aiokq.gateway.bruce.pausing import PauseBackoff
+
+if TYPE_CHECKING:
+    from aiokq import Cluster
+    from aiokq.fastpath.gateway import Taken
+    from aiokq.gateway.engine import InEngine, Outcomes, TopicState
+    from aiokq.gateway.settings import GatewaySettings
+
+__all__ = ["BruceEngine", "BruceOptions"]
+
+logger = logging.getLogger("aiokq.gateway")
+
+LEAST_HELD: Final = 4 * 1024 * 1024
+MOST_HELD: Final = 32 * 1024 * 1024
+OLD_MESSAGE_OVERHEAD: Final = 26
+"""What `min_bytes` of the compression counts for each message: the overhead of the old format."""
+
+LONE_RECORD_OVERHEAD: Final = 20
+"""Largest size of a record beside key and value."""
+
+MISSING_SECONDS: Final = 2.0
+"""How long a topic must be missing before its messages are discarded."""
+
+ANSWER_SECONDS: Final = 5.0
+"""How much longer than `timeout_ms` the engine waits for an answer."""
+
+
+class BruceOptions(NamedTuple):
+    """The options of the engine; the defaults are those of Dory.
+
+    Attributes:
+        dispatcher: error table, attempts and limits of requests.
+        pause_initial, min_pause: seconds; see PauseBackoff.
+        restart_delay: seconds for which a restart waits for answers.
+        combined: limits of combined batches; None if no topic is batched so.
+        timeout_ms: time that a broker has for the acknowledgements of its replicas.
+        held_bytes: limit of the messages in the engine.
+    """
+
+    dispatcher: DispatcherOptions
+    pause_initial: float = 5.0
+    pause_max_doublings: int = 4
+    min_pause: float = 5.0
+    restart_delay: float = 5.0
+    combined: BatchLimits | None = None
+    acks: Literal[0, 1, -1, "all"] = "all"
+    timeout_ms: int = 10_000
+    held_bytes: int = MOST_HELD
+
+    @classmethod
+    def of(cls, settings: GatewaySettings) -> BruceOptions:
+        """Return the options of a configuration."""
+        delivery = settings.delivery
+        table = ERROR_TABLES[delivery.error_table or "modern"]
+        attempts = _or(delivery.max_failed_delivery_attempts, 5)
+        limits = RequestLimits(
+            _or(delivery.produce_request_data_limit, 1024 * 1024),
+            _or(delivery.message_max_bytes, 1_000_000),
+        )
+        share = min(MOST_HELD, settings.pool.max_bytes // 8)
+        combined = None if settings.combined is None else BatchLimits.of(settings.combined)
+        return cls(
+            DispatcherOptions(table, attempts, limits),
+            pause_initial=_or(delivery.pause_initial_ms, 5000) / 1000,
+            pause_max_doublings=_or(delivery.pause_max_doublings, 4),
+            min_pause=_or(delivery.min_pause_ms, 5000) / 1000,
+            restart_delay=_or(delivery.dispatcher_restart_max_delay_ms, 5000) / 1000,
+            combined=combined,
+            timeout_ms=_or(delivery.replication_timeout_ms, 10_000),
+            held_bytes=max(share, min(LEAST_HELD, settings.pool.max_bytes)),
+        )
+
+
+def _or(value: int | None, default: int) -> int:
+    return default if value is None else value
+
+
+class BruceEngine:
+    """Delivers by Produce requests of its own. Implements `Engine` and `Delivery`.
+
+    Args:
+        cluster: a started Cluster; it need not have metadata.
+        spawn: starts a task that belongs to the gateway.
+        now_ms: returns the current time in milliseconds since 1970.
+        on_room: called with a topic for which there is room again.
+        on_gone: called with a topic that the cluster does not know any more.
+        random: for shuffled partitions and for jitter.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        options: BruceOptions,
+        outcomes: Outcomes,
+        *,
+        spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        on_room: Callable[[TopicState], None] = lambda topic: None,
+        on_gone: Callable[[TopicState], None] = lambda topic: None,
+        random: Random | None = None,
+    ) -> None:
+        self._cluster = cluster
+        self._options = options
+        self._outcomes = outcomes
+        self._spawn = spawn
+        self._now_ms = now_ms
+        self._on_room = on_room
+        self._on_gone = on_gone
+        self._random = Random() if random is None else random
+        self._holdings = Holdings(options.held_bytes)
+        self._seen = cluster.metadata
+        self._map = PartitionMap(self._seen, self._random)
+        self._dispatchers: dict[int, Dispatcher] = {}
+        self._tasks: dict[Request, asyncio.Task[None]] = {}
+        self._others: set[asyncio.Task[None]] = set()
+        self._loads = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._answered = asyncio.Event()
+        """Set when no request is in flight."""
+        self._pausing = False
+        self._restarting = False
+        """Whether a restart waits for answers or metadata: nothing is sent."""
+        self._unrouted: list[Chunk] = []
+        """Messages that are routed at the end of a restart."""
+        self._unknown: dict[str, list[Chunk]] = {}
+        """Messages of topics that the metadata lacks, while it is requested."""
+        self._flushing = False
+        self._closed = False
+        self._pauses = self._new_backoff(options.min_pause)
+        self._requests_for_metadata = self._new_backoff(options.min_pause)
+        self.max_message_bytes = (
+            options.dispatcher.limits.set_bytes - SET_OVERHEAD - LONE_RECORD_OVERHEAD
+        )
+
+    def _new_backoff(self, floor: float) -> PauseBackoff:
+        options = self._options
+        return PauseBackoff(options.pause_initial, options.pause_max_doublings, floor, self._random)
+
+    # ------------------------------------------------------------ Engine
+
+    async def start(self) -> None:
+        self._task(self._follow_metadata(), "bruce: events")
+        self._task(self._refresh_metadata(), "bruce: metadata")
+
+    def room(self, topic: TopicState) -> int:
+        return self._holdings.room(topic)
+
+    def accept(self, topic: TopicState, taken: Taken) -> None:
+        self._notice_metadata()
+        self._holdings.accepted(topic, taken)
+        self._idle.clear()
+        self._enter(topic, taken)
+        self._pump()
+
+    def held(self) -> Mapping[str, InEngine]:
+        return self._holdings.counts()
+
+    def reconfigure(self) -> None:
+        """Nothing to do: each message is batched and compressed by the current rules."""
+
+    async def drain(self) -> None:
+        self._flushing = True
+        for dispatcher in self._dispatchers.values():
+            dispatcher.flush()
+        self._pump()
+        await self._idle.wait()
+
+    async def close(self) -> None:
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in self._others:
+            task.cancel()
+        chunks, self._unrouted = self._unrouted + self._collect(), []
+        for waiting in self._unknown.values():
+            chunks += waiting
+        self._unknown.clear()
+        for chunk in in_order(chunks):
+            self._discard(chunk, SHUTDOWN)
+
+    # ------------------------------------------------------------ Delivery
+
+    def queued(self, chunk: Chunk) -> None:
+        self._holdings.queued(chunk)
+
+    def sent(self, chunk: Chunk) -> None:
+        self._holdings.sent(chunk)
+
+    def acked(self, chunk: Chunk) -> None:
+        load = chunk.load
+        charge = load.settle(len(chunk))
+        self._holdings.ended(chunk, charge, in_flight=True)
+        self._outcomes.acked(load.topic, load.taken, chunk.numbers(), charge)
+
+    def discard(self, chunk: Chunk, failure: Failure) -> None:
+        reason = REASONS.index(failure.reason)
+        self._discard(chunk, reason, failure.error, in_flight=True)
+
+    def duplicates(self, chunk: Chunk) -> None:
+        load = chunk.load
+        self._outcomes.possible_duplicates(load.topic, load.taken, chunk.numbers())
+
+    def _discard(
+        self,
+        chunk: Chunk,
+        reason: int,
+        error: KafkaError | None = None,
+        *,
+        in_flight: bool = False,
+    ) -> None:
+        load = chunk.load
+        charge = load.settle(len(chunk))
+        self._holdings.ended(chunk, charge, in_flight=in_flight)
+        self._outcomes.discarded(
+            load.topic,
+            load.taken,
+            chunk.numbers(),
+            reason,
+            charge,
+            error=error,
+            attempts=chunk.attempts,
+        )
+
+    # ------------------------------------------------------------ routing
+
+    def _enter(self, topic: TopicState, taken: Taken) -> None:
+        """Divide new messages by their partitions, and route them."""
+        partitions = self._partitions(topic)
+        load = self._load(topic, taken, partitions)
+        for partition, rows in load.columns.rows_by_partition().items():
+            self._route(Chunk.of(load, rows, partition), partitions)
+
+    def _partitions(self, topic: TopicState) -> TopicPartitions | None:
+        partitions = self._map.topic(topic.name)
+        if partitions is None:
+            self._map.extend(self._cluster.metadata)  # the topic may be new
+            partitions = self._map.topic(topic.name)
+        return partitions
+
+    def _load(self, topic: TopicState, taken: Taken, partitions: TopicPartitions | None) -> Load:
+        now = self._now_ms()
+        limits: dict[str, Any] = {}
+        if topic.earliest_ms is not None:
+            limits["earliest_ms"] = max(0, now - topic.earliest_ms)
+        if topic.latest_ms is not None:
+            limits["latest_ms"] = now + topic.latest_ms
+        columns = taken.columns(
+            partitions=0 if partitions is None else len(partitions.leaders),
+            usable=None if partitions is None else partitions.usable,
+            null_keys=topic.rules.empty_key_null,
+            null_values=topic.rules.empty_value_null,
+            **limits,
+        )
+        self._loads += 1
+        return Load(
+            self._loads,
+            topic,
+            taken,
+            RecordColumns(taken.count, **columns),
+            mapped=partitions is not None,
+        )
+
+    def _route(self, chunk: Chunk, partitions: TopicPartitions | None) -> None:
+        """Pass new messages to the brokers, or discard them."""
+        topic = chunk.load.topic
+        if topic.gone:
+            self._gone(chunk)
+            return
+        if partitions is None:
+            self._learn(chunk)
+            return
+        if self._restarting:
+            self._unrouted.append(chunk)
+            return
+        if not partitions.any_usable:
+            self._discard(chunk, NO_PARTITION)
+            return
+        batching = topic.rules.batching
+        now = self._now()
+        if chunk.partition is not None:
+            dispatcher = self._dispatcher(partitions.leaders[chunk.partition])
+            if batching.mode == "combined" and not self._flushing:
+                self._combine(dispatcher, chunk, now)
+            elif batching.mode == "per_topic" and not self._flushing:
+                dispatcher.batch(topic.name, BatchLimits.of(batching), chunk, now)
+            else:
+                dispatcher.enqueue(chunk)
+        elif batching.mode == "per_topic":
+            for batch in self._batches_of(chunk):  # the pool has batched them
+                self._dispatcher(partitions.next_broker()).enqueue(batch)
+        else:
+            for broker, rows in partitions.spread(chunk.rows).items():
+                part = Chunk.of(chunk.load, rows) if len(rows) < len(chunk) else chunk
+                dispatcher = self._dispatcher(broker)
+                if batching.mode == "combined" and not self._flushing:
+                    self._combine(dispatcher, part, now)
+                else:
+                    dispatcher.enqueue(part)
+
+    def _combine(self, dispatcher: Dispatcher, chunk: Chunk, now: Now) -> None:
+        dispatcher.batch(None, self._options.combined or BatchLimits(), chunk, now)
+
+    @staticmethod
+    def _batches_of(chunk: Chunk) -> list[Chunk]:
+        """Return the batches that the pool has completed, of which a Taken may have several."""
+        batching = chunk.load.topic.rules.batching
+        taken = chunk.load.taken
+        ends = taken.batches(batching.messages or 0, batching.bytes or 0)
+        if len(ends) < 2 or len(chunk) < 2:
+            return [chunk]
+        batches: list[Chunk] = []
+        rest = chunk
+        for end in ends[:-1]:
+            count = _rows_before(rest.rows, end)
+            if 0 < count < len(rest):
+                head, rest = rest.split(count)
+                batches.append(head)
+        return [*batches, rest]
+
+    def _learn(self, chunk: Chunk) -> None:
+        """Keep messages of a topic that the metadata lacks, and request it."""
+        name = chunk.topic
+        waiting = self._unknown.get(name)
+        if waiting is None:
+            waiting = self._unknown[name] = []
+            self._task(self._look_up(name), f"bruce: metadata of {name}")
+        waiting.append(chunk)
+
+    async def _look_up(self, name: str) -> None:
+        """Find out whether a topic exists, and route its messages or discard them."""
+        exists = True
+        while not self._closed:
+            try:
+                await self._cluster.refresh(name, timeout=MISSING_SECONDS)
+                break
+            except (UnknownTopicOrPartition, InvalidTopic, TopicAuthorization):
+                exists = False
+                break
+            except KafkaError as error:
+                await self._wait_for_metadata(error)
+        if self._closed:
+            return
+        chunks = self._unknown.pop(name)
+        self._map.extend(self._cluster.metadata)
+        if not exists:
+            for chunk in chunks:
+                self._gone(chunk)
+        elif self._restarting:
+            self._unrouted += chunks
+        else:
+            self._reroute(chunks)
+        self._pump()
+
+    def _gone(self, chunk: Chunk) -> None:
+        topic = chunk.load.topic
+        self._discard(chunk, BAD_TOPIC)
+        self._on_gone(topic)
+
+    def _reroute(self, chunks: list[Chunk]) -> None:
+        """Send messages again, to the brokers of the current metadata, without batching them."""
+        remapped: dict[tuple[Load, TopicPartitions], memoryview | None] = {}
+        for chunk in chunks:
+            topic = chunk.load.topic
+            partitions = self._partitions(topic)
+            if topic.gone:
+                self._gone(chunk)
+            elif partitions is None:
+                self._learn(chunk)
+            elif not chunk.load.mapped:
+                self._enter(topic, chunk.load.taken)  # all messages of the load
+            elif not partitions.any_usable:
+                self._discard(chunk, NO_PARTITION)
+            elif chunk.partition is None:
+                self._dispatcher(partitions.next_broker()).enqueue(chunk)
+            else:
+                key = chunk.load, partitions
+                if key not in remapped:
+                    remapped[key] = _partitions_of(chunk.load.taken, partitions)
+                for part in _divided(chunk, remapped[key]):
+                    assert part.partition is not None
+                    self._dispatcher(partitions.leaders[part.partition]).enqueue(part)
+
+    def _dispatcher(self, broker: int) -> Dispatcher:
+        dispatcher = self._dispatchers.get(broker)
+        if dispatcher is None:
+
+            def choose(topic: str) -> int | None:
+                partitions = self._map.topic(topic)
+                return None if partitions is None else partitions.next_partition(broker)
+
+            dispatcher = self._dispatchers[broker] = Dispatcher(
+                broker, self._options.dispatcher, choose, self, self._random, self._paused
+            )
+        return dispatcher
+
+    # ------------------------------------------------------------ requests
+
+    def _now(self) -> Now:
+        return Now(asyncio.get_running_loop().time(), self._now_ms())
+
+    # hot: once per batch and per answer
+    def _pump(self) -> None:
+        """Send what can be sent, and set the timer."""
+        if self._closed:
+            return
+        deadlines: list[float] = []
+        if not self._restarting:
+            now = asyncio.get_running_loop().time()
+            for dispatcher in self._dispatchers.values():
+                dispatcher.tick(now)
+                while (request := dispatcher.next_request()) is not None:
+                    self._answered.clear()
+                    self._tasks[request] = self._spawn(
+                        self._send(dispatcher, request), f"produce to node {request.broker}"
+                    )
+                deadline = dispatcher.deadline()
+                if deadline is not None:
+                    deadlines.append(deadline)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if deadlines:
+            self._timer = asyncio.get_running_loop().call_at(min(deadlines), self._pump)
+        for topic in self._holdings.with_room_again():
+            self._on_room(topic)
+        if not self._holdings:
+            self._idle.set()
+
+    async def _send(self, dispatcher: Dispatcher, request: Request) -> None:
+        """Send a request, and pass its answer to the dispatcher."""
+        options = self._options
+        try:
+            try:
+                results = await self._cluster.produce(
+                    {place: self._batch(each) for place, each in request.sets.items()},
+                    node=request.broker,
+                    acks=options.acks,
+                    timeout_ms=options.timeout_ms,
+                    timeout=options.timeout_ms / 1000 + ANSWER_SECONDS,
+                )
+            except KafkaError as error:
+                if not request.ended:
+                    dispatcher.failed(request, error)
+            else:
+                if not request.ended and options.acks == 0:
+                    dispatcher.written(request)
+                elif not request.ended:
+                    now = asyncio.get_running_loop().time()
+                    dispatcher.answered(request, results, now)
+        finally:
+            self._tasks.pop(request, None)
+            if not self._tasks:
+                self._answered.set()
+        self._pump()
+
+    def _batch(self, messages: MessageSet) -> Any:
+        """Return a message set as a batch of the topic's compression."""
+        compression = messages.topic.rules.compression
+        kind, level = compression.type, compression.level
+        size = messages.size + OLD_MESSAGE_OVERHEAD * len(messages)
+        if size < compression.min_bytes:
+            kind, level = "none", None
+        batch = self._cluster.create_batch(
+            max_bytes=messages.raw_bytes,
+            compression_type=kind,
+            compression_level=level,
+            compression_max_ratio=None if kind == "none" else compression.max_ratio,
+        )
+        for chunk in messages.chunks:
+            appended = batch.append_columns(chunk.load.columns, chunk.rows)
+            assert appended == len(chunk)
+        return batch
+
+    # ------------------------------------------------------------ pauses and metadata
+
+    def _task(self, coro: Coroutine[Any, Any, None], name: str) -> None:
+        """Start a task that ends with the engine."""
+        task = self._spawn(coro, name)
+        self._others.add(task)
+        task.add_done_callback(self._others.discard)
+
+    def _paused(self, dispatcher: Dispatcher, error: KafkaError) -> None:
+        """Begin a pause, unless one has begun already."""
+        if self._pausing or self._closed:
+            return
+        self._pausing = True
+        now = asyncio.get_running_loop().time()
+        delay = self._pauses.next(now)
+        logger.warning("pause: node=%s error=%s restart_in=%.3gs", dispatcher.broker, error, delay)
+        self._task(self._pause(delay), "bruce: pause")
+
+    async def _pause(self, delay: float) -> None:
+        """Wait, then replace all dispatchers."""
+        await asyncio.sleep(delay)
+        await self._restart(refresh=True)
+        logger.info("pause ended: brokers=%s", len(self._dispatchers))
+
+    async def _restart(self, *, refresh: bool) -> None:
+        """Wait for the answers to all requests, get metadata, and route all messages again."""
+        self._restarting = True
+        if self._tasks:
+            self._answered.clear()
+            try:
+                async with asyncio.timeout(self._options.restart_delay):
+                    await self._answered.wait()
+            except TimeoutError:
+                pass
+        self._unrouted += self._collect()
+        while refresh and not self._closed:
+            try:
+                await self._refresh()
+                break
+            except KafkaError as error:
+                await self._wait_for_metadata(error)
+        if self._closed:
+            return
+        self._seen = self._cluster.metadata
+        self._map = PartitionMap(self._seen, self._random)
+        self._restarting = self._pausing = False
+        chunks, self._unrouted = self._unrouted, []
+        self._reroute(in_order(chunks))
+        self._pump()
+
+    def _collect(self) -> list[Chunk]:
+        """Give up all requests, and return the messages of all dispatchers."""
+        dispatchers, self._dispatchers = self._dispatchers, {}
+        collected: list[Chunk] = []
+        for dispatcher in dispatchers.values():
+            for request in dispatcher.abandon():
+                task = self._tasks.get(request)
+                if task is not None:
+                    task.cancel()
+            collected += dispatcher.take_all()
+        return collected
+
+    async def _refresh(self) -> None:
+        """Request the metadata of the topics in use."""
+        found = self._cluster.metadata.topics
+        usable = {name for name, info in found.items() if not info.error_code}
+        await self._cluster.refresh(*usable.intersection(self._map.names()))
+
+    async def _wait_for_metadata(self, error: KafkaError) -> None:
+        if isinstance(error, Closed) and not self._closed:
+            raise error
+        delay = self._requests_for_metadata.next(asyncio.get_running_loop().time())
+        logger.warning("no metadata: error=%s again_in=%.3gs", error, delay)
+        await asyncio.sleep(delay)
+
+    async def _refresh_metadata(self) -> None:
+        """Request metadata now and then, as a Producer does for its topics."""
+        while not self._closed:
+            seconds = self._cluster.settings.metadata_max_age_ms / 1000
+            await asyncio.sleep(seconds * self._random.uniform(0.8, 1.2))
+            with contextlib.suppress(KafkaError):
+                await self._refresh()
+            self._notice_metadata()
+
+    async def _follow_metadata(self) -> None:
+        """Look at the metadata with each event, so that messages that wait are routed again."""
+        with contextlib.suppress(Closed):  # the gateway closes the cluster after the engine
+            async with self._cluster.events() as events:
+                async for _ in events:
+                    self._notice_metadata()
+
+    def _notice_metadata(self) -> None:
+        """Restart the dispatchers if the metadata has other leaders for the topics in use."""
+        metadata = self._cluster.metadata
+        if metadata is self._seen:
+            return
+        self._seen = metadata
+        if not self._pausing and not self._closed and self._map.differs(metadata):
+            self._pausing = self._restarting = True
+            logger.info("leaders have changed: messages are routed again")
+            self._task(self._restart(refresh=False), "bruce: restart")
+
+
+def _rows_before(rows: memoryview, end: int) -> int:
+    """Return how many of the rows, which ascend, are less than `end`."""
+    low, high = 0, len(rows)
+    while low < high:
+        middle = (low + high) // 2
+        if rows[middle] < end:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def _partitions_of(taken: Taken, partitions: TopicPartitions) -> memoryview | None:
+    """Return the partition of each row by its partition key, as int32."""
+    columns = taken.columns(partitions=len(partitions.leaders), usable=partitions.usable)
+    column = columns.get("partition")
+    return None if column is None else memoryview(column[1]).cast("B").cast("i")
+
+
+def _divided(chunk: Chunk, partitions: memoryview | None) -> list[Chunk]:
+    """Return the messages of a chunk by their new partitions."""
+    if partitions is None:
+        return [chunk]
+    found: dict[int, set[int]] = {}
+    for at, row in enumerate(chunk.rows):
+        found.setdefault(partitions[row], set()).add(at)
+    if len(found) == 1:
+        chunk.partition = next(iter(found))
+        return [chunk]
+    everything = set(range(len(chunk)))
+    divided = []
+    for partition, positions in found.items():
+        part = chunk.without(everything - positions)
+        assert part is not None
+        part.partition = partition
+        divided.append(part)
+    return divided
