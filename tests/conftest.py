@@ -75,6 +75,7 @@ BUILD_INDEPENDENT = (
     "unit/connection",
     "unit/core",
     "unit/fastpath/test_build",
+    "unit/gateway/client",
     "unit/group",
     "unit/spark/exporting",
     "unit/spark/loading",

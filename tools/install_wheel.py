@@ -1,8 +1,8 @@
 """install_wheel.py DIR: build sdist and wheel, and install the wheel into a venv at DIR.
 
-The sdist must build, and the wheel must install and contain the compiled core and the type stubs.
-Building the wheel from the sdist shows that the sdist is complete, and keeps files of
-an older build in the source tree out of the wheel.
+The sdist must build, and the wheel must install and contain the compiled core, the type stubs and
+the header for C programs. Building the wheel from the sdist shows that the sdist is complete, and
+keeps files of an older build in the source tree out of the wheel.
 """
 
 from __future__ import annotations
@@ -33,8 +33,12 @@ def main() -> int:
     if not _run(*pip, "wheel", *options, str(sdist)):
         return 1
     (wheel,) = dist.glob("aiokq-*.whl")
-    typing = {str(path.relative_to(ROOT)) for path in (ROOT / "aiokq").rglob("*.pyi")}
-    if missing := (typing | {"aiokq/py.typed"}) - set(zipfile.ZipFile(wheel).namelist()):
+    data = {
+        str(path.relative_to(ROOT))
+        for name in ("*.pyi", "py.typed", "include/*.h")
+        for path in (ROOT / "aiokq").rglob(name)
+    }
+    if missing := data - set(zipfile.ZipFile(wheel).namelist()):
         print(f"{wheel.name} lacks {', '.join(sorted(missing))}", file=sys.stderr)
         return 1
     if not _run(python, "-m", "pip", "install", "-q", "--disable-pip-version-check", str(wheel)):

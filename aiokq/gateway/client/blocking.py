@@ -1,0 +1,181 @@
+"""GatewayClient: the blocking client of the gateway."""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+import time
+from types import TracebackType
+from typing import Self
+
+from aiokq.gateway.client.address import Address
+from aiokq.gateway.client.connection import Connection, Policy, Wait, watch_forks
+from aiokq.gateway.client.counts import Counts
+from aiokq.gateway.client.errors import ClientClosed, GatewayUnavailable, QueueFull
+from aiokq.gateway.client.message import BytesLike, encode
+
+__all__ = ["GatewayClient"]
+
+
+class GatewayClient:
+    """Writes messages to the gateway's socket.
+
+    Threads may share a client: messages never mix. A forked child may go on using it: the child
+    opens a socket of its own, and counts anew. The socket is opened by the first message, and again
+    when the gateway was restarted.
+
+    Args:
+        unix_datagram: the path of a datagram socket.
+        unix_stream: the path of a stream socket.
+        tcp: a port. Exactly one of the three is given.
+        host: the IP address of the port; a gateway listens on loopback addresses only.
+        when_unavailable: what `send` does when the gateway is away or its queue is full. "raise"
+            raises GatewayAway or QueueFull at once. "drop" counts the message and returns False.
+            "wait" tries for `timeout` seconds, and then raises.
+        timeout: seconds that one message may take. With "raise" and "drop", they pass only while
+            another thread is sending, for the rest of a message that a stream took in part, and
+            while a TCP connection is being opened.
+        send_buffer_bytes: SO_SNDBUF of the socket; it limits the size of datagrams, and how many
+            bytes wait in the kernel.
+
+    Raises:
+        ValueError: not exactly one address is given, or an argument is out of range.
+        PathTooLong: a path has more than 107 bytes.
+
+    Example:
+        with GatewayClient(unix_datagram="/run/aiokq/gateway.sock") as client:
+            client.send("orders", b"value", key=b"k")
+    """
+
+    def __init__(
+        self,
+        *,
+        unix_datagram: str | os.PathLike[str] | None = None,
+        unix_stream: str | os.PathLike[str] | None = None,
+        tcp: int | None = None,
+        host: str = "127.0.0.1",
+        when_unavailable: Policy = "raise",
+        timeout: float = 5.0,
+        send_buffer_bytes: int | None = None,
+    ) -> None:
+        address = Address(
+            unix_datagram=unix_datagram,
+            unix_stream=unix_stream,
+            tcp=tcp,
+            host=host,
+            send_buffer_bytes=send_buffer_bytes,
+        )
+        self._connection = Connection(address, when_unavailable, timeout)
+        self._lock = threading.Lock()
+        self._owner: int | None = None
+        watch_forks(self)
+
+    def send(
+        self,
+        topic: str | bytes,
+        value: BytesLike,
+        *,
+        key: BytesLike = b"",
+        partition_key: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> bool:
+        """Send one message; False if it was dropped.
+
+        The arguments are those of `encode`. True means that the kernel has the whole message: a
+        gateway that is killed and started again finds it there only if the datagram socket was
+        passed in by systemd.
+
+        Raises:
+            GatewayAway: nobody listens at the address (not with "drop").
+            QueueFull: the gateway does not read fast enough (not with "drop").
+            MessageTooLarge: the message fits neither the format nor a datagram of the socket.
+            TopicTooLarge: the topic has more than 32767 bytes.
+            InvalidMessage: the topic is empty, or a number is out of range.
+            TypeError: key or value is not bytes.
+            ClientClosed: the client is closed.
+        """
+        message = encode(
+            topic, value, key=key, partition_key=partition_key, timestamp_ms=timestamp_ms
+        )
+        connection = self._connection
+        if connection.closed:
+            raise ClientClosed("the client is closed")
+        deadline = time.monotonic() + connection.timeout
+        if not self._acquire(deadline):
+            return connection.refuse(QueueFull("another message is still being sent"))
+        try:
+            steps = connection.send(message, deadline)
+            try:
+                while True:
+                    _wait(next(steps))
+            except StopIteration as end:
+                sent: bool = end.value
+                return sent
+            finally:
+                # A signal handler may have raised while a part of the message was written.
+                steps.close()
+        finally:
+            self._release()
+
+    def counts(self) -> Counts:
+        """Return what became of the messages of this process."""
+        return self._connection.counts()
+
+    @property
+    def last_error(self) -> GatewayUnavailable | None:
+        """Why a message was last dropped or refused; None if that never happened."""
+        return self._connection.last_error
+
+    def close(self) -> None:
+        """Close the socket. What was sent stays with the kernel. May be called twice.
+
+        A thread that waits for the gateway raises ClientClosed.
+        """
+        self._connection.closed = True
+        # Another thread may be writing a message, at most for `timeout` seconds.
+        if self._acquire(time.monotonic() + self._connection.timeout):
+            try:
+                self._connection.disconnect()
+            finally:
+                self._release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _acquire(self, deadline: float) -> bool:
+        if not self._lock.acquire(blocking=False):
+            if self._owner == threading.get_ident():
+                return False  # a signal handler has interrupted this thread's own `send`
+            if not self._lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
+                return False
+        self._owner = threading.get_ident()
+        return True
+
+    def _release(self) -> None:
+        self._owner = None
+        self._lock.release()
+
+    def forked(self) -> None:
+        """Forget the parent's socket and lock, in a child process; the library calls it."""
+        # A thread of the parent may have had the lock; it does not exist here.
+        self._lock = threading.Lock()
+        self._owner = None
+        self._connection.forked()
+
+
+def _wait(wait: Wait) -> None:
+    if wait.writable is None:
+        time.sleep(wait.seconds)
+        return
+    poll = select.poll()
+    poll.register(wait.writable, select.POLLOUT)
+    poll.poll(max(1, int(wait.seconds * 1000)))

@@ -1,0 +1,309 @@
+"""Connection: a socket to the gateway, the policy when the gateway does not take a message, counts.
+
+Nothing here waits. `send` is a generator that yields each `Wait`; the blocking client and the
+asyncio client wait in their own way. Neither locks here: a client calls `send` once at a time.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import threading
+import time
+import weakref
+from collections.abc import Generator
+from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
+
+from aiokq.gateway.client.address import Address, datagram_limit
+from aiokq.gateway.client.counts import Counts
+from aiokq.gateway.client.errors import (
+    ClientClosed,
+    GatewayAway,
+    GatewayUnavailable,
+    MessageTooLarge,
+    QueueFull,
+)
+
+__all__ = ["Connection", "Policy", "Wait", "watch_forks"]
+
+Policy: TypeAlias = Literal["raise", "drop", "wait"]
+
+POLICIES: Final = ("raise", "drop", "wait")
+NO_SIGNAL: Final[int] = getattr(socket, "MSG_NOSIGNAL", 0)
+"""With it, a closed connection is an error even in programs that do not ignore SIGPIPE."""
+
+FIRST_PAUSE: Final = 0.001
+LAST_PAUSE: Final = 0.05
+"""Seconds between attempts to connect; the time doubles from the first to the last."""
+
+LONGEST_WAIT: Final = 0.25
+"""Seconds after which a full queue is tried again, should the system not report that it has room.
+"""
+
+
+class Wait(NamedTuple):
+    """What a generator of `Connection.send` waits for."""
+
+    seconds: float
+    """How long at most."""
+    writable: socket.socket | None
+    """The socket that shall become writable; None for all of the time."""
+
+
+class Connection:
+    """A socket to the gateway, which is opened when it is needed, and the counts.
+
+    Args:
+        policy: what `send` does when the gateway is away or its queue is full.
+        timeout: seconds that one message may take.
+    """
+
+    def __init__(self, address: Address, policy: Policy, timeout: float) -> None:
+        if policy not in POLICIES:
+            raise ValueError(f"when_unavailable is {policy!r}; it is one of {', '.join(POLICIES)}")
+        if not timeout > 0:
+            raise ValueError(f"timeout is {timeout}, and must be positive")
+        self.address = address
+        self.policy: Policy = policy
+        self.timeout = timeout
+        self.closed = False
+        self.last_error: GatewayUnavailable | None = None
+        self._socket: socket.socket | None = None
+        self._retry_at = 0.0
+        # Messages are also refused while another thread sends; a signal handler may do it twice.
+        self._counting = threading.RLock()
+        self._reset_counts()
+
+    def send(self, message: bytes, deadline: float) -> Generator[Wait, None, bool]:
+        """Send one message: a generator whose value is False if the message was dropped.
+
+        An exception thrown into the generator, or `close` of the generator, ends the attempt. If a
+        part of the message was written to a stream, the connection is closed, so that the next
+        message begins a new one.
+
+        Raises:
+            GatewayUnavailable: by the policy.
+            MessageTooLarge: the message does not fit into a datagram of the socket.
+            ClientClosed: the client was closed.
+        """
+        try:
+            yield from self._deliver(message, deadline)
+        except GatewayUnavailable as error:
+            return self.refuse(error)
+        except MessageTooLarge:
+            self._raised["too_large"] += 1
+            raise
+        except ClientClosed:
+            raise
+        except BaseException:
+            self._raised["cancelled"] += 1
+            raise
+        self._sent += 1
+        self._sent_bytes += len(message)
+        return True
+
+    def refuse(self, error: GatewayUnavailable) -> Literal[False]:
+        """Count a message that was not sent, and return or raise by the policy."""
+        self.last_error = error
+        reason = "queue_full" if isinstance(error, QueueFull) else "away"
+        with self._counting:
+            if self.policy == "drop":
+                self._dropped[reason] += 1
+                return False
+            self._raised[reason] += 1
+        raise error
+
+    def cancelled(self) -> None:
+        """Count a message whose sender was cancelled before its turn."""
+        self._raised["cancelled"] += 1
+
+    def counts(self) -> Counts:
+        """Return a copy of the counts."""
+        dropped, raised = dict(self._dropped), dict(self._raised)
+        return Counts(self._sent, self._sent_bytes, dropped, raised, self._connects)
+
+    def disconnect(self) -> None:
+        """Close the socket. The next message opens another."""
+        opened, self._socket = self._socket, None
+        if opened is not None:
+            opened.close()
+
+    def forked(self) -> None:
+        """Forget the parent's socket and counts, in a child process."""
+        # Closing the descriptor of the child does not disturb the parent's connection.
+        self.disconnect()
+        self.last_error = None
+        self._retry_at = 0.0
+        self._counting = threading.RLock()
+        self._reset_counts()
+
+    def _reset_counts(self) -> None:
+        self._sent = self._sent_bytes = self._connects = 0
+        self._dropped = {"away": 0, "queue_full": 0}
+        self._raised = {"away": 0, "queue_full": 0, "too_large": 0, "cancelled": 0}
+
+    def _deliver(self, message: bytes, deadline: float) -> Generator[Wait, None, None]:
+        pause = FIRST_PAUSE
+        while True:
+            if self.closed:
+                raise ClientClosed("the client is closed")
+            try:
+                return (yield from self._attempt(message, deadline))
+            except GatewayUnavailable as error:
+                left = deadline - time.monotonic()
+                if self.policy != "wait" or left <= 0:
+                    raise
+                if isinstance(error, QueueFull) and self._socket is not None:
+                    yield Wait(min(left, LONGEST_WAIT), self._socket)
+                else:
+                    yield Wait(min(left, pause), None)
+                    pause = min(2 * pause, LAST_PAUSE)
+
+    def _attempt(self, message: bytes, deadline: float) -> Generator[Wait, None, None]:
+        write = self._send_datagram if self.address.datagram else self._send_stream
+        opened = self._socket
+        if opened is not None:
+            try:
+                return (yield from write(opened, message, deadline))
+            except GatewayAway:
+                # The gateway that had this connection has ended; another may listen already. It has
+                # not got the message: a part of one is discarded.
+                pass
+        yield from self._connect(deadline)
+        opened = self._socket
+        assert opened is not None
+        return (yield from write(opened, message, deadline))
+
+    def _connect(self, deadline: float) -> Generator[Wait, None, None]:
+        if self.policy != "wait" and time.monotonic() < self._retry_at:
+            raise GatewayAway(f"{self.address.text} accepts no connections")
+        try:
+            opened, code = self.address.open()
+        except OSError as error:
+            raise self._away(error.errno) from error
+        try:
+            while code == errno.EINPROGRESS:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    # The next messages do not wait, too, unless that is the policy.
+                    self._retry_at = time.monotonic() + self.timeout
+                    raise GatewayAway(f"{self.address.text} accepts no connections")
+                yield Wait(min(left, LONGEST_WAIT), opened)
+                code = opened.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) or _state(opened)
+            if code == errno.EAGAIN:
+                raise QueueFull(f"too many connections wait at {self.address.text}")
+            if code:
+                raise self._away(code)
+        except BaseException:
+            opened.close()
+            raise
+        self._socket = opened
+        self._connects += 1
+
+    def _send_datagram(
+        self, opened: socket.socket, message: bytes, deadline: float
+    ) -> Generator[Wait, None, None]:
+        try:
+            opened.send(message, NO_SIGNAL)
+        except BlockingIOError:
+            raise QueueFull(f"the queue of {self.address.text} is full") from None
+        except OSError as error:
+            if error.errno == errno.EMSGSIZE:
+                raise _too_large(len(message), datagram_limit(opened)) from None
+            if error.errno in (errno.ENOBUFS, errno.ENOMEM):
+                raise QueueFull(f"the system has no memory for {self.address.text}") from None
+            self.disconnect()
+            raise self._away(error.errno) from error
+        return
+        yield  # a generator, as _send_stream is
+
+    def _send_stream(
+        self, opened: socket.socket, message: bytes, deadline: float
+    ) -> Generator[Wait, None, None]:
+        if self.address.tcp and _ended(opened):
+            # TCP would accept the message although nobody reads it.
+            self.disconnect()
+            raise self._away(errno.EPIPE)
+        rest = memoryview(message)
+        begun = True
+        try:
+            while rest:
+                try:
+                    done = opened.send(rest, NO_SIGNAL)
+                except BlockingIOError:
+                    if len(rest) == len(message):
+                        begun = False
+                        raise QueueFull(f"the queue of {self.address.text} is full") from None
+                    left = deadline - time.monotonic()
+                    if left <= 0:
+                        raise QueueFull(
+                            f"{self.address.text} did not take the rest of a message in "
+                            f"{self.timeout} s"
+                        ) from None
+                    yield Wait(min(left, LONGEST_WAIT), opened)
+                else:
+                    rest = rest[done:]
+        except OSError as error:
+            self.disconnect()
+            raise self._away(error.errno) from error
+        except BaseException:
+            # A signal handler may raise after the system took some bytes and before `rest` says so.
+            if begun:
+                self.disconnect()
+            raise
+
+    def _away(self, code: int | None) -> GatewayAway:
+        reason = os.strerror(code) if code is not None else "unknown error"
+        return GatewayAway(f"no gateway at {self.address.text}: {reason}", code)
+
+
+class Forkable(Protocol):
+    """A client that has to know that its process was forked."""
+
+    def forked(self) -> None:
+        """Forget what belongs to the parent process; called in the child."""
+
+
+_clients: weakref.WeakSet[Forkable] = weakref.WeakSet()
+
+
+def watch_forks(client: Forkable) -> None:
+    """Call `forked` of a client in each child process."""
+    _clients.add(client)
+
+
+def _after_fork_in_child() -> None:
+    for client in list(_clients):
+        client.forked()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+def _state(opened: socket.socket) -> int:
+    """Return 0 for a connected socket, else EINPROGRESS."""
+    try:
+        opened.getpeername()
+    except OSError:
+        return errno.EINPROGRESS
+    return 0
+
+
+def _ended(opened: socket.socket) -> bool:
+    """Whether the gateway closed a stream. A gateway never writes, so nothing else can be read."""
+    try:
+        return not opened.recv(1, socket.MSG_PEEK)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+
+def _too_large(size: int, limit: int) -> MessageTooLarge:
+    return MessageTooLarge(
+        f"the message has {size} bytes, and a datagram of this socket at most {limit}: give "
+        "send_buffer_bytes (the system's limit is the sysctl net.core.wmem_max), or use a stream",
+        size=size,
+        limit=limit,
+    )
