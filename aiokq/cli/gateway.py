@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from aiokq.cli.gateway_commands import check, reload, send, status
+from aiokq.cli.gateway_logs import gateway_logs
 from aiokq.cli.gateway_options import (
     HttpPort,
     TcpPort,
@@ -94,7 +93,7 @@ def run(
         http=http,
     )
     session: Session = ctx.obj
-    with _logs():
+    with gateway_logs():
         _run(made, session, Output(as_json=as_json))
 
 
@@ -150,20 +149,3 @@ def _ready_line(made: Gateway, *, as_json: bool) -> str:
     inputs_text = ", ".join(f"{one.type} {one.where}" for one in made.inputs)
     http = "" if url is None else f", {url}"
     return f"aiokq gateway ready: {inputs_text}{http}; delivers to {servers}"
-
-
-@contextmanager
-def _logs() -> Iterator[None]:
-    """Log warnings of the client and changes of state of the gateway, unless --verbose is given."""
-    import logging
-
-    logger, own = logging.getLogger("aiokq"), logging.getLogger("aiokq.gateway")
-    before = logger.level, own.level
-    if logger.level > logging.WARNING:
-        logger.setLevel(logging.WARNING)
-        own.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        logger.setLevel(before[0])
-        own.setLevel(before[1])

@@ -138,8 +138,6 @@ class Gateway:
     async def _start(self, loop: asyncio.AbstractEventLoop) -> None:
         settings, stack = self.settings, self._stack
         sockets = self._open_sockets()
-        await self._supervisor.start()
-        stack.push_async_callback(self._supervisor.close, CLOSE_SECONDS)
         shared = {
             name: value
             for name, value in settings.kafka.items()
@@ -152,12 +150,17 @@ class Gateway:
         stack.push_async_callback(cluster.close)
         await cluster.start()
         self.cluster = cluster
-        wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        stack.callback(os.close, wake_fd)
+        read_fd, wake_fd = _wake_pair()
+        for descriptor in {read_fd, wake_fd}:
+            stack.callback(os.close, descriptor)
         self.pool = Pool(settings.pool.max_bytes, wake_fd=wake_fd)
         stack.callback(self.pool.close)
+        # Parts are closed in the reverse order: tasks end before the pool that they use.
+        stack.push_async_callback(self._supervisor.close, CLOSE_SECONDS)
+        await self._supervisor.start()
         self.accounting = Accounting(self.pool)
         self.engine: Engine = self._new_engine()
+        stack.push_async_callback(self.engine.close)
         await self.engine.start()
         self.router = Router(
             cluster,
@@ -169,10 +172,11 @@ class Gateway:
             on_topic=self._feed,
         )
         self.router.start()
-        loop.add_reader(wake_fd, self._woken, wake_fd)
-        stack.callback(loop.remove_reader, wake_fd)
+        loop.add_reader(read_fd, self._woken, read_fd)
+        stack.callback(loop.remove_reader, read_fd)
         self.inputs = tuple(self._open_input(one) for one in sockets)
         for each in self.inputs:
+            stack.callback(each.intake.stop)
             each.intake.start()
         self._accepting = True
         if settings.http is not None:
@@ -343,9 +347,9 @@ class Gateway:
 
     # ------------------------------------------------------------ messages
 
-    def _woken(self, wake_fd: int) -> None:
+    def _woken(self, read_fd: int) -> None:
         with contextlib.suppress(BlockingIOError):
-            os.read(wake_fd, 8)
+            os.read(read_fd, 4096)
         self._pump()
 
     # hot: once per wake-up of the loop
@@ -392,9 +396,13 @@ class Gateway:
             self._accepting = False
             for each in self.inputs:
                 each.socket.remove_file()
-            for each in self.inputs:
-                each.intake.stop(drain=True)
             self._flushing = True
+            # In threads, because the end of an input waits for its thread, which may wait for room
+            # in the pool.
+            stops = [loop.run_in_executor(None, _stop, each.intake) for each in self.inputs]
+            await asyncio.wait(stops)
+            for stopped in stops:
+                stopped.result()
             if self._supervisor.failed is None:
                 await self._drain(deadline)
             await self._discard_rest()
@@ -433,6 +441,22 @@ class Gateway:
         await self._stack.aclose()
         if self._ended is not None and not self._ended.done():
             self._ended.set_result(None)
+
+
+def _stop(intake: Intake) -> None:
+    """End an input, after it has read what the kernel has queued."""
+    intake.stop(drain=True)
+
+
+def _wake_pair() -> tuple[int, int]:
+    """Return the descriptors to read and to write: an eventfd twice, or the ends of a pipe."""
+    if hasattr(os, "eventfd"):
+        descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        return descriptor, descriptor
+    read_fd, write_fd = os.pipe()
+    os.set_blocking(read_fd, False)
+    os.set_blocking(write_fd, False)
+    return read_fd, write_fd
 
 
 def _now_ms() -> int:

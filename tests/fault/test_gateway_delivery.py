@@ -13,7 +13,7 @@ import aiokq
 from aiokq.broker.log.appending import Appendable
 from aiokq.broker.log.partition_log import AppendResult
 from aiokq.broker.replica.partition import Partition
-from aiokq.errors import NotEnoughReplicas
+from aiokq.errors import InvalidRecord, NotEnoughReplicas
 from aiokq.fastpath.gateway import REASONS
 from aiokq.gateway import Gateway, GatewaySettings
 from aiokq.gateway.accounting import Discard
@@ -241,3 +241,25 @@ async def test_topics_that_are_made_up_cost_neither_memory_nor_the_messages_of_o
         assert r.gateway.pool.counts().used_bytes == 0
         assert r.gateway.router.waiting() == 0
         assert len(r.gateway.pool.samples()) == 25
+
+
+async def test_a_broker_that_names_no_record_costs_no_other_message(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """A broker before Produce 8 refuses the whole batch: each record is tried alone."""
+    append = Partition.append_prepared
+
+    def refusing(partition: Partition, prepared: Appendable) -> AppendResult:
+        if prepared.size > 400:  # the whole batch, or the poisoned record alone
+            raise InvalidRecord
+        return append(partition, prepared)
+
+    monkeypatch.setattr(Partition, "append_prepared", refusing)
+    async with rig({"batching": {"time_ms": 200}}) as r:
+        good = [b"%d" % n for n in range(200)]
+        messages = [message("orders", value) for value in good]
+        messages[100:100] = [message("orders", b"poison" * 100)]
+        await r.send(*messages)
+        snapshot = await r.settled(201)
+        assert discarded(snapshot) == {"error_ack": 1}
+        assert values_of(await r.records("orders")) == good

@@ -1,0 +1,61 @@
+"""Logs of `aiokq gateway`: levels, and a limit on lines that repeat.
+
+Local programs cause many of a gateway's log lines, by topics that they make up or by records that
+Kafka refuses. They must not be able to fill a disk.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+__all__ = ["RepeatedLines", "gateway_logs"]
+
+EVERY: Final = 60.0
+"""Seconds for which the number of similar lines is limited."""
+
+MOST: Final = 10
+"""Largest number of similar lines in `EVERY` seconds."""
+
+
+class RepeatedLines(logging.Filter):
+    """Lets a few lines with the same text template pass; the next period begins with the count."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen: dict[str, tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        template = str(record.msg)
+        began, count = self._seen.get(template, (record.created, 0))
+        if record.created - began >= EVERY:
+            if count > MOST:
+                record.msg = f"{record.msg} (and {count - MOST} similar lines in the last minute)"
+            began, count = record.created, 0
+        if template not in self._seen and len(self._seen) >= 1000:
+            self._seen.clear()
+        self._seen[template] = began, count + 1
+        return count < MOST
+
+
+@contextmanager
+def gateway_logs() -> Iterator[None]:
+    """Log warnings of the client and changes of state of the gateway, unless --verbose is given."""
+    logger, own = logging.getLogger("aiokq"), logging.getLogger("aiokq.gateway")
+    before = logger.level, own.level
+    limit = RepeatedLines()
+    handlers = list(logger.handlers)
+    for handler in handlers:
+        handler.addFilter(limit)
+    if logger.level > logging.WARNING:
+        logger.setLevel(logging.WARNING)
+        own.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.setLevel(before[0])
+        own.setLevel(before[1])
+        for handler in handlers:
+            handler.removeFilter(limit)

@@ -1,0 +1,113 @@
+"""The gateway's HTTP interface: who may use it, and what its probes and metrics say."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from aiokq.errors import ConfigError
+from aiokq.gateway import Gateway
+from tests.fault.gateway_support import Rig, configuration, directory, message, rig
+
+WITH_HTTP = {"http": {"port": 0}}
+
+
+async def ask(
+    r: Rig, method: str, path: str, headers: dict[str, str] | None = None
+) -> tuple[int, str]:
+    assert r.gateway.http is not None
+    async with (
+        aiohttp.ClientSession() as session,
+        session.request(method, r.gateway.http.where + path, headers=headers) as response,
+    ):
+        return response.status, await response.text()
+
+
+@pytest.mark.parametrize(
+    "headers", [{"Host": "evil.example"}, {"Host": "127.0.0.1"}, {"Origin": "http://evil.example"}]
+)
+async def test_a_page_in_a_browser_cannot_change_anything(headers: dict[str, str]):
+    """A page may send a POST to 127.0.0.1, with the Host or the Origin of its own server."""
+    async with rig(WITH_HTTP) as r:
+        status, body = await ask(r, "POST", "/reload", headers)
+        assert (status, body) == (403, "the headers Host and Origin must name this server\n")
+
+
+async def test_a_reload_without_a_file_is_refused_in_words():
+    async with rig(WITH_HTTP) as r:
+        status, body = await ask(r, "POST", "/reload")
+        assert status == 409
+        assert json.loads(body) == {
+            "error": "this gateway was started without a configuration file"
+        }
+        assert (await ask(r, "GET", "/reload"))[0] == 405
+
+
+async def test_a_token_is_required_where_one_is_set():
+    with directory() as path:
+        file = path / "token"
+        file.write_text("0123456789abcdef\n")
+        async with rig({"http": {"port": 0, "token_file": str(file)}}) as r:
+            assert (await ask(r, "GET", "/accounting/json"))[0] == 401
+            wrong = {"Authorization": "Bearer 0123456789abcdeX"}
+            assert (await ask(r, "GET", "/accounting/json", wrong))[0] == 401
+            right = {"Authorization": "Bearer 0123456789abcdef"}
+            assert (await ask(r, "GET", "/accounting/json", right))[0] == 200
+
+
+async def test_a_short_token_is_refused(tmp_path: Path):
+    (tmp_path / "token").write_text("short")
+    with directory() as path:
+        http = {"port": 0, "token_file": str(tmp_path / "token")}
+        with pytest.raises(ConfigError, match="the token has fewer than 16 bytes"):
+            async with Gateway(configuration(path, {"http": http})):
+                pass
+
+
+async def test_the_gateway_is_ready_while_its_inputs_are_open_with_or_without_kafka():
+    with directory() as path:
+        async with Gateway(
+            configuration(path, {"http": {"port": 0}, "delivery": {"shutdown_max_delay_ms": 100}})
+        ) as gateway:
+            r = Rig(None, None, gateway, path)  # type: ignore[arg-type]
+            status, body = await ask(r, "GET", "/readyz")
+            assert status == 200
+            ready = json.loads(body)
+            assert (ready["ready"], ready["kafka_reachable"]) == (True, False)
+            assert ready["inputs"] == [one.where for one in gateway.inputs]
+            assert (await ask(r, "GET", "/healthz"))[0] == 200
+
+
+async def test_metrics_have_topics_that_exist_as_labels():
+    async with rig(WITH_HTTP) as r:
+        await r.send(message("orders", b"v"), message("made-up", b"v"), b"bad")
+        await r.settled(3)
+        status, body = await ask(r, "GET", "/metrics")
+        assert status == 200
+        lines = set(body.splitlines())
+        assert 'aiokq_gateway_received_total{topic="orders"} 1.0' in lines
+        assert 'aiokq_gateway_received_total{topic=""} 2.0' in lines
+        assert 'aiokq_gateway_acked_total{topic="orders"} 1.0' in lines
+        assert 'aiokq_gateway_discarded_total{reason="bad_topic",topic=""} 1.0' in lines
+        assert 'aiokq_client_records_sent_total{client="aiokq-gateway"} 1.0' in lines
+        assert "made-up" not in body
+
+
+async def test_a_port_in_use_ends_the_start_and_leaves_nothing_open():
+    with directory() as path, socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        http = {"port": taken.getsockname()[1]}
+        with pytest.raises(ConfigError, match="address already in use"):
+            async with Gateway(configuration(path, {"http": http})):
+                pass
+        assert list(path.iterdir()) == []
+        await asyncio.sleep(0)
+        assert {task.get_name() for task in asyncio.all_tasks()} == {
+            task.get_name() for task in [asyncio.current_task()] if task is not None
+        }

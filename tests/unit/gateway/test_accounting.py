@@ -1,0 +1,136 @@
+"""Accounting: the books balance, by topic and in all, and numbers outlive topics."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiokq.fastpath.gateway import BAD_TOPIC, ERROR_ACK, REASONS, SHUTDOWN, Pool
+from aiokq.gateway import GatewaySettings
+from aiokq.gateway.accounting import Accounting, Discard
+from aiokq.gateway.engine import TopicState
+from aiokq.gateway.messages import encode
+
+
+class Books:
+    """A pool, its accounting, and the topic `orders`."""
+
+    def __init__(self) -> None:
+        self.pool = Pool(1_000_000)
+        self.accounting = Accounting(self.pool)
+        self.topic = self.register("orders")
+
+    def register(self, name: str) -> TopicState:
+        topic = TopicState(name, GatewaySettings().of_topic(name))
+        topic.slot = self.pool.register(name.encode(), max_message_bytes=10)
+        self.accounting.registered(topic)
+        return topic
+
+    def feed(self, topic: str, *values: bytes) -> None:
+        for n, value in enumerate(values):
+            self.pool.feed(encode(topic.encode(), b"", value, 1000 + n))
+
+    def check(self) -> None:
+        snapshot = self.accounting.snapshot()
+        for totals in (snapshot.total, *snapshot.topics.values()):
+            known = totals.acked + sum(totals.discarded) + totals.dead_lettered
+            assert totals.received == known + totals.in_flight
+
+
+def test_each_message_is_counted_once_by_topic_and_in_all():
+    """Received, refused by the pool, held, taken, acknowledged, discarded."""
+    books = Books()
+    books.feed("orders", b"a", b"b", b"c", b"too long for it")
+    books.feed("unknown", b"x")
+    books.pool.feed(b"\0\0\0\x06xx")
+    books.check()
+    taken = books.pool.take(books.topic.slot)
+    assert taken is not None
+    books.check()
+    books.accounting.acked(books.topic, taken, [0, 2], 0)
+    books.check()
+    books.accounting.discarded(books.topic, taken, [1], ERROR_ACK, taken.charge)
+    books.pool.discard_unresolved(b"unknown", BAD_TOPIC)
+    books.check()
+    document = books.accounting.snapshot().document()
+    assert document == {
+        "received": 6,
+        "acked": 2,
+        "discarded": {"malformed": 1, "too_long": 1, "bad_topic": 1, "error_ack": 1},
+        "dead_lettered": 0,
+        "in_flight": 0,
+        "possible_duplicates": 0,
+        "topics": {
+            "orders": {
+                "received": 4,
+                "acked": 2,
+                "discarded": {"too_long": 1, "error_ack": 1},
+                "dead_lettered": 0,
+                "in_flight": 0,
+                "possible_duplicates": 0,
+            }
+        },
+    }
+    assert books.pool.counts().used_bytes == 0
+
+
+def test_the_numbers_of_a_deleted_topic_stay_and_go_on_when_it_is_created_again():
+    """Its slot is another one then."""
+    books = Books()
+    books.feed("orders", b"a", b"too long for it")
+    taken = books.pool.take(books.topic.slot)
+    assert taken is not None
+    books.accounting.discarded(books.topic, taken, range(1), BAD_TOPIC, taken.charge)
+    books.accounting.forget(books.topic)
+    books.pool.forget(books.topic.slot)
+    books.check()
+    books.feed("orders", b"b")
+    again = books.register("orders")
+    books.check()
+    taken = books.pool.take(again.slot)
+    assert taken is not None
+    books.accounting.acked(again, taken, range(1), taken.charge)
+    books.check()
+    totals = books.accounting.snapshot().topics["orders"]
+    assert (totals.received, totals.acked, sum(totals.discarded)) == (3, 1, 2)
+
+
+def test_a_discard_is_told_with_reason_messages_and_timestamps():
+    """Reports and logs are made of these."""
+    books = Books()
+    noted: list[Discard] = []
+    books.accounting.on_discard.append(noted.append)
+    books.feed("orders", b"a", b"b", b"c", b"d")
+    taken = books.pool.take(books.topic.slot)
+    assert taken is not None
+    books.accounting.discarded(books.topic, taken, [1, 2], ERROR_ACK, 0, attempts=3)
+    books.accounting.discarded(books.topic, taken, [0, 3], SHUTDOWN, taken.charge)
+    first, second = noted
+    assert (REASONS[first.reason], first.messages, first.attempts) == ("error_ack", 2, 3)
+    assert [first.taken.message(row).value for row in first.rows if first.taken] == [b"b", b"c"]
+    assert (second.earliest_ms, second.latest_ms) == (1000, 1003)
+
+
+def test_possible_duplicates_are_counted_and_told():
+    """They are no outcome: the messages are still in flight."""
+    books = Books()
+    told: list[tuple[str, int]] = []
+    books.accounting.on_duplicates.append(lambda topic, _, rows: told.append((topic, len(rows))))
+    books.feed("orders", b"a", b"b")
+    taken = books.pool.take(books.topic.slot)
+    assert taken is not None
+    books.accounting.possible_duplicates(books.topic, taken, [0, 1])
+    assert told == [("orders", 2)]
+    snapshot = books.accounting.snapshot()
+    assert snapshot.total.possible_duplicates == 2
+    assert snapshot.topics["orders"].in_flight == 2
+
+
+def test_memory_cannot_be_released_twice():
+    """A bug of an engine shows at once."""
+    books = Books()
+    books.feed("orders", b"a")
+    taken = books.pool.take(books.topic.slot)
+    assert taken is not None
+    books.accounting.acked(books.topic, taken, [0], taken.charge)
+    with pytest.raises(ValueError, match="were not taken"):
+        books.accounting.acked(books.topic, taken, [0], taken.charge)
