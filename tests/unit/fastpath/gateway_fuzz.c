@@ -1,0 +1,377 @@
+/* Runs the gateway's headers without Python, under sanitizers: test_gateway_fuzz.py compiles it.
+ *
+ *     gateway_fuzz bytes SEED ROUNDS    random and mutated messages, fed and as a stream in pieces
+ *     gateway_fuzz threads MESSAGES     inputs with real sockets, senders, and a loop that takes
+ *
+ * It ends with 0 if the counts add up and no sanitizer complained. */
+#define _GNU_SOURCE
+#include "aiokq/fastpath/gateway/intake.h"
+
+#include <sys/un.h>
+
+#define CHECK(what)                                                                             \
+    do {                                                                                        \
+        if (!(what)) {                                                                          \
+            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #what);                          \
+            exit(1);                                                                            \
+        }                                                                                       \
+    } while (0)
+
+static uint64_t state;
+
+static uint32_t chance(uint32_t below) {
+    state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (uint32_t)((state >> 33) % below);
+}
+
+static void put(unsigned char *at, uint64_t value, int size) {
+    for (int n = 0; n < size; n++)
+        at[n] = (unsigned char)(value >> (8 * (size - 1 - n)));
+}
+
+/* Numbers at which programs fail. */
+static uint64_t odd_number(void) {
+    static const int64_t odd[] = {0, 1, 2, 3, 4, 7, 8, 255, 256, 257, 32767, 32768, 65535, 65536,
+                                  INT32_MAX, INT32_MIN, -1, -2, INT64_MAX, INT64_MIN};
+    return (uint64_t)odd[chance(sizeof odd / sizeof *odd)] + chance(3) - 1;
+}
+
+/* Writes a message, mostly a correct one, and mutates some; returns its size. */
+static int64_t make(unsigned char *at) {
+    int keyed = (int)chance(2);
+    uint32_t topic = chance(10) ? 1 + chance(3) : chance(300), key = chance(4) ? chance(9) : chance(3000);
+    uint32_t value = chance(4) ? chance(40) : chance(20000);
+    unsigned char *start = at;
+    int64_t size;
+    put(at + 4, keyed ? 257 : 256, 2);
+    put(at + 6, 0, 4);
+    at += 10;
+    if (keyed) {
+        put(at, odd_number(), 4);
+        at += 4;
+    }
+    put(at, topic, 2);
+    at += 2;
+    for (uint32_t n = 0; n < topic; n++)
+        *at++ = chance(30) ? (unsigned char)('a' + chance(3)) : (unsigned char)chance(256);
+    put(at, chance(2) ? UINT64_C(1700000000000) + chance(2000) : odd_number(), 8);
+    put(at + 8, key, 4);
+    at += 12;
+    memset(at, 'k', key);
+    at += key;
+    put(at, value, 4);
+    at += 4;
+    memset(at, 'v', value);
+    at += value;
+    size = at - start;
+    put(start, (uint64_t)size, 4);
+    if (chance(4) == 0) {
+        int changes = 1 + (int)chance(3);
+        while (changes--) {
+            uint32_t where = chance(chance(2) ? 30 : (uint32_t)size);
+            int width = 1 << chance(4);
+            if (where + (uint32_t)width <= (uint32_t)size)
+                put(start + where, chance(2) ? odd_number() : chance(UINT32_MAX), width);
+        }
+        if (chance(2))
+            put(start, (uint64_t)size, 4); /* well framed at least */
+    }
+    return size;
+}
+
+static void check_books(aiokq_pool *pool, int64_t released) {
+    int64_t discarded = 0;
+    for (int n = 0; n < AIOKQ_REASONS; n++)
+        discarded += pool->discarded[n];
+    CHECK(pool->received == discarded + pool->held + released);
+    CHECK(pool->used >= 0 && pool->partial >= 0 && pool->held >= 0 && pool->taken >= 0);
+}
+
+/* Reads everything that was taken, as the columns do. */
+static void use(aiokq_segment *segment, int64_t from, int64_t to) {
+    int64_t count = to - from, most = 1 + chance(5), all[3], *times, *ends;
+    aiokq_survey found;
+    int32_t *offsets = (int32_t *)malloc(4 * (size_t)(count + 1)), *more;
+    unsigned char *bits = (unsigned char *)malloc((size_t)(count + 7) / 8 + 1), usable[7];
+    volatile unsigned char sum = 0;
+    aiokq_segment *part;
+    aiokq_look_over(segment, from, to, 0, INT64_MAX / 1000, &found);
+    aiokq_fill_offsets(segment, from, to, 0, offsets, bits);
+    for (int32_t n = 0; n < offsets[count]; n++)
+        sum ^= segment->data[aiokq_value_start(segment, from) + (uint32_t)n];
+    aiokq_fill_offsets(segment, from, to, 1, offsets, NULL);
+    for (int32_t n = 0; n < offsets[count]; n++)
+        sum ^= segment->keys[aiokq_key_start(segment, from) + (uint32_t)n];
+    times = (int64_t *)malloc(8 * (size_t)count);
+    aiokq_fill_times(segment, from, to, 0, INT64_MAX / 1000, times);
+    for (int n = 0; n < 7; n++)
+        usable[n] = (unsigned char)chance(2);
+    aiokq_fill_partitions(segment, from, to, 7, chance(2) ? usable : NULL, offsets, bits);
+    for (int64_t n = 0; n < count; n++)
+        CHECK(offsets[n] >= 0 && offsets[n] < 7);
+    if (found.replaced) {
+        char *texts = (char *)malloc((size_t)found.text_bytes);
+        more = (int32_t *)malloc(4 * (size_t)(found.replaced + 1));
+        aiokq_fill_headers(segment, from, to, 0, INT64_MAX / 1000, offsets, more, texts);
+        CHECK(offsets[count] == found.replaced && more[found.replaced] == found.text_bytes);
+        free(more);
+        free(texts);
+    }
+    ends = (int64_t *)malloc(16 * (size_t)count + 8);
+    CHECK(aiokq_batch_ends(segment, from, to, most, most * 100, ends) <= count);
+    all[0] = chance((uint32_t)count);
+    all[1] = chance((uint32_t)count);
+    all[2] = count - 1;
+    part = aiokq_segment_select(segment, from, all, 3);
+    CHECK(part != NULL && part->count == 3);
+    aiokq_segment_release(part);
+    free(ends);
+    free(times);
+    free(bits);
+    free(offsets);
+    (void)sum;
+}
+
+/* Does what the event loop does, in any order; returns the number of released messages. */
+static int64_t loop_turn(aiokq_pool *pool) {
+    int64_t released = 0, from, to, charge;
+    aiokq_segment *segment;
+    aiokq_slot *slot = NULL;
+    if (pool->slot_count)
+        slot = pool->slots[chance((uint32_t)pool->slot_count)];
+    if (slot == NULL)
+        return 0;
+    if (!slot->registered) {
+        int64_t limits[6] = {chance(3) ? 0 : 1 + chance(20), chance(3) ? 0 : 1 + chance(5000),
+                             chance(2) ? -1 : (int64_t)chance(50), chance(2) ? -1 : (int64_t)chance(9000),
+                             chance(3) ? 0 : 100, chance(9)};
+        switch (chance(3)) {
+        case 0:
+            aiokq_limit(pool, slot, limits);
+            aiokq_resolve(pool, slot);
+            break;
+        case 1:
+            segment = aiokq_take_unresolved(pool, slot, &from, &to);
+            use(segment, from, to);
+            charge = aiokq_span(segment, from, to) + (to - from) * AIOKQ_MESSAGE_OVERHEAD;
+            pool->used -= charge;
+            pool->held -= to - from;
+            pool->taken -= to - from;
+            released += to - from;
+            aiokq_segment_release(segment);
+            break;
+        default:
+            if (slot->listed)
+                aiokq_list_remove(&pool->fresh, slot);
+        }
+        return released;
+    }
+    if (chance(20) == 0) {
+        aiokq_table_remove(pool, slot);
+        aiokq_mark_due(pool, slot, slot->held);
+    }
+    if (chance(4) == 0)
+        aiokq_mark_due(pool, slot, slot->held);
+    pool->fixed_mono += chance(20);
+    aiokq_due(pool, pool->fixed_mono);
+    for (int n = (int)chance(4); n > 0; n--) {
+        segment = aiokq_take(pool, slot, &from, &to);
+        if (segment == NULL) {
+            if (!slot->known) {
+                aiokq_slot_free(pool, slot);
+            }
+            break;
+        }
+        use(segment, from, to);
+        charge = aiokq_span(segment, from, to) + (to - from) * AIOKQ_MESSAGE_OVERHEAD;
+        pool->used -= charge;
+        pool->held -= to - from;
+        pool->taken -= to - from;
+        released += to - from;
+        aiokq_segment_release(segment);
+    }
+    return released;
+}
+
+static void fuzz_bytes(uint64_t seed, int64_t rounds) {
+    unsigned char *room = (unsigned char *)malloc(1 << 20);
+    state = seed;
+    while (rounds--) {
+        aiokq_pool pool;
+        aiokq_intake intake;
+        aiokq_connection *connection = NULL;
+        int64_t released = 0;
+        CHECK(aiokq_pool_make(&pool, 1000 + chance(200000), -1, seed));
+        pool.sample_bytes = chance(3) ? 256 : chance(20);
+        pool.max_names = chance(3) ? 100 : chance(4);
+        pool.refused_bytes = chance(2) ? 0 : chance(5000);
+        pool.refused_reasons = chance(UINT32_MAX) & 0x1ff;
+        pool.fixed_clock = 1;
+        pool.fixed_mono = 1000;
+        pool.fixed_wall = 1700000000000;
+        memset(&intake, 0, sizeof intake);
+        intake.pool = &pool;
+        intake.transport = 1 + (int)chance(2);
+        intake.limit = chance(2) ? 65536 : chance(30000) + 1;
+        intake.block = (int)chance(2);
+        intake.stopping = intake.block; /* a blocking input would wait for ever */
+        for (int step = 0; step < 300; step++) {
+            int64_t size = 0, at = 0;
+            unsigned char *exact;
+            for (int n = 1 + (int)chance(8); n > 0; n--)
+                size += make(room + size);
+            if (chance(5) == 0)
+                size = chance((uint32_t)size + 1); /* the end of a message is missing */
+            exact = (unsigned char *)malloc((size_t)size + (size == 0));
+            memcpy(exact, room, (size_t)size);
+            if (chance(2)) {
+                int64_t read = aiokq_feed(&pool, exact, size, chance(2) ? -1 : 7, (int)chance(2),
+                                          chance(2) ? AIOKQ_WAIT : AIOKQ_DISCARD, intake.limit);
+                CHECK(read >= 0 && read <= size);
+            } else {
+                while (at < size) {
+                    int64_t part = 1 + chance(chance(2) ? 8 : 30000);
+                    unsigned char *piece;
+                    part = part < size - at ? part : size - at;
+                    piece = (unsigned char *)malloc((size_t)part);
+                    memcpy(piece, exact + at, (size_t)part);
+                    at += part;
+                    if (connection == NULL)
+                        connection = aiokq_connection_new(&intake, -1);
+                    if (!aiokq_connection_data(&intake, connection, piece, part) || chance(300) == 0) {
+                        aiokq_connection_end(&intake, connection);
+                        connection = NULL;
+                    }
+                    free(piece);
+                }
+            }
+            free(exact);
+            released += loop_turn(&pool);
+            check_books(&pool, released);
+        }
+        if (connection != NULL)
+            aiokq_connection_end(&intake, connection);
+        CHECK(pool.partial == 0 && intake.counts.connections == 0);
+        check_books(&pool, released);
+        aiokq_pool_free(&pool);
+    }
+    free(room);
+}
+
+/* ---------------------------------------------------------------- threads */
+
+#if defined(__linux__)
+
+typedef struct {
+    struct sockaddr_un address;
+    int stream;
+    int64_t messages;
+} sender;
+
+static void *send_messages(void *given) {
+    sender *from = (sender *)given;
+    unsigned char message[64];
+    int fd = socket(AF_UNIX, from->stream ? SOCK_STREAM : SOCK_DGRAM, 0);
+    int64_t size = 4 + 6 + 2 + 1 + 8 + 4 + 4 + 8;
+    memset(message, 0, sizeof message);
+    put(message, (uint64_t)size, 4);
+    put(message + 4, 256, 2);
+    put(message + 10, 1, 2);
+    put(message + 25, 8, 4);
+    CHECK(connect(fd, (struct sockaddr *)&from->address, sizeof from->address) == 0);
+    for (int64_t n = 0; n < from->messages; n++) {
+        message[12] = (unsigned char)('a' + n % 5);
+        put(message + 29, (uint64_t)n, 8);
+        CHECK(send(fd, message, (size_t)size, 0) == size);
+    }
+    close(fd);
+    return NULL;
+}
+
+static void run_threads(int64_t messages) {
+    aiokq_pool pool;
+    aiokq_intake intakes[3];
+    sender senders[6];
+    pthread_t threads[6];
+    int64_t released = 0, most = 6 * messages, limits[6] = {100, 0, 5, 1000, 0, -1};
+    CHECK(aiokq_pool_make(&pool, 200000, -1, 1));
+    pool.sample_bytes = 100;
+    pool.max_names = 1000;
+    memset(intakes, 0, sizeof intakes);
+    for (int n = 0; n < 3; n++) {
+        aiokq_intake *intake = intakes + n;
+        struct sockaddr_un address;
+        memset(&address, 0, sizeof address);
+        address.sun_family = AF_UNIX;
+        snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "aiokq-fuzz-%d-%d",
+                 (int)getpid(), n);
+        intake->fd = socket(AF_UNIX, n ? SOCK_STREAM : SOCK_DGRAM, 0);
+        CHECK(bind(intake->fd, (struct sockaddr *)&address, sizeof address) == 0);
+        CHECK(n == 0 || listen(intake->fd, 16) == 0);
+        intake->pool = &pool;
+        intake->transport = n;
+        intake->limit = 65536;
+        intake->block = 1;
+        intake->max_connections = 100;
+        intake->idle_ms = 10000;
+        CHECK(aiokq_intake_start(intake) == 0);
+        for (int half = 0; half < 2; half++) {
+            senders[2 * n + half].address = address;
+            senders[2 * n + half].stream = n > 0;
+            senders[2 * n + half].messages = messages;
+        }
+    }
+    for (int n = 0; n < 6; n++)
+        CHECK(pthread_create(threads + n, NULL, send_messages, senders + n) == 0);
+    while (released < most) {
+        int64_t from, to;
+        aiokq_segment *segment = NULL;
+        aiokq_slot *slot;
+        aiokq_pool_lock(&pool);
+        while ((slot = pool.fresh.first) != NULL) {
+            aiokq_list_remove(&pool.fresh, slot);
+            aiokq_limit(&pool, slot, limits);
+            aiokq_resolve(&pool, slot);
+        }
+        aiokq_due(&pool, aiokq_ms(CLOCK_MONOTONIC));
+        if (pool.ready.first != NULL)
+            segment = aiokq_take(&pool, pool.ready.first, &from, &to);
+        aiokq_pool_unlock(&pool);
+        if (segment == NULL) {
+            aiokq_pause();
+            continue;
+        }
+        use(segment, from, to);
+        aiokq_pool_lock(&pool);
+        pool.used -= aiokq_span(segment, from, to) + (to - from) * AIOKQ_MESSAGE_OVERHEAD;
+        pool.held -= to - from;
+        pool.taken -= to - from;
+        released += to - from;
+        check_books(&pool, released);
+        aiokq_memory_freed(&pool);
+        aiokq_pool_unlock(&pool);
+        aiokq_segment_release(segment);
+    }
+    for (int n = 0; n < 6; n++)
+        pthread_join(threads[n], NULL);
+    for (int n = 0; n < 3; n++) {
+        aiokq_intake_stop(intakes + n, 1);
+        close(intakes[n].fd);
+    }
+    CHECK(released == most && pool.held == 0 && pool.used == 0);
+    aiokq_pool_free(&pool);
+}
+
+#endif
+
+int main(int count, char **given) {
+    if (count == 4 && strcmp(given[1], "bytes") == 0)
+        fuzz_bytes((uint64_t)atoll(given[2]), atoll(given[3]));
+#if defined(__linux__)
+    else if (count == 3 && strcmp(given[1], "threads") == 0)
+        run_threads(atoll(given[2]));
+#endif
+    else
+        return 2;
+    return 0;
+}
