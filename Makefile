@@ -58,6 +58,8 @@ $(CACHE)/stamps/programs:
 	@bash tools/install_debian.sh kcat kcat
 	@# The TLS tests make their certificates with it.
 	@bash tools/install_debian.sh openssl openssl
+	@# One of the languages in examples/gateway.
+	@bash tools/install_debian.sh node nodejs
 	@mkdir -p $(@D) && touch $@
 
 # Spark needs Java 17 or newer: the installed one, or Debian's.

@@ -1,0 +1,1 @@
+"""Programs in four languages that write to Kafka through the gateway."""
