@@ -9,7 +9,7 @@ import dataclasses
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
@@ -31,6 +31,9 @@ from aiokq.core.codes import ERROR_CODES
 from aiokq.core.counters import TABLES, ClientCounters
 from aiokq.core.options import Option, options
 from aiokq.gateway.bruce.error_tables import ACTIONS, ERROR_TABLES, Action, error_classes
+from aiokq.gateway.reload import AT_ONCE, DELIVERY_AT_ONCE
+from aiokq.gateway.settings import TABLES as TABLES_OF_GATEWAY
+from aiokq.gateway.settings import GatewaySettings
 from aiokq.producer.settings import ProducerSettings
 from aiokq.spark.exporting.columns import ExportColumns
 from aiokq.spark.loading.options import LoadOptions
@@ -237,6 +240,59 @@ def errors() -> list[str]:
     return lines + table(columns, rows)
 
 
+def gateway_settings() -> list[str]:
+    lines = [
+        "# Configuration of the gateway",
+        "",
+        "A TOML file; `aiokq gateway check FILE` checks it. Byte sizes are numbers, or texts such "
+        'as "128 MiB" or "64k"; options that end in `_ms` are milliseconds. `[kafka]` has client '
+        "settings by their names, see [client settings](client-settings.md). `aiokq gateway "
+        "reload` and SIGHUP change the tables and options marked *at once*; the others need a "
+        "restart.",
+    ]
+    for name, field in GatewaySettings.model_fields.items():
+        model = TABLES_OF_GATEWAY.get(name)
+        if model is None:
+            continue
+        heading = f"[[{name}]]" if name == "inputs" else f"[{name}]"
+        heading = "[topics.NAME]" if name == "topics" else heading
+        mark = "" if name not in AT_ONCE else " Changes *at once*."
+        text = " ".join((field.description or "").split())
+        lines += ["", f"## {heading}", "", f"{text}{mark}", ""]
+        rows = (_gateway_row(model, name, option) for option in model.model_fields)
+        lines += table(("option", "default", "values", "meaning"), rows)
+    lines += ["", "## Options outside of tables", ""]
+    rest = ("empty_key", "empty_value")
+    rows = (_gateway_row(GatewaySettings, "", option) for option in rest)
+    return lines + table(("option", "default", "values", "meaning"), rows)
+
+
+def _gateway_row(model: type[BaseModel], of: str, name: str) -> tuple[str, str, str, str]:
+    field = model.model_fields[name]
+    default = field.get_default(call_default_factory=True, validated_data={})
+    if default is PydanticUndefined:
+        shown = "required"
+    elif default is None or isinstance(default, BaseModel):
+        shown = ""
+    elif isinstance(default, bool):
+        shown = f"`{str(default).lower()}`"
+    elif isinstance(default, int) and default >= 1024**2 and default % 1024**2 == 0:
+        shown = f"`{default // 1024**2} MiB`"
+    else:
+        shown = f"`{default}`"
+    values = [f"`{one}`" for one in _literals(field.annotation)]
+    at_once = of == "delivery" and name in DELIVERY_AT_ONCE
+    meaning = f"{field.description}{' Changes *at once*.' if at_once else ''}"
+    return f"`{name}`", shown, ", ".join(values), meaning
+
+
+def _literals(annotation: Any) -> list[str]:
+    """Return the texts that an annotation allows, if it names them."""
+    if get_origin(annotation) is Literal:
+        return [str(one) for one in get_args(annotation)]
+    return [text for part in get_args(annotation) for text in _literals(part)]
+
+
 def gateway_errors() -> list[str]:
     lines = [
         "# Error tables of the gateway",
@@ -327,6 +383,7 @@ PAGES: dict[str, Callable[[], list[str]]] = {
     "errors.md": errors,
     "commands.md": commands,
     "gateway-errors.md": gateway_errors,
+    "gateway-settings.md": gateway_settings,
 }
 
 

@@ -32,6 +32,7 @@ __all__ = [
     "LimitsSettings",
     "PoolSettings",
     "RateLimitSettings",
+    "TABLES",
     "TopicRules",
     "TopicSettings",
 ]
@@ -367,13 +368,14 @@ class GatewaySettings(_Section):
     inputs: tuple[InputSettings, ...] = ()
     """The sockets that programs write to."""
     http: HttpSettings | None = None
-    """The HTTP interface; None for no HTTP."""
+    """The HTTP interface. Without this table there is no HTTP."""
     pool: PoolSettings = PoolSettings()
-    """The memory for messages."""
+    """The memory that holds messages until their outcome is known."""
     delivery: DeliverySettings = DeliverySettings()
     """How messages are delivered."""
     batching: BatchingSettings = DEFAULT_BATCHING
-    """When messages are sent."""
+    """When messages are sent: a batch is sent at the first limit that it reaches. Without this
+    table, `time_ms` is 10 and `bytes` is 128 KiB."""
     combined: CombinedSettings | None = None
     """Combined batches of the engine `bruce`."""
     compression: CompressionSettings = CompressionSettings()
@@ -652,7 +654,7 @@ def _model_at(path: Sequence[str | int]) -> type[BaseModel] | None:
     """Return the model of the table at `path`; None if there is no such table."""
     if not path:
         return GatewaySettings
-    model, rest = _TABLES.get(str(path[0])), path[1:]
+    model, rest = TABLES.get(str(path[0])), path[1:]
     if model is TopicSettings:
         if len(rest) < 2:
             return model
@@ -662,7 +664,7 @@ def _model_at(path: Sequence[str | int]) -> type[BaseModel] | None:
     return None if rest else model
 
 
-_TABLES: Final[Mapping[str, type[BaseModel]]] = {
+TABLES: Final[Mapping[str, type[BaseModel]]] = {
     "inputs": InputSettings,
     "http": HttpSettings,
     "pool": PoolSettings,
