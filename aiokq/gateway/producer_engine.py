@@ -104,6 +104,7 @@ class _Lane:
 
     Attributes:
         bytes: bytes of the messages.
+        compression: the compression of the pieces in flight, and with it their producer.
         queue: pieces that were not sent.
         again: pieces that failed and are sent again, before `queue`, when nothing is in flight.
         in_flight: number of pieces without outcome.
@@ -111,10 +112,21 @@ class _Lane:
         running: whether a task serves the lane.
     """
 
-    __slots__ = ("again", "bytes", "in_flight", "queue", "running", "sent", "topic", "woken")
+    __slots__ = (
+        "again",
+        "bytes",
+        "compression",
+        "in_flight",
+        "queue",
+        "running",
+        "sent",
+        "topic",
+        "woken",
+    )
 
     def __init__(self, topic: TopicState) -> None:
         self.topic = topic
+        self.compression = topic.rules.compression
         self.bytes = 0
         self.queue: deque[_Piece] = deque()
         self.again: list[_Piece] = []
@@ -251,9 +263,14 @@ class ProducerEngine:
                     lane.queue.extendleft(reversed(again))
                 if not lane.queue:
                     return
-                if lane.in_flight >= MOST_IN_FLIGHT:
+                compression = lane.topic.rules.compression
+                if lane.in_flight >= MOST_IN_FLIGHT or (
+                    # A reload has changed it: what the other producer sends must not be overtaken.
+                    lane.in_flight and lane.compression != compression
+                ):
                     await lane.woken.wait()
                     continue
+                lane.compression = compression
                 await self._send(lane, lane.queue.popleft())
         finally:
             lane.running = False
@@ -278,7 +295,7 @@ class ProducerEngine:
             await self._send_alone(lane, piece)
             return
         try:
-            producer = await self._producer(topic.rules.compression)
+            producer = await self._producer(lane.compression)
             deliveries = await producer.send_columns(topic.name, self._columns(topic, piece))
         except RecordTooLarge as error:
             if len(piece.rows) > 1:
@@ -322,7 +339,7 @@ class ProducerEngine:
         self._launched(lane, piece)
         for row in piece.rows:
             try:
-                producer = await self._producer(topic.rules.compression)
+                producer = await self._producer(lane.compression)
                 one = self._columns(topic, _Piece(piece.held, [row]))
                 await (await producer.send_columns(topic.name, one))
                 errors.append(None)

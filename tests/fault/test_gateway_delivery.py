@@ -263,3 +263,32 @@ async def test_a_broker_that_names_no_record_costs_no_other_message(
         snapshot = await r.settled(201)
         assert discarded(snapshot) == {"error_ack": 1}
         assert values_of(await r.records("orders")) == good
+
+
+async def test_a_reload_of_the_compression_reorders_nothing():
+    """Each compression has a producer of its own; what one of them sends must not be overtaken."""
+    async with restartable() as kafka:
+        r = kafka.rig
+        file = r.path / "gateway.toml"
+        text = (
+            f'kafka.bootstrap_servers = "{kafka.servers}"\n'
+            f'[[inputs]]\ntype = "unix_datagram"\npath = "{r.path}/reloaded"\n'
+            "[batching]\ntime_ms = 1\n"
+        )
+        file.write_text(text)
+        async with Gateway(file) as gateway:
+            own = Rig(r.kafka, None, gateway, r.path)  # type: ignore[arg-type]
+            opened = own.socket()
+            for n in range(20):
+                codec = ("none", "gzip", "zstd", "lz4")[n % 4]
+                file.write_text(f'{text}[compression]\ntype = "{codec}"\n')
+                gateway.reload()
+                data = [
+                    message("orders", b"%d" % i, partition_key=0)
+                    for i in range(n * 100, n * 100 + 100)
+                ]
+                await asyncio.to_thread(lambda data=data: [opened.sendall(one) for one in data])
+            await own.settled(2000)
+            own.close()
+        records = await records_of(kafka.servers, "orders")
+        assert values_of(records) == [b"%d" % i for i in range(2000)]
