@@ -49,6 +49,10 @@ def directory() -> Iterator[Path]:
         yield Path(path)
 
 
+engine = "producer"
+"""The engine of the gateways whose configuration names none."""
+
+
 class Rig:
     """A gateway between senders and an embedded broker, all in this process.
 
@@ -148,6 +152,7 @@ def configuration(path: Path, values: Mapping[str, Any] | None = None) -> Gatewa
         ],
         **(values or {}),
     }
+    given["delivery"] = {"engine": engine, **given.get("delivery", {})}
     return GatewaySettings.checked(given)
 
 

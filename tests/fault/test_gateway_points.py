@@ -1,4 +1,4 @@
-"""The acceptance points of the gateway that hold for the engine `producer`, each with its number.
+"""The acceptance points of the gateway that hold for both engines, each with its number.
 
 The list of 50 points describes what operators of Bruce and Dory rely on. `reports` are tested in
 other modules.
@@ -24,6 +24,7 @@ from aiokq.errors import ConfigError
 from aiokq.fastpath.gateway import REASONS
 from aiokq.gateway import Gateway, GatewaySettings
 from aiokq.gateway.accounting import Discard
+from tests.fault import gateway_support
 from tests.fault.gateway_support import (
     Rig,
     balanced,
@@ -51,6 +52,13 @@ KEEP = {"retention_ms": "-1"}
 
 BATCH_NOW = {"batching": {"mode": "off"}}
 TRANSPORTS = ("unix_datagram", "unix_stream", "tcp")
+
+
+@pytest.fixture(params=["producer", "bruce"], autouse=True)
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Each point holds for both engines."""
+    monkeypatch.setattr(gateway_support, "engine", request.param)
+    return str(request.param)
 
 
 @pytest.mark.parametrize("kind", TRANSPORTS)

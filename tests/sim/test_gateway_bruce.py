@@ -255,6 +255,7 @@ def test_point_35_a_discard_does_not_affect_the_next_message(code: int) -> None:
         kafka.faults.append(times(1, code))
         start = w.loop.time()
         w.send("t", b"bad")
+        await asyncio.sleep(0)  # each in a request of its own
         w.send("t", b"good")
         await w.drained()
         assert kafka.values("t") == [b"good"]
@@ -315,6 +316,7 @@ def test_point_37_a_broker_that_does_not_answer() -> None:
         w.send("t", b"a")
         await asyncio.sleep(1)
         w.send("t", b"b")
+        await asyncio.sleep(0)
         assert w.engine.held() == {"t": InEngine(0, 2)}
         await w.drained()
         assert kafka.values("t") == [b"b", b"a", b"b"]
@@ -521,3 +523,63 @@ def test_sets_are_compressed_as_the_topic_says() -> None:
         assert [batch.codec for batch in kafka.log("t").batches] == [0, 2]
 
     with_engine(body, {"t": [1]}, data=200)
+
+
+def test_messages_do_not_overtake_those_that_wait_for_metadata() -> None:
+    """Regression: the snapshot had the topic before the task that had asked for it went on."""
+
+    async def body(w: BruceWorld, kafka: Kafka) -> None:
+        kafka.topic("late", [1])
+        values = [b"%04d" % n for n in range(500)]
+        for value in values:
+            w.send("late", value)
+            await asyncio.sleep(0.0001)
+        await w.drained()
+        assert kafka.values("late") == values
+
+    for seed in range(1, 4):
+        with_engine(body, {"t": [1]}, seed=seed)
+
+
+def test_a_topic_that_never_exists_is_bad_after_a_while() -> None:
+    """The metadata that the engine requests lacks it, too; PartitionKey messages as well."""
+
+    async def body(w: BruceWorld, kafka: Kafka) -> None:
+        w.send("none", b"a")
+        w.send("none", b"b", key=3)
+        w.send("t", b"c")
+        await w.drained()
+        assert w.totals() == (1, {"bad_topic": 2}, 0)
+        assert set(w.gone) == {"none"}
+
+    with_engine(body, {"t": [1]})
+
+
+def test_partition_keys_hold_when_the_topic_is_learned_late() -> None:
+    """The partitions are computed when their number is known."""
+
+    async def body(w: BruceWorld, kafka: Kafka) -> None:
+        kafka.topic("late", [1, 1, 1])
+        for key in (0, 1, 2, 0xFFFFFFFF, 4):
+            w.send("late", b"%d" % key, key=key)
+        await w.drained()
+        found = {partition: kafka.log("late", partition).values for partition in range(3)}
+        assert found == {0: [b"0", b"4294967295"], 1: [b"1", b"4"], 2: [b"2"]}
+
+    with_engine(body, {"t": [1]})
+
+
+def test_many_topics_share_the_room_of_the_engine() -> None:
+    """More messages than the engine takes at once: all are delivered, and nothing recurses."""
+
+    async def body(w: BruceWorld, kafka: Kafka) -> None:
+        kafka.delays[1] = 0.01
+        for n in range(2000):
+            w.send(f"t{n % 200}", b"%d" % n * 300)
+        await w.drained()
+        for topic in w.topics.values():
+            w.pump(topic)
+        await w.drained()
+        assert w.totals() == (2000, {}, 0)
+
+    with_engine(body, {f"t{n}": [1] for n in range(200)}, held_bytes=100_000)

@@ -63,15 +63,17 @@ class Batch:
         return self._count
 
     def add(self, chunk: Chunk, now: Now) -> list[Chunk]:
-        """Add messages; return those of all batches that are complete now, in order.
+        """Add messages; return those of all batches that are complete now, in order."""
+        return [each for batch in self.add_all(chunk, now) for each in batch]
+
+    def add_all(self, chunk: Chunk, now: Now) -> list[list[Chunk]]:
+        """Add messages; return the batches that are complete now.
 
         A message that would exceed the limit of bytes completes the batch before it. A message
         that reaches the limit by itself is complete at once, after the batch before it.
         """
         limits = self._limits
-        complete: list[Chunk] = []
-        if limits == (None, None, None):
-            return [chunk]
+        complete: list[list[Chunk]] = []
         rest: Chunk | None = chunk
         while rest is not None:
             space = ANY_SIZE if limits.bytes is None else limits.bytes - self._size
@@ -79,7 +81,7 @@ class Batch:
             count, _ = rest.fitting(space, max_rows=most)
             if not count:
                 if self._count:
-                    complete += self.take()
+                    complete.append(self.take())
                     continue
                 count = 1  # a message above the limit is a batch by itself
             if count < len(rest):
@@ -90,9 +92,9 @@ class Batch:
             if (limits.messages is not None and self._count >= limits.messages) or (
                 limits.bytes is not None and self._size >= limits.bytes
             ):
-                complete += self.take()
+                complete.append(self.take())
         if self.deadline is not None and self.deadline <= now.monotonic:
-            complete += self.take()
+            complete.append(self.take())
         return complete
 
     def _append(self, chunk: Chunk, now: Now) -> None:

@@ -132,6 +132,9 @@ class Dispatcher:
 
     def batch(self, topic: str | None, limits: BatchLimits, chunk: Chunk, now: Now) -> None:
         """Add messages to the batch of a topic, or to the combined batch if `topic` is None."""
+        if limits == BatchLimits():
+            self.enqueue(chunk)
+            return
         batch = self._batches.get(topic)
         if batch is None:
             batch = self._batches[topic] = Batch(limits)

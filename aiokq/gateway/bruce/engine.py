@@ -27,7 +27,7 @@ from aiokq.errors import (
     UnknownTopicOrPartition,
 )
 from aiokq.fastpath.gateway import BAD_TOPIC, NO_PARTITION, REASONS, SHUTDOWN
-from aiokq.gateway.bruce.batching import BatchLimits, Now
+from aiokq.gateway.bruce.batching import Batch, BatchLimits, Now
 from aiokq.gateway.bruce.chunk import Chunk, Load, in_order
 from aiokq.gateway.bruce.dispatcher import Dispatcher, DispatcherOptions, Failure, Request
 from aiokq.gateway.bruce.error_tables import ERROR_TABLES
@@ -158,11 +158,14 @@ class BruceEngine:
         self._pausing = False
         self._restarting = False
         """Whether a restart waits for answers or metadata: nothing is sent."""
+        self._arrived: dict[TopicState, list[Taken]] = {}
+        """Messages that were accepted in this turn of the loop."""
         self._unrouted: list[Chunk] = []
         """Messages that are routed at the end of a restart."""
         self._unknown: dict[str, list[Chunk]] = {}
         """Messages of topics that the metadata lacks, while it is requested."""
         self._flushing = False
+        self._pumping = False
         self._closed = False
         self._pauses = self._new_backoff(options.min_pause)
         self._requests_for_metadata = self._new_backoff(options.min_pause)
@@ -187,8 +190,10 @@ class BruceEngine:
         self._notice_metadata()
         self._holdings.accepted(topic, taken)
         self._idle.clear()
-        self._enter(topic, taken)
-        self._pump()
+        # The messages of a batch may come in several calls: they are routed together.
+        if not self._arrived:
+            asyncio.get_running_loop().call_soon(self._route_arrived)
+        self._arrived.setdefault(topic, []).append(taken)
 
     def held(self) -> Mapping[str, InEngine]:
         return self._holdings.counts()
@@ -209,6 +214,8 @@ class BruceEngine:
             self._timer.cancel()
         for task in self._others:
             task.cancel()
+        self._restarting = True  # what has just arrived is kept, too
+        self._route_arrived()
         chunks, self._unrouted = self._unrouted + self._collect(), []
         for waiting in self._unknown.values():
             chunks += waiting
@@ -261,12 +268,28 @@ class BruceEngine:
 
     # ------------------------------------------------------------ routing
 
-    def _enter(self, topic: TopicState, taken: Taken) -> None:
+    def _route_arrived(self) -> None:
+        arrived, self._arrived = self._arrived, {}
+        for topic, takens in arrived.items():
+            self._enter(topic, takens)
+        self._pump()
+
+    def _enter(self, topic: TopicState, takens: list[Taken]) -> None:
         """Divide new messages by their partitions, and route them."""
         partitions = self._partitions(topic)
-        load = self._load(topic, taken, partitions)
-        for partition, rows in load.columns.rows_by_partition().items():
-            self._route(Chunk.of(load, rows, partition), partitions)
+        anywhere: list[Chunk] = []
+        for taken in takens:
+            load = self._load(topic, taken, partitions)
+            for partition, rows in load.columns.rows_by_partition().items():
+                chunk = Chunk.of(load, rows, partition)
+                if not self._divert(chunk, partitions):
+                    assert partitions is not None
+                    if partition is None:
+                        anywhere.append(chunk)
+                    else:
+                        self._route_keyed(chunk, partitions.leaders[partition])
+        if anywhere and partitions is not None:
+            self._route_anywhere(anywhere, partitions)
 
     def _partitions(self, topic: TopicState) -> TopicPartitions | None:
         partitions = self._map.topic(topic.name)
@@ -298,62 +321,59 @@ class BruceEngine:
             mapped=partitions is not None,
         )
 
-    def _route(self, chunk: Chunk, partitions: TopicPartitions | None) -> None:
-        """Pass new messages to the brokers, or discard them."""
-        topic = chunk.load.topic
-        if topic.gone:
+    def _divert(self, chunk: Chunk, partitions: TopicPartitions | None) -> bool:
+        """Discard or keep new messages that cannot be routed now; return whether this was done."""
+        if chunk.load.topic.gone:
             self._gone(chunk)
-            return
-        if partitions is None:
-            self._learn(chunk)
-            return
-        if self._restarting:
+        elif partitions is None or chunk.topic in self._unknown:
+            self._learn(chunk)  # behind those that wait already
+        elif self._restarting:
             self._unrouted.append(chunk)
-            return
-        if not partitions.any_usable:
+        elif not partitions.any_usable:
             self._discard(chunk, NO_PARTITION)
-            return
-        batching = topic.rules.batching
-        now = self._now()
-        if chunk.partition is not None:
-            dispatcher = self._dispatcher(partitions.leaders[chunk.partition])
-            if batching.mode == "combined" and not self._flushing:
-                self._combine(dispatcher, chunk, now)
-            elif batching.mode == "per_topic" and not self._flushing:
-                dispatcher.batch(topic.name, BatchLimits.of(batching), chunk, now)
-            else:
-                dispatcher.enqueue(chunk)
-        elif batching.mode == "per_topic":
-            for batch in self._batches_of(chunk):  # the pool has batched them
-                self._dispatcher(partitions.next_broker()).enqueue(batch)
         else:
+            return False
+        return True
+
+    def _route_keyed(self, chunk: Chunk, leader: int) -> None:
+        """Pass PartitionKey messages to the leader of their partition, which batches them."""
+        topic = chunk.load.topic
+        batching = topic.rules.batching
+        dispatcher = self._dispatcher(leader)
+        if batching.mode == "off" or self._flushing:
+            dispatcher.enqueue(chunk)
+        elif batching.mode == "combined":
+            self._combine(dispatcher, chunk)
+        else:
+            dispatcher.batch(topic.name, BatchLimits.of(batching), chunk, self._now())
+
+    def _route_anywhere(self, chunks: list[Chunk], partitions: TopicPartitions) -> None:
+        """Choose brokers for AnyPartition messages of a topic: by batch, or by message."""
+        batching = chunks[0].load.topic.rules.batching
+        if batching.mode == "per_topic":
+            # The pool has batched them. What reaches no limit of number or size is complete by age.
+            batch = Batch(BatchLimits(None, batching.messages, batching.bytes))
+            for chunk in chunks:
+                for complete in batch.add_all(chunk, self._now()):
+                    self._enqueue(partitions.next_broker(), complete)
+            if len(batch):
+                self._enqueue(partitions.next_broker(), batch.take())
+            return
+        for chunk in chunks:
             for broker, rows in partitions.spread(chunk.rows).items():
                 part = Chunk.of(chunk.load, rows) if len(rows) < len(chunk) else chunk
-                dispatcher = self._dispatcher(broker)
                 if batching.mode == "combined" and not self._flushing:
-                    self._combine(dispatcher, part, now)
+                    self._combine(self._dispatcher(broker), part)
                 else:
-                    dispatcher.enqueue(part)
+                    self._enqueue(broker, [part])
 
-    def _combine(self, dispatcher: Dispatcher, chunk: Chunk, now: Now) -> None:
-        dispatcher.batch(None, self._options.combined or BatchLimits(), chunk, now)
+    def _enqueue(self, broker: int, chunks: list[Chunk]) -> None:
+        dispatcher = self._dispatcher(broker)
+        for chunk in chunks:
+            dispatcher.enqueue(chunk)
 
-    @staticmethod
-    def _batches_of(chunk: Chunk) -> list[Chunk]:
-        """Return the batches that the pool has completed, of which a Taken may have several."""
-        batching = chunk.load.topic.rules.batching
-        taken = chunk.load.taken
-        ends = taken.batches(batching.messages or 0, batching.bytes or 0)
-        if len(ends) < 2 or len(chunk) < 2:
-            return [chunk]
-        batches: list[Chunk] = []
-        rest = chunk
-        for end in ends[:-1]:
-            count = _rows_before(rest.rows, end)
-            if 0 < count < len(rest):
-                head, rest = rest.split(count)
-                batches.append(head)
-        return [*batches, rest]
+    def _combine(self, dispatcher: Dispatcher, chunk: Chunk) -> None:
+        dispatcher.batch(None, self._options.combined or BatchLimits(), chunk, self._now())
 
     def _learn(self, chunk: Chunk) -> None:
         """Keep messages of a topic that the metadata lacks, and request it."""
@@ -405,7 +425,7 @@ class BruceEngine:
             elif partitions is None:
                 self._learn(chunk)
             elif not chunk.load.mapped:
-                self._enter(topic, chunk.load.taken)  # all messages of the load
+                self._enter(topic, [chunk.load.taken])  # all messages of the load
             elif not partitions.any_usable:
                 self._discard(chunk, NO_PARTITION)
             elif chunk.partition is None:
@@ -438,31 +458,42 @@ class BruceEngine:
 
     # hot: once per batch and per answer
     def _pump(self) -> None:
-        """Send what can be sent, and set the timer."""
-        if self._closed:
+        """Send what can be sent, ask for more where there is room, and set the timer."""
+        if self._pumping:  # `accept`, called by `on_room` below: the loop goes on
             return
-        deadlines: list[float] = []
-        if not self._restarting:
-            now = asyncio.get_running_loop().time()
-            for dispatcher in self._dispatchers.values():
-                dispatcher.tick(now)
-                while (request := dispatcher.next_request()) is not None:
-                    self._answered.clear()
-                    self._tasks[request] = self._spawn(
-                        self._send(dispatcher, request), f"produce to node {request.broker}"
-                    )
-                deadline = dispatcher.deadline()
-                if deadline is not None:
-                    deadlines.append(deadline)
+        self._pumping = True
+        try:
+            self._send_ready()
+            while topics := self._holdings.with_room_again():
+                for topic in topics:
+                    self._on_room(topic)
+                self._send_ready()
+        finally:
+            self._pumping = False
+        self._set_timer()
+        if not self._holdings:
+            self._idle.set()
+
+    def _send_ready(self) -> None:
+        if self._restarting or self._closed:
+            return
+        now = asyncio.get_running_loop().time()
+        for dispatcher in self._dispatchers.values():
+            dispatcher.tick(now)
+            while (request := dispatcher.next_request()) is not None:
+                self._answered.clear()
+                self._tasks[request] = self._spawn(
+                    self._send(dispatcher, request), f"produce to node {request.broker}"
+                )
+
+    def _set_timer(self) -> None:
+        deadlines = [each.deadline() for each in self._dispatchers.values()]
+        deadline = min((each for each in deadlines if each is not None), default=None)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if deadlines:
-            self._timer = asyncio.get_running_loop().call_at(min(deadlines), self._pump)
-        for topic in self._holdings.with_room_again():
-            self._on_room(topic)
-        if not self._holdings:
-            self._idle.set()
+        if deadline is not None and not self._restarting and not self._closed:
+            self._timer = asyncio.get_running_loop().call_at(deadline, self._pump)
 
     async def _send(self, dispatcher: Dispatcher, request: Request) -> None:
         """Send a request, and pass its answer to the dispatcher."""
@@ -610,18 +641,6 @@ class BruceEngine:
             self._pausing = self._restarting = True
             logger.info("leaders have changed: messages are routed again")
             self._task(self._restart(refresh=False), "bruce: restart")
-
-
-def _rows_before(rows: memoryview, end: int) -> int:
-    """Return how many of the rows, which ascend, are less than `end`."""
-    low, high = 0, len(rows)
-    while low < high:
-        middle = (low + high) // 2
-        if rows[middle] < end:
-            low = middle + 1
-        else:
-            high = middle
-    return low
 
 
 def _partitions_of(taken: Taken, partitions: TopicPartitions) -> memoryview | None:

@@ -102,7 +102,10 @@ def pack(
         if there is not None and there.chunks[0].group is not chunk.group:
             break
         raw = SET_OVERHEAD if there is None else there.raw_bytes
-        count = _fitting(chunk, limits.data_bytes - data, limits.set_bytes - raw)
+        largest = limits.set_bytes
+        if topic.max_batch_bytes is not None:
+            largest = min(largest, topic.max_batch_bytes)
+        count = _fitting(chunk, limits.data_bytes - data, largest - raw)
         if not sets and (count == 0 or limits.data_bytes == 0):
             count = 1  # a message that is larger than a limit goes alone
         if count == 0:

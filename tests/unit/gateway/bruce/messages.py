@@ -8,7 +8,7 @@ from typing import Any
 
 from aiokq import RecordColumns
 from aiokq.errors import BrokerError, error_for
-from aiokq.fastpath.gateway import Pool
+from aiokq.fastpath.gateway.pure_pool import Pool
 from aiokq.gateway.bruce.chunk import Chunk, Load
 from aiokq.gateway.bruce.dispatcher import Failure
 from aiokq.gateway.engine import TopicState
@@ -68,7 +68,10 @@ class Messages:
     def taken(
         self, topic: str, *values: bytes, keys: list[int] | None = None, **options: Any
     ) -> Any:
-        """Return messages as the pool gives them out; with `keys` as PartitionKey messages."""
+        """Return messages as the pool gives them out; with `keys` as PartitionKey messages.
+
+        The compiled pool may give out several messages in parts.
+        """
         slot = self.topic(topic).slot
         for n, value in enumerate(values):
             key = None if keys is None else keys[n]

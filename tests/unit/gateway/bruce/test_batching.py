@@ -16,14 +16,6 @@ def added(batch: Batch, messages: Messages, *sizes: int, now: Now = NOW) -> list
     return [len(value) for value in values(*batch.add(chunk, now))]
 
 
-def test_a_batch_without_limits_is_complete_at_once() -> None:
-    """Batching is off."""
-    batch = Batch(BatchLimits())
-
-    assert added(batch, Messages(), 5, 6) == [5, 6]
-    assert (len(batch), batch.deadline) == (0, None)
-
-
 def test_the_limit_of_messages() -> None:
     """Messages that arrive together complete several batches; the rest waits."""
     batch = Batch(BatchLimits(messages=3))
