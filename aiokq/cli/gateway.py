@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aiokq.cli.gateway_commands import check, reload, send, status
+from aiokq.cli.gateway_commands import check, import_file, reload, send, status
 from aiokq.cli.gateway_logs import gateway_logs
 from aiokq.cli.gateway_options import (
     HttpPort,
@@ -39,6 +39,15 @@ gateway = typer.Typer(
     ),
 )
 gateway.command(epilog=examples("aiokq gateway check gateway.toml"))(check)
+gateway.command(
+    "import-xml",
+    context_settings={"ignore_unknown_options": True},  # the flags of Bruce
+    epilog=examples(
+        "aiokq gateway import-xml dory_conf.xml > gateway.toml",
+        "aiokq gateway import-xml bruce_conf.xml --receive_socket_name /run/bruce.sock "
+        "--msg_buffer_max 65536 > gateway.toml",
+    ),
+)(import_file)
 gateway.command(
     epilog=examples(
         "aiokq gateway status --http 9690", "aiokq gateway status --config gateway.toml --json"

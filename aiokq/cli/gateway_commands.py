@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from aiokq.cli.session import Session
     from aiokq.gateway.settings import GatewaySettings, HttpSettings, InputSettings
 
-__all__ = ["check", "reload", "send", "status"]
+__all__ = ["check", "import_file", "reload", "send", "status"]
 
 HTTP_SECONDS: Final = 10.0
 
@@ -49,6 +49,44 @@ def check(
         output.note("the file has no [[inputs]]: give them by --unix-datagram, for example")
     if not settings.kafka.get("bootstrap_servers"):
         output.note("the file has no `bootstrap_servers`: give them by --bootstrap-servers")
+
+
+def import_file(
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="An XML file of Bruce or Dory.", show_default=False),
+    ],
+    flags: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[FLAG]...",
+            help="The flags of Bruce's command line, with their values.",
+            show_default=False,
+        ),
+    ] = None,
+    token_file: Annotated[
+        str | None,
+        typer.Option(
+            "--token-file",
+            metavar="PATH",
+            help="File with the token of the HTTP interface, for `token_file`.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Turn a configuration of Bruce or Dory into a configuration of this gateway.
+
+    The new file is printed on stdout; the differences are comments in it, and the important ones
+    notes on stderr. Options that Bruce had on its command line are given as Bruce's flags, such as
+    --receive_socket_name PATH.
+    """
+    from aiokq.gateway.import_xml import import_xml
+
+    text, warnings = import_xml(file, flags or (), token_file=token_file)
+    output = Output()
+    output.line(text.rstrip("\n"))
+    for warning in warnings:
+        output.note(warning)
 
 
 def status(config: TomlFile = None, http: HttpPort = None, as_json: AsJson = False) -> None:
