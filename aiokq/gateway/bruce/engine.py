@@ -102,6 +102,7 @@ class BruceOptions(NamedTuple):
             min_pause=_or(delivery.min_pause_ms, 5000) / 1000,
             restart_delay=_or(delivery.dispatcher_restart_max_delay_ms, 5000) / 1000,
             combined=combined,
+            acks=settings.kafka.get("acks", "all"),
             timeout_ms=_or(delivery.replication_timeout_ms, 10_000),
             held_bytes=max(share, min(LEAST_HELD, settings.pool.max_bytes)),
         )

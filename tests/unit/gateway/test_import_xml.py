@@ -12,6 +12,7 @@ from aiokq.cli.app import execute
 from aiokq.cli.session import Session
 from aiokq.errors import ConfigError
 from aiokq.gateway import GatewaySettings
+from aiokq.gateway.bruce.engine import BruceOptions
 from aiokq.gateway.bruce_flags import SWITCHES, VALUES
 from aiokq.gateway.import_xml import OPTIONS, import_xml
 
@@ -217,6 +218,7 @@ def check_delivery(settings: GatewaySettings, table: str) -> None:
     assert delivery.dispatcher_restart_max_delay_ms == 4_000
     assert (delivery.pause_initial_ms, delivery.pause_max_doublings) == (3_000, 3)
     assert delivery.min_pause_ms == 2_000
+    assert (delivery.message_max_bytes, delivery.replication_timeout_ms) == (1000012, 8_000)
     assert delivery.autocreate
     assert (delivery.autocreate_with, delivery.autocreate_timeout_ms) == ("metadata", 21_000)
     assert settings.kafka["client_id"] == "probe"
@@ -257,7 +259,7 @@ def test_flags_of_bruce_complete_its_file(tmp_path: Path):
     settings, text = made(tmp_path, BRUCE, *flags, *switches)
     check_common(settings)
     check_delivery(settings, "seed")
-    assert settings.kafka["acks"] == 1
+    assert settings.kafka["acks"] == BruceOptions.of(settings).acks == 1
     assert settings.inputs[0].path == "/run/b/datagrams"
     for name in ("--daemon", "--protocol_version", "--omit_timestamp", "--use_old_output_format"):
         assert name in text
