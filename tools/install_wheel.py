@@ -1,8 +1,8 @@
 """install_wheel.py DIR: build sdist and wheel, and install the wheel into a venv at DIR.
 
-The sdist must build, and the wheel must install and contain the compiled core, the type stubs and
-the header for C programs. Building the wheel from the sdist shows that the sdist is complete, and
-keeps files of an older build in the source tree out of the wheel.
+The sdist must build, and the wheel must install and contain the compiled core, the type stubs, the
+header for C programs and the systemd units. Building the wheel from the sdist shows that the sdist
+is complete, and keeps files of an older build in the source tree out of the wheel.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def main() -> int:
     (wheel,) = dist.glob("aiokq-*.whl")
     data = {
         str(path.relative_to(ROOT))
-        for name in ("*.pyi", "py.typed", "include/*.h")
+        for name in ("*.pyi", "py.typed", "include/*.h", "systemd/*")
         for path in (ROOT / "aiokq").rglob(name)
     }
     if missing := data - set(zipfile.ZipFile(wheel).namelist()):
