@@ -212,6 +212,10 @@ def test_point_32_codes_5_6_and_7_deliver_again_after_one_pause(code: int, table
         assert kafka.values("t") == [b"a", b"b"]
         assert [round(attempt.at - kafka.attempts[0].at) for attempt in kafka.attempts] == [0, 2]
         assert w.totals() == (2, {}, 2 if code == 7 else 0)
+        counters = w.engine.counters
+        assert (counters.pauses_started, counters.pauses_finished, counters.restarts) == (1, 1, 0)
+        assert (counters.requests, counters.acked, counters.refused) == (2, 1, {code: 1})
+        assert counters.rerouted == 2
 
     with_engine(body, {"t": [1]}, table=table, min_pause=2.0)
 
@@ -583,3 +587,23 @@ def test_many_topics_share_the_room_of_the_engine() -> None:
         assert w.totals() == (2000, {}, 0)
 
     with_engine(body, {f"t{n}": [1] for n in range(200)}, held_bytes=100_000)
+
+
+def test_options_can_change_while_the_engine_runs() -> None:
+    """Another error table, and another floor of pauses."""
+
+    async def body(w: BruceWorld, kafka: Kafka) -> None:
+        kafka.faults.append(times(2, 8))
+        w.send("t", b"a")
+        await w.drained()
+        assert w.totals() == (0, {"error_ack": 1}, 0)
+        options = w.engine._options
+        dispatcher = options.dispatcher._replace(table=ERROR_TABLES["seed"])
+        w.engine.configure(options._replace(dispatcher=dispatcher, min_pause=0.5))
+        start = w.loop.time()
+        w.send("t", b"b")
+        await w.drained()
+        assert w.totals() == (1, {"error_ack": 1}, 0)
+        assert w.loop.time() - start == pytest.approx(0.5, abs=0.1)
+
+    with_engine(body, {"t": [1]}, table="dory")

@@ -97,6 +97,11 @@ class Dispatcher:
         delivery: receives what happens to the messages.
         pause: called when an answer makes a pause necessary. From then on this dispatcher sends
             nothing, until the engine replaces it.
+
+    Attributes:
+        options: the options in force.
+        in_flight: the requests in flight, in the order in which they were sent.
+        stopped: whether a pause has begun.
     """
 
     def __init__(
@@ -109,7 +114,7 @@ class Dispatcher:
         pause: Callable[[Dispatcher, KafkaError], None],
     ) -> None:
         self.broker = broker
-        self._options = options
+        self.options = options
         self._choose = choose
         self._delivery = delivery
         self._random = random
@@ -167,7 +172,7 @@ class Dispatcher:
         """Return the next request, which is then in flight; None if there is nothing to send."""
         if self.stopped or not self._queue or len(self.in_flight) >= MAX_IN_FLIGHT:
             return None
-        sets = pack(self._queue, self._choose, self._options.limits)
+        sets = pack(self._queue, self._choose, self.options.limits)
         if not sets:
             return None
         request = Request(self.broker, sets)
@@ -284,7 +289,7 @@ class Dispatcher:
                 self._returned.append(chunk)
             self._stop(error)
             return
-        action = self._options.table.action(error.code)
+        action = self.options.table.action(error.code)
         if action is Action.SPLIT and len(refused) > 1:
             halves = _halves(refused.chunks)
             for chunk in halves:
@@ -308,8 +313,8 @@ class Dispatcher:
         again: list[Chunk] = []
         for chunk in refused.chunks:
             chunk.attempts += 1
-            if chunk.attempts > self._options.max_failed_attempts:
-                bad_topic = error.code in self._options.table.bad_topic
+            if chunk.attempts > self.options.max_failed_attempts:
+                bad_topic = error.code in self.options.table.bad_topic
                 reason = "bad_topic" if bad_topic else "attempt_limit"
                 self._delivery.discard(chunk, Failure(reason, error))
             else:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from aiokq import RecordColumns
 from aiokq.errors import (
+    BrokerError,
     Closed,
     InvalidTopic,
     KafkaError,
@@ -29,6 +30,7 @@ from aiokq.errors import (
 from aiokq.fastpath.gateway import BAD_TOPIC, NO_PARTITION, REASONS, SHUTDOWN
 from aiokq.gateway.bruce.batching import Batch, BatchLimits, Now
 from aiokq.gateway.bruce.chunk import Chunk, Load, in_order
+from aiokq.gateway.bruce.counters import BruceCounters
 from aiokq.gateway.bruce.dispatcher import Dispatcher, DispatcherOptions, Failure, Request
 from aiokq.gateway.bruce.error_tables import ERROR_TABLES
 from aiokq.gateway.bruce.holdings import Holdings
@@ -37,7 +39,7 @@ from aiokq.gateway.bruce.partitions import PartitionMap, TopicPartitions
 from aiokq.gateway.bruce.pausing import PauseBackoff
 
 if TYPE_CHECKING:
-    from aiokq import Cluster
+    from aiokq import BatchBuilder, Cluster, ProduceResult
     from aiokq.fastpath.gateway import Taken
     from aiokq.gateway.engine import InEngine, Outcomes, TopicState
     from aiokq.gateway.settings import GatewaySettings
@@ -122,6 +124,9 @@ class BruceEngine:
         on_room: called with a topic for which there is room again.
         on_gone: called with a topic that the cluster does not know any more.
         random: for shuffled partitions and for jitter.
+
+    Attributes:
+        counters: what has happened so far.
     """
 
     def __init__(
@@ -168,15 +173,18 @@ class BruceEngine:
         self._flushing = False
         self._pumping = False
         self._closed = False
-        self._pauses = self._new_backoff(options.min_pause)
-        self._requests_for_metadata = self._new_backoff(options.min_pause)
+        self._pauses = self._new_backoff()
+        self._requests_for_metadata = self._new_backoff()
+        self.counters = BruceCounters()
         self.max_message_bytes = (
             options.dispatcher.limits.set_bytes - SET_OVERHEAD - LONE_RECORD_OVERHEAD
         )
 
-    def _new_backoff(self, floor: float) -> PauseBackoff:
+    def _new_backoff(self) -> PauseBackoff:
         options = self._options
-        return PauseBackoff(options.pause_initial, options.pause_max_doublings, floor, self._random)
+        return PauseBackoff(
+            options.pause_initial, options.pause_max_doublings, options.min_pause, self._random
+        )
 
     # ------------------------------------------------------------ Engine
 
@@ -201,6 +209,15 @@ class BruceEngine:
 
     def reconfigure(self) -> None:
         """Nothing to do: each message is batched and compressed by the current rules."""
+
+    def configure(self, options: BruceOptions) -> None:
+        """Use other options from now on; the limit of the messages in the engine stays."""
+        before, self._options = self._options, options
+        if before[1:4] != options[1:4]:
+            self._pauses = self._new_backoff()
+            self._requests_for_metadata = self._new_backoff()
+        for dispatcher in self._dispatchers.values():
+            dispatcher.options = options.dispatcher
 
     async def drain(self) -> None:
         self._flushing = True
@@ -483,6 +500,7 @@ class BruceEngine:
             dispatcher.tick(now)
             while (request := dispatcher.next_request()) is not None:
                 self._answered.clear()
+                self.counters.requests += 1
                 self._tasks[request] = self._spawn(
                     self._send(dispatcher, request), f"produce to node {request.broker}"
                 )
@@ -509,9 +527,11 @@ class BruceEngine:
                     timeout=options.timeout_ms / 1000 + ANSWER_SECONDS,
                 )
             except KafkaError as error:
+                self.counters.requests_failed += 1
                 if not request.ended:
                     dispatcher.failed(request, error)
             else:
+                self._count(results)
                 if not request.ended and options.acks == 0:
                     dispatcher.written(request)
                 elif not request.ended:
@@ -523,7 +543,14 @@ class BruceEngine:
                 self._answered.set()
         self._pump()
 
-    def _batch(self, messages: MessageSet) -> Any:
+    def _count(self, results: Mapping[tuple[str, int], ProduceResult]) -> None:
+        for result in results.values():
+            if isinstance(result.error, BrokerError):
+                self.counters.refused[result.error.code] += 1
+            elif result.error is None:
+                self.counters.acked += 1
+
+    def _batch(self, messages: MessageSet) -> BatchBuilder:
         """Return a message set as a batch of the topic's compression."""
         compression = messages.topic.rules.compression
         kind, level = compression.type, compression.level
@@ -556,6 +583,7 @@ class BruceEngine:
         self._pausing = True
         now = asyncio.get_running_loop().time()
         delay = self._pauses.next(now)
+        self.counters.pauses_started += 1
         logger.warning("pause: node=%s error=%s restart_in=%.3gs", dispatcher.broker, error, delay)
         self._task(self._pause(delay), "bruce: pause")
 
@@ -563,6 +591,7 @@ class BruceEngine:
         """Wait, then replace all dispatchers."""
         await asyncio.sleep(delay)
         await self._restart(refresh=True)
+        self.counters.pauses_finished += 1
         logger.info("pause ended: brokers=%s", len(self._dispatchers))
 
     async def _restart(self, *, refresh: bool) -> None:
@@ -588,6 +617,7 @@ class BruceEngine:
         self._map = PartitionMap(self._seen, self._random)
         self._restarting = self._pausing = False
         chunks, self._unrouted = self._unrouted, []
+        self.counters.rerouted += sum(map(len, chunks))
         self._reroute(in_order(chunks))
         self._pump()
 
@@ -612,6 +642,7 @@ class BruceEngine:
     async def _wait_for_metadata(self, error: KafkaError) -> None:
         if isinstance(error, Closed) and not self._closed:
             raise error
+        self.counters.metadata_failures += 1
         delay = self._requests_for_metadata.next(asyncio.get_running_loop().time())
         logger.warning("no metadata: error=%s again_in=%.3gs", error, delay)
         await asyncio.sleep(delay)
@@ -640,6 +671,7 @@ class BruceEngine:
         self._seen = metadata
         if not self._pausing and not self._closed and self._map.differs(metadata):
             self._pausing = self._restarting = True
+            self.counters.restarts += 1
             logger.info("leaders have changed: messages are routed again")
             self._task(self._restart(refresh=False), "bruce: restart")
 

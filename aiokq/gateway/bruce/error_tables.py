@@ -21,6 +21,9 @@ __all__ = ["ACTIONS", "ERROR_TABLES", "Action", "ErrorTable", "error_classes"]
 UNKNOWN_TOPIC_OR_PARTITION: Final = 3
 REQUEST_TIMED_OUT: Final = 7
 MESSAGE_TOO_LARGE: Final = 10
+RECORD_LIST_TOO_LARGE: Final = 18
+INVALID_TIMESTAMP: Final = 32
+INVALID_RECORD: Final = 87
 UNKNOWN_TOPIC_ID: Final = 100
 
 
@@ -84,10 +87,12 @@ def error_classes() -> dict[int, type[BrokerError]]:
 def _modern(code: int, cls: type[BrokerError]) -> Action:
     """Return the action of the table `modern` for an error class.
 
+    Batches that are too large are split, and so are those with a bad record that the broker does
+    not name (before Produce 8), so that a message costs no other message.
     Errors that new metadata may end pause; other retriable errors resend. REQUEST_TIMED_OUT pauses
     as in the other tables: the broker was given the whole time for an acknowledgement already.
     """
-    if code == MESSAGE_TOO_LARGE:
+    if code in (MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_TIMESTAMP, INVALID_RECORD):
         return Action.SPLIT
     if not cls.retriable:
         return Action.DISCARD

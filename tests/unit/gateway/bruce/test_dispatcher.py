@@ -286,6 +286,22 @@ def test_errors_that_name_no_record_of_the_set_follow_the_table() -> None:
     assert world.outcomes.discards == [(b"a", "error_ack"), (b"b", "error_ack")]
 
 
+@pytest.mark.parametrize("code", [32, 87])
+def test_a_bad_record_that_is_not_named_is_found_by_splitting(code: int) -> None:
+    """The table modern, with a broker from before KIP-467: one of 1,000."""
+    world = World("modern")
+    world.enqueue(*(b"%d" % n for n in range(1000)))
+    requests = 0
+    while (request := world.dispatcher.next_request()) is not None:
+        requests += 1
+        bad = b"678" in sent(request)
+        world.answer(request, *[refused(code) if bad else acked()] * len(request.sets))
+
+    assert world.outcomes.discards == [(b"678", "error_ack")]
+    assert world.outcomes.acks == [b"%d" % n for n in range(1000) if n != 678]
+    assert requests < 25
+
+
 def test_a_set_that_is_too_large_is_split_until_one_message_is() -> None:
     """The table modern: only the message that is too large by itself is discarded."""
     world = World("modern")
