@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import itertools
+import re
 import shutil
 import subprocess
 import time
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from aiokq.gateway.client import encode
+from aiokq.gateway.client import encode, get_include
 from tests.peers.gateway_programs import compiled, gateway_sender
 from tests.peers.gateway_reader import Reader, decode
 
@@ -22,6 +23,7 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("gcc") is None, reason="THE C HEADER IS NOT TESTED: no gcc"),
 ]
 
+ROOT = Path(__file__).resolve().parents[2]
 NOW = 1_700_000_000_000
 TRANSPORTS = ("unix_datagram", "unix_stream", "tcp")
 COMPILERS = [
@@ -114,6 +116,18 @@ def test_the_header_compiles_without_warnings(
         b"t", b"hi", key=b"", partition_key=None, timestamp_ms=NOW, room=31
     )
     assert message == (0, encode("t", b"hi", timestamp_ms=NOW))
+
+
+def test_the_c_code_of_the_guide_and_of_the_header_compiles(tmp_path: Path) -> None:
+    """Whoever copies it has no warnings."""
+    guide = (ROOT / "docs" / "guides" / "gateway-clients.md").read_text()
+    (shown,) = re.findall(r"^```c\n(.*?)^```$", guide, re.MULTILINE | re.DOTALL)
+    head = Path(get_include(), "aiokq_gateway.h").read_text().partition(" */")[0]
+    lines = [line.removeprefix(" *     ") for line in head.splitlines() if line[:7] == " *     "]
+    for code in (shown, "\n".join(lines)):
+        program = f"#include <aiokq_gateway.h>\nint main(void) {{\n{code}\nreturn code;\n}}\n"
+        (tmp_path / "program.c").write_text(program)
+        compiled(str(tmp_path / "program.c"), tmp_path / "program", "-std=c99")
 
 
 def test_every_field_is_the_python_client_s_to_the_byte(header: Header) -> None:
