@@ -305,6 +305,8 @@ class ProducerEngine:
             return
         except (KafkaError, ValueError) as error:
             self._failed(lane, piece, [_kafka_error(error)] * len(piece.rows))
+            if isinstance(error, Closed) and not self._closing:
+                raise  # the producer has failed: end the gateway instead of discarding everything
             return
         self._launched(lane, piece)
         self._spawn(self._settle(lane, piece, deliveries), "outcome")
