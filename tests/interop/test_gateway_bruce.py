@@ -7,24 +7,20 @@ topic does not accept, and stops.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
 
 from aiokq import Admin, Cluster, Consumer, EmbeddedCluster, TopicPartition
 from aiokq.gateway.bruce.error_tables import ERROR_TABLES
 from aiokq.wire import ProduceRequest
-from tests.peers.bruce_engine import BruceWorld
+from tests.peers.bruce_engine import engine
 from tests.peers.mock_cluster import MockCluster, mock_cluster
 
 pytest.importorskip("confluent_kafka")
 
 PRODUCE = ProduceRequest.API_KEY
-FAST = {"pause_initial": 0.2, "min_pause": 0.1, "restart_delay": 1.0}
 
 
 @pytest.fixture(scope="module")
@@ -44,19 +40,6 @@ def kafka(cluster: MockCluster, topic: str) -> Iterator[MockCluster]:
     for node_id in (1, 2, 3):
         cluster.set_up(node_id)
         cluster.set_rtt(node_id, 0)
-
-
-@asynccontextmanager
-async def engine(servers: str, *topics: str, **options: Any) -> AsyncIterator[BruceWorld]:
-    async with asyncio.timeout(60), Cluster(servers, reconnect_backoff_ms=50) as cluster:
-        await cluster.refresh(*topics)
-        world = BruceWorld(cluster, lambda: time.time_ns() // 1_000_000, **{**FAST, **options})
-        async with world.supervisor:
-            await world.engine.start()
-            yield world
-            await world.drained()
-            await world.engine.close()
-        assert world.supervisor.failed is None
 
 
 async def read(servers: str, topic: str) -> dict[int, list[bytes | None]]:

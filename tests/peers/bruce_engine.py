@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
 
@@ -108,3 +110,19 @@ class BruceWorld:
         """Return the numbers of acknowledged, discarded and possibly doubled messages."""
         total = self.accounting.in_all()
         return total.acked, total.document()["discarded"], total.possible_duplicates  # type: ignore[return-value]
+
+
+FAST = {"pause_initial": 0.2, "min_pause": 0.1, "restart_delay": 1.0}
+
+
+@asynccontextmanager
+async def engine(servers: str, *topics: str, **options: Any) -> AsyncIterator[BruceWorld]:
+    async with asyncio.timeout(60), Cluster(servers, reconnect_backoff_ms=50) as cluster:
+        await cluster.refresh(*topics)
+        world = BruceWorld(cluster, lambda: time.time_ns() // 1_000_000, **{**FAST, **options})
+        async with world.supervisor:
+            await world.engine.start()
+            yield world
+            await world.drained()
+            await world.engine.close()
+        assert world.supervisor.failed is None
