@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aiokq.fastpath.gateway import NEVER, NO_MEMORY, RATE_LIMIT, REASONS, TOO_LONG
+from aiokq.gateway.dead_letters import Letter
 
 if TYPE_CHECKING:
     from aiokq.errors import KafkaError
     from aiokq.fastpath.gateway import Pool, Taken
+    from aiokq.gateway.dead_letters import DeadLetters
     from aiokq.gateway.engine import TopicState
 
 __all__ = ["Accounting", "Discard", "Snapshot", "Totals"]
@@ -105,7 +107,7 @@ class Accounting:
     Attributes:
         on_discard: called with each Discard of messages that were taken from the pool.
         on_duplicates: called with topic, messages and rows that may be written twice.
-        on_release: called after memory of the pool was released.
+        dead_letters: takes over messages that would be discarded; None if there is no such topic.
     """
 
     def __init__(self, pool: Pool) -> None:
@@ -115,6 +117,7 @@ class Accounting:
         self._slots: dict[int, str] = {}
         self.on_discard: list[Callable[[Discard], None]] = []
         self.on_duplicates: list[Callable[[str, Taken, Sequence[int]], None]] = []
+        self.dead_letters: DeadLetters | None = None
 
     def registered(self, topic: TopicState) -> None:
         """Note the slot of a topic that was registered."""
@@ -154,12 +157,48 @@ class Accounting:
         error: KafkaError | None = None,
         attempts: int = 0,
     ) -> None:
-        count = len(rows)
-        self._of(topic.name).discarded[reason] += count
+        letter = Letter(topic.name, True, taken, rows, reason, charge, error, attempts)
+        if self.dead_letters is not None and self.dead_letters.wants(topic.name, reason):
+            self.dead_letters.accept(letter)  # the messages stay in flight
+        else:
+            self._discard(letter, rows, charge)
+
+    def discard_unresolved(self, topic: str, reason: int) -> int:
+        """Discard the messages of a topic that is not known to exist; return their number."""
+        dead = self.dead_letters
+        wanted = dead is not None and dead.wants(topic, reason)
+        if not wanted:
+            return self._pool.discard_unresolved(topic.encode(), reason)
+        count = 0
+        while (taken := self._pool.take_unresolved(topic.encode())) is not None:
+            rows = range(taken.count)
+            letter = Letter(topic, False, taken, rows, reason, taken.charge, None, 0)
+            assert dead is not None
+            dead.accept(letter)
+            count += taken.count
+        return count
+
+    def dead_lettered(self, letter: Letter, messages: int, charge: int) -> None:
+        """Count messages whose dead letters were acknowledged, and release their memory."""
+        if letter.known:
+            self._of(letter.topic).dead_lettered += messages
+        self._total.dead_lettered += messages
+        self._pool.release(messages, charge)
+
+    def dead_letter_failed(self, letter: Letter, rows: Sequence[int], charge: int) -> None:
+        """Discard messages whose dead letters failed, with the reason that they had."""
+        self._discard(letter, rows, charge)
+
+    def _discard(self, letter: Letter, rows: Sequence[int], charge: int) -> None:
+        count, taken, reason = len(rows), letter.taken, letter.reason
+        if letter.known:
+            self._of(letter.topic).discarded[reason] += count
         self._total.discarded[reason] += count
         if self.on_discard:
             stamps = _stamps(taken, rows)
-            note = Discard(topic.name, reason, taken, rows, count, *stamps, error, attempts)
+            note = Discard(
+                letter.topic, reason, taken, rows, count, *stamps, letter.error, letter.attempts
+            )
             for call in self.on_discard:
                 call(note)
         self._pool.release(count, charge)

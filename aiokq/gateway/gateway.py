@@ -21,6 +21,7 @@ from aiokq.core.supervisor import Supervisor, shielded
 from aiokq.errors import Closed, ConfigError
 from aiokq.fastpath.gateway import SHUTDOWN, Intake, Pool
 from aiokq.gateway.accounting import Accounting, Snapshot
+from aiokq.gateway.dead_letters import SHUTDOWN_SHARE, DeadLetters
 from aiokq.gateway.inputs import (
     InputSocket,
     OpenInput,
@@ -159,6 +160,10 @@ class Gateway:
         stack.push_async_callback(self._supervisor.close, CLOSE_SECONDS)
         await self._supervisor.start()
         self.accounting = Accounting(self.pool)
+        self.dead_letters = DeadLetters(
+            cluster, settings, self.accounting, spawn=self._spawn, now_ms=_now_ms
+        )
+        self.accounting.dead_letters = self.dead_letters
         self.engine: Engine = self._new_engine()
         stack.push_async_callback(self.engine.close)
         await self.engine.start()
@@ -261,6 +266,7 @@ class Gateway:
         self.settings = settings
         self.router.configure(settings)
         self.engine.reconfigure()
+        self.dead_letters.configure(settings)
         logger.info("configuration was reloaded: changed=%s", ",".join(changed) or "nothing")
         return changed
 
@@ -404,8 +410,11 @@ class Gateway:
             for stopped in stops:
                 stopped.result()
             if self._supervisor.failed is None:
-                await self._drain(deadline)
-            await self._discard_rest()
+                kept = 0.0
+                if self.dead_letters.wants_shutdown:
+                    kept = SHUTDOWN_SHARE * (deadline - loop.time())
+                await self._drain(deadline - kept)
+            await self._discard_rest(deadline)
         await self._close_parts()
 
     async def _drain(self, deadline: float) -> None:
@@ -421,14 +430,15 @@ class Gateway:
             if self.pool.counts().held:
                 await asyncio.sleep(CHECK_SECONDS)
 
-    async def _discard_rest(self) -> None:
-        """Discard what has no outcome, with reason shutdown."""
+    async def _discard_rest(self, deadline: float) -> None:
+        """Discard what has no outcome, with reason shutdown, or write it to the dead letters."""
         self.router.discard_missing()
         for topic in list(self.router.topics.values()):
             while (taken := self.pool.take(topic.slot, flush=True)) is not None:
                 rows = range(taken.count)
                 self.accounting.discarded(topic, taken, rows, SHUTDOWN, taken.charge)
         await self.engine.close()
+        await self.dead_letters.close(deadline)
         lost = self.accounting.in_all()
         if lost.discarded[SHUTDOWN]:
             logger.error("messages were discarded at shutdown: %s", lost.discarded[SHUTDOWN])

@@ -12,7 +12,16 @@ if TYPE_CHECKING:
 __all__ = ["AT_ONCE", "changes"]
 
 AT_ONCE: Final = frozenset(
-    {"batching", "compression", "rate_limit", "limits", "topics", "empty_key", "empty_value"}
+    {
+        "batching",
+        "compression",
+        "dead_letters",
+        "rate_limit",
+        "limits",
+        "topics",
+        "empty_key",
+        "empty_value",
+    }
 )
 """The tables and options that a reload can change."""
 

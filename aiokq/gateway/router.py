@@ -185,7 +185,7 @@ class Router:
         self.notice()
         count = 0
         for name in self._missing:
-            count += self._pool.discard_unresolved(name.encode(), SHUTDOWN)
+            count += self._accounting.discard_unresolved(name, SHUTDOWN)
         self._missing.clear()
         return count
 
@@ -333,7 +333,7 @@ class Router:
 
     def _discard(self, name: str, reason: int) -> None:
         self._missing.pop(name, None)
-        self._pool.discard_unresolved(name.encode(), reason)
+        self._accounting.discard_unresolved(name, reason)
 
     # ------------------------------------------------------------ limits
 

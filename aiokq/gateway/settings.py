@@ -12,7 +12,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeAlias
+from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeAlias, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -25,6 +25,7 @@ __all__ = [
     "BatchingSettings",
     "CombinedSettings",
     "CompressionSettings",
+    "DeadLettersSettings",
     "DeliverySettings",
     "GatewaySettings",
     "HttpSettings",
@@ -40,6 +41,16 @@ __all__ = [
 Milliseconds: TypeAlias = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Count: TypeAlias = Annotated[int, Field(ge=1, le=2**31 - 1)]
 MessageBytes: TypeAlias = Annotated[ByteSize, Field(ge=1, le=2**30)]
+
+DeadLetterReason: TypeAlias = Literal[
+    "bad_topic",
+    "no_partition",
+    "error_ack",
+    "attempt_limit",
+    "autocreate_failed",
+    "too_long",
+    "shutdown",
+]
 
 LARGEST_DATAGRAM: Final = 16 * 1024 * 1024
 
@@ -328,6 +339,15 @@ class LimitsSettings(_Section):
     """Largest size of key and value; larger messages are discarded."""
 
 
+class DeadLettersSettings(_Section):
+    """A topic for messages that could not be delivered."""
+
+    topic: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
+    """Name of the topic, which must exist."""
+    reasons: tuple[DeadLetterReason, ...] = get_args(DeadLetterReason)
+    """Reasons for which a message is written there instead of being discarded."""
+
+
 class TopicSettings(_Section):
     """What is different for one topic: options that are not given are those of the whole file."""
 
@@ -384,6 +404,8 @@ class GatewaySettings(_Section):
     """Rate limit of each topic."""
     limits: LimitsSettings = LimitsSettings()
     """Limits of messages."""
+    dead_letters: DeadLettersSettings | None = None
+    """A topic for messages that could not be delivered; without the table they are discarded."""
     empty_key: Literal["null", "empty"] = "null"
     """What an empty key becomes."""
     empty_value: Literal["null", "empty"] = "empty"
@@ -674,6 +696,7 @@ TABLES: Final[Mapping[str, type[BaseModel]]] = {
     "compression": CompressionSettings,
     "rate_limit": RateLimitSettings,
     "limits": LimitsSettings,
+    "dead_letters": DeadLettersSettings,
     "topics": TopicSettings,
 }
 """The models of the tables, by name; of an array or a table of tables, the model of its elements.

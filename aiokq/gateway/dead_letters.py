@@ -1,0 +1,298 @@
+"""DeadLetters: writes messages that could not be delivered to a topic of their own.
+
+A message whose dead letter is not acknowledged yet is in flight, and keeps its memory in the pool.
+A dead letter that fails is discarded with the reason that the message had. Tests:
+tests/fault/test_gateway_dead_letters.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+from aiokq.errors import InvalidRecord, KafkaError
+from aiokq.fastpath.gateway import REASONS, SHUTDOWN
+
+if TYPE_CHECKING:
+    from aiokq import Cluster, Delivery, Producer
+    from aiokq.fastpath.gateway import Message, Taken
+    from aiokq.gateway.settings import DeadLettersSettings, GatewaySettings
+
+__all__ = ["HEADERS", "DeadLetters", "Letter", "LetterOutcomes"]
+
+logger = logging.getLogger("aiokq.gateway")
+
+PREFIX: Final = "aiokq.dead_letter."
+HEADERS: Final = (
+    f"{PREFIX}topic",
+    f"{PREFIX}reason",
+    f"{PREFIX}code",
+    f"{PREFIX}error",
+    f"{PREFIX}attempts",
+    f"{PREFIX}partition_key",
+    f"{PREFIX}timestamp_ms",
+    f"{PREFIX}arrival_ms",
+    f"{PREFIX}time_ms",
+)
+"""The headers of a dead letter, as texts: topic and reason of the message; code and text of Kafka's
+error, and the partition key, if there are any; number of attempts to deliver it; its timestamp, its
+time of arrival, and the time at which it became a dead letter, in milliseconds since 1970."""
+
+FOREVER_MS: Final = 2**31 - 1
+BLOCK_MS: Final = 3_000
+"""Longest time for which a dead letter waits for a topic that does not exist."""
+
+REFUSED_SECONDS: Final = 10.0
+"""Time for which dead letters are discarded at once, after one could not be accepted."""
+
+BUFFER_BYTES: Final = 16 * 1024 * 1024
+OVERHEAD: Final = 64 * 1024
+"""Bytes by which a dead letter with its headers may be larger than the message."""
+
+ROWS: Final = 100
+"""Number of dead letters after which other tasks get a turn."""
+
+SHUTDOWN_SHARE: Final = 0.25
+"""Part of the time of a shutdown that is kept for dead letters of undelivered messages."""
+
+
+class Letter(NamedTuple):
+    """Messages of one topic with one reason.
+
+    Attributes:
+        known: whether the topic exists or existed.
+        charge: bytes of the pool that the messages hold.
+        error: the error of the last attempt; None if there was none.
+    """
+
+    topic: str
+    known: bool
+    taken: Taken
+    rows: Sequence[int]
+    reason: int
+    charge: int
+    error: KafkaError | None
+    attempts: int
+
+
+class LetterOutcomes(Protocol):
+    """Receives the outcomes of messages that became dead letters."""
+
+    def dead_lettered(self, letter: Letter, messages: int, charge: int) -> None:
+        """Count messages whose dead letters were acknowledged, and release their memory."""
+
+    def dead_letter_failed(self, letter: Letter, rows: Sequence[int], charge: int) -> None:
+        """Discard messages whose dead letters failed, with the reason that they had."""
+
+
+class DeadLetters:
+    """Writes dead letters by a Producer of its own, for both engines. Context: loop.
+
+    Args:
+        cluster: a started Cluster; it need not have metadata.
+        outcomes: gets the outcome of each message.
+        spawn: starts a task that belongs to the gateway.
+        now_ms: returns the current time in milliseconds since 1970.
+
+    Attributes:
+        held: number of messages whose dead letters are not written yet.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        settings: GatewaySettings,
+        outcomes: LetterOutcomes,
+        *,
+        spawn: Callable[[Coroutine[Any, Any, None], str], object],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._cluster = cluster
+        self._outcomes = outcomes
+        self._spawn = spawn
+        self._now_ms = now_ms
+        self._queue: deque[Letter] = deque()
+        self._running = False
+        self._closing = False
+        self._refused_until = 0.0
+        self._producer: Producer | None = None
+        self.held = 0
+        self.configure(settings)
+
+    def configure(self, settings: GatewaySettings) -> None:
+        """Use other settings; messages that are dead letters already keep their topic."""
+        chosen: DeadLettersSettings | None = settings.dead_letters
+        self._topic = None if chosen is None else chosen.topic
+        self._reasons = frozenset(
+            () if chosen is None else (REASONS.index(name) for name in chosen.reasons)
+        )
+        largest = max([one.limit for one in settings.inputs], default=0)
+        self._options: dict[str, Any] = {
+            "linger_ms": 5.0,
+            "delivery_timeout_ms": FOREVER_MS,
+            "max_block_ms": BLOCK_MS,
+            "buffer_memory": max(BUFFER_BYTES, 2 * (largest + OVERHEAD)),
+            "max_request_size": max(1024 * 1024, largest + OVERHEAD),
+        }
+        self._refused_until = 0.0
+
+    def wants(self, topic: str, reason: int) -> bool:
+        """Return whether messages of a topic become dead letters for a reason."""
+        return reason in self._reasons and topic != self._topic and not self._closing
+
+    @property
+    def wants_shutdown(self) -> bool:
+        """Whether messages that are not delivered at shutdown become dead letters."""
+        return SHUTDOWN in self._reasons
+
+    def accept(self, letter: Letter) -> None:
+        """Take over messages. The accounting gets the outcome of each of them."""
+        self.held += len(letter.rows)
+        self._queue.append(letter)
+        if not self._running:
+            self._running = True
+            self._spawn(self._work(), "dead letters")
+
+    async def drain(self, deadline: float) -> None:
+        """Wait until all dead letters have an outcome, or until a time of the loop's clock."""
+        loop = asyncio.get_running_loop()
+        while self.held and loop.time() < deadline:  # noqa: ASYNC110  the end of many tasks
+            await asyncio.sleep(0.01)
+
+    async def close(self, deadline: float) -> None:
+        """Wait for the dead letters until `deadline`, and discard those without an outcome."""
+        await self.drain(deadline)
+        self._closing = True
+        if self._producer is not None:
+            await self._producer.close(timeout=0)  # the deliveries fail
+        loop = asyncio.get_running_loop()
+        await self.drain(loop.time() + 2.0)
+        if self.held:
+            logger.error("dead letters have no outcome: messages=%s", self.held)
+
+    async def _work(self) -> None:
+        try:
+            while self._queue:
+                letter = self._queue.popleft()
+                try:
+                    await self._write(letter)
+                except KafkaError as error:  # of the start of the producer
+                    self._lost(letter, letter.rows, letter.charge, error)
+        finally:
+            self._running = False
+
+    async def _write(self, letter: Letter) -> None:
+        """Append the dead letters of some messages, and start a task that waits for them."""
+        loop = asyncio.get_running_loop()
+        if self._closing or self._topic is None or loop.time() < self._refused_until:
+            self._lost(letter, letter.rows, letter.charge, None)
+            return
+        producer = await self._started()
+        topic = self._topic
+        deliveries: list[tuple[int, Delivery | None]] = []
+        for count, row in enumerate(letter.rows):
+            if count % ROWS == ROWS - 1:
+                await asyncio.sleep(0)
+            delivery: Delivery | None = None
+            if loop.time() >= self._refused_until and not self._closing:
+                message = letter.taken.message(row)
+                try:
+                    delivery = await producer.enqueue(
+                        topic,
+                        message.value,
+                        message.key or None,
+                        headers=self._headers(letter, message),
+                    )
+                except KafkaError as error:
+                    self._refused(topic, error)
+            deliveries.append((row, delivery))
+        self._spawn(self._settle(letter, topic, producer, deliveries), "outcome of dead letters")
+
+    async def _settle(
+        self,
+        letter: Letter,
+        topic: str,
+        producer: Producer,
+        deliveries: Sequence[tuple[int, Delivery | None]],
+    ) -> None:
+        written, lost = 0, []
+        last: KafkaError | None = None
+        for row, delivery in deliveries:
+            error: KafkaError | None = None
+            if delivery is not None:
+                try:
+                    await delivery
+                    written += 1
+                    continue
+                except InvalidRecord as refusal:
+                    error = refusal
+                    if not error.names_record and await self._alone(letter, topic, producer, row):
+                        written += 1
+                        continue
+                except KafkaError as refusal:
+                    error = refusal
+            lost.append(row)
+            last = last or error
+        charge = 0 if lost else letter.charge
+        if written:
+            self.held -= written
+            self._outcomes.dead_lettered(letter, written, charge)
+        if lost:
+            self._lost(letter, lost, letter.charge, last)
+
+    async def _alone(self, letter: Letter, topic: str, producer: Producer, row: int) -> bool:
+        """Write one dead letter whose batch was refused; return whether that succeeds."""
+        message = letter.taken.message(row)
+        headers = self._headers(letter, message)
+        try:
+            await producer.send(topic, message.value, message.key or None, headers=headers)
+        except KafkaError:
+            return False
+        return True
+
+    async def _started(self) -> Producer:
+        if self._producer is None:
+            self._producer = self._cluster.producer(**self._options)
+        await self._producer.start()
+        return self._producer
+
+    def _refused(self, topic: str, error: KafkaError) -> None:
+        """Note that the topic takes no dead letters at present, unless the letter is too large."""
+        from aiokq.errors import RecordTooLarge
+
+        if not isinstance(error, RecordTooLarge):
+            self._refused_until = asyncio.get_running_loop().time() + REFUSED_SECONDS
+        logger.error("dead letter was not accepted: topic=%s error=%s", topic, error)
+
+    def _lost(
+        self, letter: Letter, rows: Sequence[int], charge: int, error: KafkaError | None
+    ) -> None:
+        """Discard messages with their first reason."""
+        if error is not None and not self._closing:
+            logger.error(
+                "dead letters failed: topic=%s messages=%s error=%s", letter.topic, len(rows), error
+            )
+        self.held -= len(rows)
+        self._outcomes.dead_letter_failed(letter, rows, charge)
+
+    def _headers(self, letter: Letter, message: Message) -> list[tuple[str, bytes]]:
+        error, key = letter.error, message.partition_key
+        values = (
+            letter.topic,
+            REASONS[letter.reason],
+            None if error is None else getattr(error, "code", None),
+            error,
+            letter.attempts,
+            key,
+            message.timestamp_ms,
+            message.arrival_ms,
+            self._now_ms(),
+        )
+        return [
+            (name, str(value).encode())
+            for name, value in zip(HEADERS, values, strict=True)
+            if value is not None
+        ]

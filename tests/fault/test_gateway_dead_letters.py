@@ -1,0 +1,220 @@
+"""The topic of dead letters: which messages go there, and what becomes of letters that fail."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+import aiokq
+from aiokq.broker.log.appending import Appendable
+from aiokq.broker.log.partition_log import AppendResult
+from aiokq.broker.replica.partition import Partition
+from aiokq.errors import BrokerError, CorruptRecord, NotEnoughReplicas, PolicyViolation
+from aiokq.gateway.accounting import Snapshot
+from aiokq.gateway.dead_letters import PREFIX
+from tests.fault.gateway_support import (
+    Rig,
+    balanced,
+    discarded,
+    message,
+    now_ms,
+    records_of,
+    rig,
+)
+
+ENGINES = ("producer", "bruce")
+TOPICS = {"orders": 1, "dead": 1}
+
+
+def values(engine: str, **dead_letters: Any) -> Mapping[str, Any]:
+    return {
+        "delivery": {"engine": engine, "shutdown_max_delay_ms": 3000},
+        "dead_letters": {"topic": "dead", **dead_letters},
+    }
+
+
+def refuse(
+    monkeypatch: pytest.MonkeyPatch, topic: str, error: type[BrokerError]
+) -> Callable[[], None]:
+    """Let the broker refuse all batches of a topic; return a call that ends this."""
+    append = Partition.append_prepared
+    refused = True
+
+    def refusing(partition: Partition, prepared: Appendable) -> AppendResult:
+        if refused and partition.name.topic == topic:
+            raise error
+        return append(partition, prepared)
+
+    def end() -> None:
+        nonlocal refused
+        refused = False
+
+    monkeypatch.setattr(Partition, "append_prepared", refusing)
+    return end
+
+
+def headers_of(record: aiokq.Record) -> dict[str, str]:
+    return {name.removeprefix(PREFIX): (value or b"").decode() for name, value in record.headers}
+
+
+async def watched(r: Rig) -> None:
+    """Check the books, again and again."""
+    last: Snapshot | None = None
+    while True:
+        snapshot = r.gateway.snapshot()
+        balanced(snapshot)
+        if last is not None:
+            old, new = last.total, snapshot.total
+            assert new.dead_lettered >= old.dead_lettered
+            assert sum(new.discarded) >= sum(old.discarded)
+        last = snapshot
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+async def test_a_dead_letter_names_topic_reason_and_times(engine: str):
+    async with rig(values(engine), topics=TOPICS) as r:
+        began = now_ms()
+        await r.send(
+            message("missing", b"v", b"k", timestamp_ms=12_345, partition_key=7),
+            message("orders", b"fine"),
+        )
+        snapshot = await r.settled(2)
+        assert (snapshot.total.acked, snapshot.total.dead_lettered) == (1, 1)
+        assert discarded(snapshot) == {}
+        (record,) = await r.records("dead")
+        assert (record.key, record.value) == (b"k", b"v")
+        found = headers_of(record)
+        assert began <= int(found.pop("arrival_ms")) <= int(found.pop("time_ms")) <= now_ms()
+        assert found == {
+            "topic": "missing",
+            "reason": "bad_topic",
+            "attempts": "0",
+            "partition_key": "7",
+            "timestamp_ms": "12345",
+        }
+        assert r.gateway.pool.counts().used_bytes == 0
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+async def test_messages_that_kafka_refuses_have_its_error(
+    engine: str, monkeypatch: pytest.MonkeyPatch
+):
+    refuse(monkeypatch, "orders", PolicyViolation)
+    async with rig(values(engine), topics=TOPICS) as r:
+        watch = asyncio.ensure_future(watched(r))
+        await r.send(*(message("orders", b"%d" % n) for n in range(500)))
+        snapshot = await r.settled(500)
+        watch.cancel()
+        assert snapshot.topics["orders"].dead_lettered == 500
+        records = await r.records("dead")
+        assert [record.value for record in records] == [b"%d" % n for n in range(500)]
+        found = headers_of(records[0])
+        assert (found["reason"], found["code"]) == ("error_ack", "44")
+        assert int(found["attempts"]) >= 1
+
+
+async def test_a_message_that_failed_too_often_becomes_a_dead_letter(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    refuse(monkeypatch, "orders", CorruptRecord)
+    given = dict(values("bruce"))
+    given["delivery"] = {"engine": "bruce", "error_table": "seed"}
+    async with rig(given, topics=TOPICS) as r:
+        await r.send(message("orders", b"v"))
+        snapshot = await r.settled(1)
+        assert snapshot.total.dead_lettered == 1
+        (record,) = await r.records("dead")
+        found = headers_of(record)
+        assert (found["reason"], found["code"]) == ("attempt_limit", "2")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+async def test_reasons_that_are_not_chosen_are_discarded(engine: str):
+    async with rig(values(engine, reasons=["error_ack"]), topics=TOPICS) as r:
+        await r.send(message("missing", b"v"))
+        snapshot = await r.settled(1)
+        assert discarded(snapshot) == {"bad_topic": 1}
+        assert await r.records("dead") == []
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+async def test_without_the_topic_of_dead_letters_messages_are_discarded_with_their_reason(
+    engine: str,
+):
+    async with rig(values(engine), topics={"orders": 1}) as r:
+        began = asyncio.get_running_loop().time()
+        await r.send(*(message(f"missing-{n}", b"v") for n in range(100)))
+        snapshot = await r.settled(100)
+        assert discarded(snapshot) == {"bad_topic": 100}
+        assert asyncio.get_running_loop().time() - began < 12
+        assert r.gateway.pool.counts().used_bytes == 0
+        assert r.gateway.dead_letters.held == 0
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+async def test_a_dead_letter_that_is_too_large_costs_no_other_one(
+    engine: str, monkeypatch: pytest.MonkeyPatch
+):
+    refuse(monkeypatch, "orders", PolicyViolation)
+    async with rig(values(engine), topics={"orders": 1}) as r:
+        await r.create("dead", max_message_bytes="2000")
+        sizes = [10, 5000, 20]
+        await r.send(*(message("orders", bytes(size)) for size in sizes))
+        snapshot = await r.settled(3)
+        assert discarded(snapshot) == {"error_ack": 1}
+        assert snapshot.total.dead_lettered == 2
+        assert [len(record.value or b"") for record in await r.records("dead")] == [10, 20]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+async def test_a_message_to_the_topic_of_dead_letters_never_becomes_one(
+    engine: str, monkeypatch: pytest.MonkeyPatch
+):
+    refuse(monkeypatch, "dead", PolicyViolation)
+    async with rig(values(engine), topics=TOPICS) as r:
+        await r.send(message("dead", b"v"), message("missing", b"v"))
+        snapshot = await r.settled(2)
+        assert discarded(snapshot) == {"error_ack": 1, "bad_topic": 1}
+        assert snapshot.total.dead_lettered == 0
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+async def test_what_a_shutdown_does_not_deliver_becomes_dead_letters_within_its_time(
+    engine: str, monkeypatch: pytest.MonkeyPatch
+):
+    refuse(monkeypatch, "orders", NotEnoughReplicas)
+    given = dict(values(engine))
+    if engine == "bruce":
+        given["delivery"] = {**given["delivery"], "max_failed_delivery_attempts": 10**6}
+    async with rig(given, topics=TOPICS) as r:
+        await r.send(*(message("orders", b"%d" % n) for n in range(300)))
+        await r.until(lambda: r.gateway.snapshot().total.received == 300)
+        began = asyncio.get_running_loop().time()
+        snapshot = await r.gateway.close()
+        assert asyncio.get_running_loop().time() - began < 5
+        balanced(snapshot)
+        assert snapshot.total.dead_lettered == 300
+        assert snapshot.total.in_flight == 0
+        records = await records_of(r.kafka.bootstrap_servers, "dead")
+        assert len(records) == 300
+        assert {headers_of(record)["reason"] for record in records} == {"shutdown"}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+async def test_a_shutdown_without_kafka_discards_within_its_time(engine: str):
+    async with rig(values(engine), topics=TOPICS) as r:
+        await r.send(message("orders", b"first"))
+        await r.settled(1)
+        await r.kafka.close()
+        await r.send(*(message("orders", b"%d" % n) for n in range(300)))
+        await r.until(lambda: r.gateway.snapshot().total.received == 301)
+        began = asyncio.get_running_loop().time()
+        snapshot = await r.gateway.close()
+        assert asyncio.get_running_loop().time() - began < 8
+        balanced(snapshot)
+        assert discarded(snapshot) == {"shutdown": 300}
+        assert snapshot.total.in_flight == 0
