@@ -87,7 +87,7 @@ class Dispatcher:
         # As in Kafka, bytes after the request are ignored: librdkafka sends three of them after a
         # Metadata request for all topics.
         request = decode(message, frame, version, header.body_offset, exact=False)
-        del frame  # release the frame, except the parts that the request refers to
+        del frame  # the handler must not keep the frame alive through this local
         gate = self._gate
         call = Call(header.api_key, version, header.client_id, context, gate, self._counters)
         response = await handler(request, call)

@@ -1,4 +1,4 @@
-"""`aiokq transactions abort` and `terminate`, which abort transactions."""
+"""`aiokq transactions abort` (one partition's transaction) and `terminate` (a producer's)."""
 
 from __future__ import annotations
 

@@ -178,7 +178,7 @@ class Connection:
 
         Cancelling the future only ends the wait. The response is dropped when it arrives.
 
-        Context: loop, sync.
+        Context: the event loop; does not wait.
 
         Args:
             message: the request.

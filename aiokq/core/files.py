@@ -267,7 +267,7 @@ class OsFile:
         return got
 
     def pread_cached(self, length: int, position: int) -> bytes | bytearray:
-        # Hot path, measured by benchmarks/raw_load.py, with one system call as in `pread`.
+        # Hot path, measured by benchmarks/raw_load.py.
         if not self._tells:
             return self.pread(length, position)
         buffer = bytearray(length)

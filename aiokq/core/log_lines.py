@@ -61,7 +61,7 @@ class LineLimit:
     The first `BURST` lines within `EVERY` seconds are logged. Further lines are logged at DEBUG and
     counted. After `EVERY` seconds, or when the owner calls `end`, the count is logged.
 
-    Context: loop.
+    Context: the event loop.
 
     Args:
         logger: logger of the lines.

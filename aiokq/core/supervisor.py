@@ -116,7 +116,7 @@ class Supervisor:
     def spawn(self, coro: Coroutine[object, None, T], *, name: str) -> asyncio.Task[T]:
         """Start a child task.
 
-        Context: loop, sync.
+        Context: the event loop; does not wait.
 
         Raises:
             Closed: the supervisor is not started, has failed or is closed. `coro` is then closed,

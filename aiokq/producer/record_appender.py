@@ -72,7 +72,7 @@ class SendNowait(Protocol):
     ) -> Delivery:
         """Accept a record without waiting, if there is buffer memory for it.
 
-        Context: loop, sync.
+        Context: the event loop; does not wait.
 
         Args:
             topic: name of the topic.

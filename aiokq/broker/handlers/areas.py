@@ -383,7 +383,7 @@ class Quorum(Protocol):
 
 
 class ProducerIds(Protocol):
-    """The ids of idempotent producers."""
+    """The source of new producer ids."""
 
     async def next(self) -> int:
         """Return a producer id that was never given to a producer before.

@@ -382,8 +382,8 @@ def _position_of(entry: int) -> int:
     return entry & _POSITION
 
 
-# The next two functions convert columns of words in C. A `struct` format for all entries would stay
-# in the cache of `struct`, and take 17 MB for a full index.
+# The next two functions convert all entries by slices of arrays, which run in C. A `struct` format
+# for all entries would stay in the cache of `struct`, and take megabytes for a full index.
 
 
 def _columns(data: bytes) -> tuple[array[int], array[int]]:

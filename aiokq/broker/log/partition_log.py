@@ -361,8 +361,8 @@ class PartitionLog(ReadableLog):
     async def start_at(self, offset: int, offload: Offload, *, now_ms: int) -> None:
         """Discard all records and continue with an empty log at ``offset``.
 
-        Used by a follower without records if the leader's first batch begins before the follower's
-        log end offset. Afterwards the log start offset, the log end offset and the high watermark
+        Used by a follower without records if its log end offset is inside the first batch that it
+        fetched; `Partition.append_as_follower` says how that happens. Afterwards the log start offset, the log end offset and the high watermark
         are ``offset``, and no producers or leader epochs are known. Errors have the same effect as
         in ``truncate_to``.
 

@@ -1,4 +1,4 @@
-"""Spark session for a command: without web UI and output, and local by default."""
+"""The Spark session of a command: without web UI, quiet on demand, and local by default."""
 
 from __future__ import annotations
 
@@ -174,7 +174,11 @@ def _no_stderr() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _environment(master: str) -> Iterator[None]:
-    """Set environment variables for Python workers; for a local master, also the package path."""
+    """Set the environment variables of a session; restore the old ones at the end of the block.
+
+    For a local master, Python workers run this interpreter with this package in their path, and
+    Spark listens on 127.0.0.1 unless `SPARK_LOCAL_IP` is set.
+    """
     changes = {"PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable)}
     if master.startswith("local"):
         changes["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP", "127.0.0.1")

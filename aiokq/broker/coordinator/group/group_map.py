@@ -110,7 +110,7 @@ class GroupMap:
         )
 
     def new_consumer(self, group_id: str) -> ConsumerGroup:
-        """Return a group of the consumer protocol that is not in the map yet."""
+        """Create a group of the consumer protocol, without adding it to the map."""
         return ConsumerGroup(group_id, self._consumer_context)
 
     def put(self, group: Group) -> None:

@@ -285,7 +285,8 @@ class Migration:
     def _epoch(self, topic: PrivateTopic, index: int) -> int:
         """Return the leader epoch of a partition; it is not lower than any epoch used before.
 
-        After an unclean shutdown, the start of the node raises the epoch by one.
+        If the partition was not closed cleanly, epochs up to the number of unclean starts may have
+        been used. The start of the node, not this method, begins a new epoch.
         """
         latest = self._latest_epoch(TopicPartition(topic.name, index))
         if index < len(topic.kafka_epochs) and topic.kafka_epochs[index] > NO_EPOCH:
