@@ -362,9 +362,9 @@ class PartitionLog(ReadableLog):
         """Discard all records and continue with an empty log at ``offset``.
 
         Used by a follower without records if its log end offset is inside the first batch that it
-        fetched; `Partition.append_as_follower` says how that happens. Afterwards the log start offset, the log end offset and the high watermark
-        are ``offset``, and no producers or leader epochs are known. Errors have the same effect as
-        in ``truncate_to``.
+        fetched; `Partition.append_as_follower` says how that happens. Afterwards the log start
+        offset, the log end offset and the high watermark are ``offset``, and no producers or leader
+        epochs are known. Errors have the same effect as in ``truncate_to``.
 
         Args:
             offload: runs the reads and writes of files off the loop.
