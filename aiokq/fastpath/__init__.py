@@ -4,6 +4,7 @@
     aiokq.fastpath.produce      Accumulator, Batch, Delivery, Outgoing, RecordColumns
     aiokq.fastpath.consume      Cursor, Record, Columns, RecordStream
     aiokq.fastpath.broker       OffsetMap, KeptBatches, read_produced
+    aiokq.fastpath.gateway      Pool, Taken, Intake
 
 A unit is loaded when it is imported, and no unit loads another. Each unit exports the classes of
 its compiled or of its pure parts; this module chooses once, for all units. `AIOKQ_PURE=1` forces

@@ -31,6 +31,8 @@
 #define AIOKQ_LOCKED_BYTES (64 * 1024) /* bytes that are stored without releasing the mutex */
 #define AIOKQ_DRAIN_MS 1000
 #define AIOKQ_PRIORITY (-10)
+#define AIOKQ_PRIORITY_WINDOW 10 /* milliseconds between two decisions about the priority */
+#define AIOKQ_BUSY 40            /* datagrams in a millisecond, from which on it is not raised */
 #define AIOKQ_FIRST_PARTIAL 256
 
 typedef struct aiokq_connection {
@@ -333,6 +335,14 @@ typedef struct {
     int count;
 } aiokq_burst;
 
+typedef struct {
+    int64_t since;
+    int64_t count; /* datagrams since then */
+    int base;      /* the priority that the process has */
+    int current;
+    int fixed;
+} aiokq_priority;
+
 static inline int aiokq_burst_user(const aiokq_intake *intake, struct msghdr *header) {
     for (struct cmsghdr *part = CMSG_FIRSTHDR(header); part != NULL;
          part = CMSG_NXTHDR(header, part)) {
@@ -378,12 +388,35 @@ static inline int aiokq_burst_read(aiokq_intake *intake, aiokq_burst *burst) {
     return count;
 }
 
+/* Sets the priority of this thread for the rate at which datagrams come. Ten wait in the queue of a
+ * socket, so the thread should run before others. But then it interrupts a sender after each
+ * datagram, which at a high rate costs more CPU than the datagrams themselves. Without the right to
+ * raise its priority, the thread keeps the one it has. */
+static inline void aiokq_prioritize(aiokq_priority *priority, int count) {
+    int64_t now = aiokq_ms(CLOCK_MONOTONIC);
+    int wanted;
+    priority->count += count;
+    if (priority->fixed || now - priority->since < AIOKQ_PRIORITY_WINDOW)
+        return;
+    wanted = priority->base;
+    if (priority->count / (now - priority->since) < AIOKQ_BUSY && wanted > AIOKQ_PRIORITY)
+        wanted = AIOKQ_PRIORITY;
+    priority->since = now;
+    priority->count = 0;
+    if (wanted == priority->current)
+        return;
+    if (setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), wanted) < 0)
+        priority->fixed = 1;
+    priority->current = wanted;
+}
+
 static inline int aiokq_receive_datagrams(aiokq_intake *intake) {
     struct pollfd polled[2] = {{intake->fd, POLLIN, 0}, {intake->control, POLLIN, 0}};
     /* The blocks do not begin at equal places of a page, which would share a few lines of cache. */
     size_t stride = (((size_t)intake->limit + 63) & ~(size_t)63) + 192;
     int64_t end;
     int found, room = (int)(AIOKQ_BURST_BYTES / (stride - 192));
+    aiokq_priority priority = {0, 0, 0, 0, 0};
     aiokq_burst *burst = (aiokq_burst *)calloc(1, sizeof *burst);
     if (burst == NULL)
         return ENOMEM;
@@ -400,6 +433,8 @@ static inline int aiokq_receive_datagrams(aiokq_intake *intake) {
         burst->messages[n].msg_hdr.msg_iov = &burst->blocks[n];
         burst->messages[n].msg_hdr.msg_iovlen = 1;
     }
+    priority.base = priority.current =
+        getpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid));
     found = 0;
     while (!aiokq_stopping(intake)) {
         if (found < AIOKQ_SPARSE && poll(polled, 2, -1) < 0 && errno != EINTR)
@@ -415,6 +450,7 @@ static inline int aiokq_receive_datagrams(aiokq_intake *intake) {
             break;
         if (found == -ENOMEM || found == -ENOBUFS)
             aiokq_pause();
+        aiokq_prioritize(&priority, found > 0 ? found : 0);
     }
     if (aiokq_stopping(intake)) {
         end = aiokq_ms(CLOCK_MONOTONIC) + AIOKQ_DRAIN_MS;
@@ -631,9 +667,6 @@ static void *aiokq_intake_run(void *given) {
     aiokq_intake *intake = (aiokq_intake *)given;
     int error = 0;
     prctl(PR_SET_NAME, "aiokq-gateway");
-    /* Datagrams wait in a queue of ten: the thread should run before others. Without the right to
-     * raise it, the priority stays. */
-    setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), AIOKQ_PRIORITY);
     if (intake->transport == AIOKQ_DATAGRAMS) {
         error = aiokq_receive_datagrams(intake);
     } else {

@@ -35,6 +35,9 @@ if cython.compiled:
 __all__ = ["Intake"]
 
 
+# Without the collector's tp_clear, which would free the pool before its thread is stopped. An input
+# is part of no cycle.
+@cython.no_gc
 @cython.final
 @cython.cclass
 class Intake:

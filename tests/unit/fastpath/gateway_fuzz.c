@@ -1,11 +1,52 @@
 /* Runs the gateway's headers without Python, under sanitizers: test_gateway_fuzz.py compiles it.
  *
- *     gateway_fuzz bytes SEED ROUNDS    random and mutated messages, fed and as a stream in pieces
+ *     gateway_fuzz bytes SEED ROUNDS    random and mutated messages, fed and as a stream in pieces;
+ *                                       in every second round, allocations fail now and then
  *     gateway_fuzz threads MESSAGES     inputs with real sockets, senders, and a loop that takes
  *
  * It ends with 0 if the counts add up and no sanitizer complained. */
 #define _GNU_SOURCE
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+static uint64_t state;
+static uint32_t failures; /* one of so many allocations of the headers fails; 0: none */
+
+static uint32_t chance(uint32_t below) {
+    state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (uint32_t)((state >> 33) % below);
+}
+
+static int fails(void) {
+    return failures && chance(failures) == 0;
+}
+
+static inline void *fuzz_malloc(size_t size) {
+    return fails() ? NULL : malloc(size);
+}
+
+static inline void *fuzz_calloc(size_t count, size_t size) {
+    return fails() ? NULL : calloc(count, size);
+}
+
+static inline void *fuzz_realloc(void *block, size_t size) {
+    return fails() ? NULL : realloc(block, size);
+}
+
+static inline void *fuzz_mmap(void *at, size_t size, int allowed, int flags, int fd, off_t from) {
+    return fails() ? MAP_FAILED : mmap(at, size, allowed, flags, fd, from);
+}
+
+#define malloc fuzz_malloc
+#define calloc fuzz_calloc
+#define realloc fuzz_realloc
+#define mmap fuzz_mmap
 #include "aiokq/fastpath/gateway/intake.h"
+#undef malloc
+#undef calloc
+#undef realloc
+#undef mmap
 
 #include <sys/un.h>
 
@@ -16,13 +57,6 @@
             exit(1);                                                                            \
         }                                                                                       \
     } while (0)
-
-static uint64_t state;
-
-static uint32_t chance(uint32_t below) {
-    state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    return (uint32_t)((state >> 33) % below);
-}
 
 static void put(unsigned char *at, uint64_t value, int size) {
     for (int n = 0; n < size; n++)
@@ -123,8 +157,9 @@ static void use(aiokq_segment *segment, int64_t from, int64_t to) {
     all[1] = chance((uint32_t)count);
     all[2] = count - 1;
     part = aiokq_segment_select(segment, from, all, 3);
-    CHECK(part != NULL && part->count == 3);
-    aiokq_segment_release(part);
+    CHECK(part == NULL ? failures : part->count == 3);
+    if (part != NULL)
+        aiokq_segment_release(part);
     free(ends);
     free(times);
     free(bits);
@@ -201,6 +236,7 @@ static void fuzz_bytes(uint64_t seed, int64_t rounds) {
         aiokq_intake intake;
         aiokq_connection *connection = NULL;
         int64_t released = 0;
+        failures = rounds % 2 ? 2 + chance(20) : 0;
         CHECK(aiokq_pool_make(&pool, 1000 + chance(200000), -1, seed));
         pool.sample_bytes = chance(3) ? 256 : chance(20);
         pool.max_names = chance(3) ? 100 : chance(4);
@@ -236,7 +272,7 @@ static void fuzz_bytes(uint64_t seed, int64_t rounds) {
                     piece = (unsigned char *)malloc((size_t)part);
                     memcpy(piece, exact + at, (size_t)part);
                     at += part;
-                    if (connection == NULL)
+                    while (connection == NULL)
                         connection = aiokq_connection_new(&intake, -1);
                     if (!aiokq_connection_data(&intake, connection, piece, part) || chance(300) == 0) {
                         aiokq_connection_end(&intake, connection);
@@ -294,7 +330,7 @@ static void run_threads(int64_t messages) {
     sender senders[6];
     pthread_t threads[6];
     int64_t released = 0, most = 6 * messages, limits[6] = {100, 0, 5, 1000, 0, -1};
-    CHECK(aiokq_pool_make(&pool, 200000, -1, 1));
+    CHECK(aiokq_pool_make(&pool, 20000, -1, 1));
     pool.sample_bytes = 100;
     pool.max_names = 1000;
     memset(intakes, 0, sizeof intakes);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import resource
 import socket
@@ -202,6 +203,31 @@ def test_a_blocked_input_can_be_stopped(inputs: Any, transport: str) -> None:
     assert given.values() == [b"%d" % n for n in range(6)]
 
 
+def test_an_input_that_waits_has_woken_the_loop(core: SimpleNamespace) -> None:
+    """Regression: it waited for memory before it told the loop what to take."""
+    read, write = os.pipe()
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    pool = core.Pool(3 * (1 + OVERHEAD), wake_fd=write)
+    slot = pool.register(b"t")
+    intake = core.Intake(pool, ours.fileno(), "unix_datagram", when_full="block")
+    for n in range(6):
+        theirs.send(encode(value=b"%d" % n))
+    intake.start()
+    found = []
+    while len(found) < 6:
+        assert len(os.read(read, 64)) == 8
+        pool.due()
+        while (taken := pool.take(slot)) is not None:
+            found += [taken.message(n).value for n in range(taken.count)]
+            pool.release(taken.count, taken.charge)
+    assert found == [b"%d" % n for n in range(6)]
+    intake.stop()
+    for fd in (read, write):
+        os.close(fd)
+    ours.close()
+    theirs.close()
+
+
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_a_message_larger_than_the_pool_blocks_nothing(inputs: Any, transport: str) -> None:
     given = inputs(transport, 1000, when_full="block").start()
@@ -276,6 +302,23 @@ def test_a_socket_that_is_none_ends_the_thread_with_its_error(
     intake.stop()
     os.close(read)
     os.close(write)
+
+
+def test_an_input_in_garbage_is_stopped_before_its_pool_is_freed(core: SimpleNamespace) -> None:
+    """The collector clears the objects of a cycle in any order."""
+    for _ in range(20):
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        pool = core.Pool(1 << 20)
+        cycle: list[Any] = [core.Intake(pool, ours.fileno(), "unix_datagram")]
+        cycle[0].start()
+        cycle += [pool, cycle]
+        theirs.send(encode())
+        if not core.COMPILED:
+            cycle[0].stop()  # Python's thread itself holds its input
+        del cycle, pool
+        gc.collect()
+        ours.close()
+        theirs.close()
 
 
 @needs_fork
