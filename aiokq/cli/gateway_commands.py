@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -15,15 +14,17 @@ from aiokq.cli.gateway_options import HttpPort, TcpPort, TomlFile, UnixDatagram,
 from aiokq.cli.options import AsJson, at_most
 from aiokq.cli.output import Output
 from aiokq.core import limits
-from aiokq.core.errors import ConfigError, ConnectionLost
+from aiokq.core.errors import ConfigError, KafkaError
 
 if TYPE_CHECKING:
     from aiokq.cli.session import Session
-    from aiokq.gateway.settings import GatewaySettings, HttpSettings, InputSettings
+    from aiokq.gateway.client import GatewayClient
+    from aiokq.gateway.settings import GatewaySettings, HttpSettings
 
 __all__ = ["check", "import_file", "reload", "send", "status"]
 
 HTTP_SECONDS: Final = 10.0
+SEND_SECONDS: Final = 5.0
 
 
 def check(
@@ -154,26 +155,27 @@ def send(
     """Send messages to a running gateway.
 
     The command ends when the gateway's socket has the messages. A gateway never answers: whether
-    Kafka has a message is shown by the gateway's reports.
+    Kafka has a message is shown by the gateway's reports. If the gateway is away, or does not read,
+    the command waits for 5 seconds, and then fails.
     """
-    from aiokq.gateway.messages import encode
+    from aiokq.gateway.client import GatewayUnavailable, InvalidMessage
 
     session: Session = ctx.obj
-    name = topic.encode("utf-8", "surrogateescape")
     count = 0
-    with _connected(config, unix_datagram, unix_stream, tcp) as target:
+    with _client(config, unix_datagram, unix_stream, tcp) as client:
         for value in _values(values):
             try:
-                message = encode(
-                    name,
-                    key.encode("utf-8", "surrogateescape"),
+                client.send(
+                    topic.encode("utf-8", "surrogateescape"),
                     value,
-                    session.now_ms(),
-                    partition_key,
+                    key=key.encode("utf-8", "surrogateescape"),
+                    partition_key=partition_key,
+                    timestamp_ms=session.now_ms(),
                 )
-            except ValueError as error:
+            except InvalidMessage as error:
                 raise typer.BadParameter(str(error)) from None
-            target.sendall(message)
+            except GatewayUnavailable as error:
+                raise KafkaError(f"{error}; {count} messages were sent") from error
             count += 1
     Output().note(f"{count} messages sent")
 
@@ -228,7 +230,7 @@ def _ask(config: Path | None, port: int | None, method: str, path: str) -> dict[
     """Send a request to the gateway and return its answer.
 
     Raises:
-        ConnectionLost: no gateway answers.
+        KafkaError: no gateway answers.
         ConfigError: the gateway refuses the request.
     """
     import urllib.error
@@ -250,7 +252,7 @@ def _ask(config: Path | None, port: int | None, method: str, path: str) -> dict[
         raise ConfigError(_refusal(error.read(), error.code)) from None
     except OSError as error:
         reason = getattr(error, "reason", error)
-        raise ConnectionLost(f"no gateway answers at {url}: {reason}") from error
+        raise KafkaError(f"no gateway answers at {url}: {reason}") from error
     return found
 
 
@@ -261,44 +263,40 @@ def _refusal(body: bytes, code: int) -> str:
         return f"the gateway answers with status {code}: {body.decode(errors='replace')}"
 
 
-def _connected(
+def _client(
     config: Path | None, datagram: str | None, stream: str | None, tcp: int | None
-) -> socket.socket:
-    """Return a socket that is connected to an input of the gateway.
+) -> GatewayClient:
+    """Return a client of an input of the gateway: the one that was named, or the file's first.
 
     Raises:
-        ConnectionLost: no gateway listens there.
-        typer.BadParameter: no input was named.
+        typer.BadParameter: no input was named, or its address is wrong.
     """
-    if datagram is not None:
-        return _connect(socket.AF_UNIX, socket.SOCK_DGRAM, datagram)
-    if stream is not None:
-        return _connect(socket.AF_UNIX, socket.SOCK_STREAM, stream)
-    if tcp is not None:
-        return _connect(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", tcp))
-    settings = _settings(config)
-    inputs = () if settings is None else settings.inputs
-    if not inputs:
-        raise typer.BadParameter(
-            "give --unix-datagram, --unix-stream or --tcp, or --config FILE with [[inputs]]"
-        )
-    return _connect_to(inputs[0])
+    from aiokq.gateway.client import GatewayClient
 
-
-def _connect_to(one: InputSettings) -> socket.socket:
-    if one.type == "tcp":
-        family = socket.AF_INET6 if ":" in one.host else socket.AF_INET
-        return _connect(family, socket.SOCK_STREAM, (one.host, one.port or 0))
-    kind = socket.SOCK_DGRAM if one.type == "unix_datagram" else socket.SOCK_STREAM
-    return _connect(socket.AF_UNIX, kind, str(one.path))
-
-
-def _connect(family: int, kind: int, address: str | tuple[str, int]) -> socket.socket:
-    opened = socket.socket(family, kind)
+    host = "127.0.0.1"
+    if (datagram, stream, tcp) == (None, None, None):
+        settings = _settings(config)
+        inputs = () if settings is None else settings.inputs
+        if not inputs:
+            raise typer.BadParameter(
+                "give --unix-datagram, --unix-stream or --tcp, or --config FILE with [[inputs]]"
+            )
+        first = inputs[0]
+        datagram = first.path if first.type == "unix_datagram" else None
+        stream = first.path if first.type == "unix_stream" else None
+        tcp, host = first.port, first.host
+    elif datagram is not None:
+        stream = tcp = None
+    elif stream is not None:
+        tcp = None
     try:
-        opened.connect(address)
-    except OSError as error:
-        opened.close()
-        where = address if isinstance(address, str) else f"{address[0]}:{address[1]}"
-        raise ConnectionLost(f"no gateway listens at {where}: {error.strerror}") from error
-    return opened
+        return GatewayClient(
+            unix_datagram=datagram,
+            unix_stream=stream,
+            tcp=tcp,
+            host=host,
+            when_unavailable="wait",
+            timeout=SEND_SECONDS,
+        )
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None

@@ -35,18 +35,18 @@ def test_the_examples_of_the_format(message: bytes, expected: str):
 def test_a_partition_key_is_signed_or_unsigned():
     """Both name the same 32 bits."""
     assert encode(b"t", b"", b"", 0, -1) == encode(b"t", b"", b"", 0, 2**32 - 1)
-    with pytest.raises(ValueError, match="a partition key is from"):
+    with pytest.raises(ValueError, match="it is from -2"):
         encode(b"t", b"", b"", 0, 2**32)
 
 
 @pytest.mark.parametrize("topic", [b"", b"x" * 32768])
 def test_topics_have_a_size(topic: bytes):
     """Its size is a positive int16."""
-    with pytest.raises(ValueError, match="from 1 to 32767 bytes"):
+    with pytest.raises(ValueError, match="the topic"):
         encode(topic, b"", b"", 0)
 
 
 def test_a_timestamp_has_64_bits():
     """A larger number is an error of the caller."""
-    with pytest.raises(ValueError, match="cannot be encoded"):
+    with pytest.raises(ValueError, match="does not fit into 64 bits"):
         encode(b"t", b"", b"", 2**63)
