@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow.dataset as ds
 
 from aiokq.spark import LoadOptions
+from tests.spark.streams import Row
 from tests.spark.topics import Topics
 
 Position = tuple[int, int]
@@ -28,6 +29,12 @@ def seen(root: Path) -> list[Position]:
     """Return what a reader of the directory sees that does not know manifests."""
     table = ds.dataset(root, format="parquet", partitioning="hive").to_table()
     return sorted((row["partition"], row["offset"]) for row in table.to_pylist())
+
+
+def rows(root: Path) -> list[Row]:
+    """Return the same records, with their values."""
+    table = ds.dataset(root, format="parquet", partitioning="hive").to_table()
+    return [(row["partition"], row["offset"], row["value"].decode()) for row in table.to_pylist()]
 
 
 def sent(partitions: int, records: int) -> list[Position]:

@@ -16,6 +16,7 @@ import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 
 from aiokq.spark.stream_reader import HAS_LIMITS
+from aiokq.testing import Send
 from tests.spark.topics import Topics
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class Stream:
     """A query whose batches are kept as text files, by batch number.
 
     Attributes:
+        sent: what the test sent to the topic, for the checker of `aiokq.testing`.
         before_sink: called with the number of a batch before its rows are written.
         after_sink: called after its rows are written.
     """
@@ -42,6 +44,7 @@ class Stream:
         self.topics = topics
         self.topic = topic
         self.home = home
+        self.sent: list[Send] = []
         self.before_sink: Callable[[int], None] = lambda number: None
         self.after_sink: Callable[[int], None] = lambda number: None
 

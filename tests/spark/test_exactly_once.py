@@ -1,6 +1,7 @@
 """exactlyOnce with driver, worker and broker killed at each point: no row lost, none twice.
 
-What a task does in each case is tested without the JVM by test_exactly_once_tasks.py.
+The checker of `aiokq.testing` compares what the test sent with both topics. What a task does in
+each case is tested without the JVM by test_exactly_once_tasks.py.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.errors import PySparkException
 
+from tests.spark.checked import assert_copied
 from tests.spark.conftest import ROOT, Killable
 from tests.spark.dying_sink import DyingSink
 from tests.spark.logs import places
@@ -74,7 +76,7 @@ class Copy:
         spark.dataSource.register(DyingSink)
         topics.create(topic, 2)
         topics.create(f"{topic}-copy", 2)
-        topics.fill(topic, 60, 2)
+        self.sent = topics.recorded_fill(topic, 60, 2)
 
     def run(self, die: dict[str, object] | None = None, tasks: int = 3, **options: str) -> str:
         """Copy what is there; return the error of the query, or nothing."""
@@ -121,7 +123,8 @@ class Copy:
         return Counter(value for _, _, value in rows)
 
     def is_exact(self) -> bool:
-        """Return whether each record was copied once."""
+        """Return whether each record was copied once; fail if the checker condemns anything."""
+        assert_copied(self.topics, self.topic, f"{self.topic}-copy", self.sent)
         return self.copied() == Counter(value for _, _, value in places(self.topics, self.topic))
 
 
@@ -231,7 +234,7 @@ def test_a_speculative_attempt_writes_no_row_twice(copy: Copy) -> None:
 def test_a_query_with_another_number_of_tasks_ends_and_goes_on_with_the_first(copy: Copy) -> None:
     """The number is in the ledger since the first batch; the refused batch is there once."""
     assert not copy.run()
-    copy.topics.fill(copy.topic, 20, 2)
+    copy.sent += copy.topics.recorded_fill(copy.topic, 20, 2, first=60)
 
     for tasks in (2, 4):
         told = copy.run(tasks=tasks)
@@ -239,4 +242,5 @@ def test_a_query_with_another_number_of_tasks_ends_and_goes_on_with_the_first(co
         assert ".repartition(3)" in told
 
     assert not copy.run()
+    assert copy.is_exact()
     assert sum(copy.copied().values()) == 160

@@ -22,6 +22,7 @@ from aiokq.cli.app import execute
 from aiokq.errors import ConfigError
 from aiokq.spark import ExportColumns, Exported, ExportFailed, ExportProgress, export
 from tests.peers.broker_process import broker_process
+from tests.spark.checked import acknowledged, assert_written
 from tests.spark.logs import log, values
 from tests.spark.topics import Topics
 
@@ -207,6 +208,8 @@ def test_a_run_that_was_killed_is_gone_on_with(
     times = Counter(values(topics, topic))
     assert len(times) == rows
     assert sum(times.values()) - rows == done.json["others"] <= 80_000
+    sent = list(acknowledged(topic, (f'{{"id":{n}}}' for n in range(rows))))
+    assert_written(topics, topic, sent, at_least_once=True)
 
 
 @pytest.mark.parametrize(
@@ -443,6 +446,8 @@ def test_a_broker_that_goes_away_leaves_an_export_that_can_be_gone_on_with(
         assert done.checked is not None
         assert done.checked.rows == 100_000
         assert len(set(values(topics, "t"))) == 100_000
+        sent = list(acknowledged("t", (f'{{"id":{n}}}' for n in range(100_000))))
+        assert_written(topics, "t", sent, at_least_once=True)
 
 
 def test_other_columns_need_another_file_of_progress(

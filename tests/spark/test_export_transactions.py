@@ -21,6 +21,7 @@ import aiokq
 from aiokq.errors import ConfigError
 from aiokq.producer.producer import Producer
 from aiokq.spark import Exported, ExportFailed, ExportProgress, ExportTransactions, export
+from tests.spark.checked import acknowledged, assert_written
 from tests.spark.conftest import ROOT, Killable
 from tests.spark.logs import places
 from tests.spark.test_export import CommandLine
@@ -54,8 +55,10 @@ def committed(topics: Topics, topic: str) -> Counter[str]:
 
 
 def is_exact(topics: Topics, topic: str, rows: int = ROWS) -> bool:
-    """Return whether each row is visible once."""
-    return committed(topics, topic) == Counter(f'{{"id":{n}}}' for n in range(rows))
+    """Return whether each row is visible once; fail if the checker condemns anything."""
+    values = [f'{{"id":{n}}}' for n in range(rows)]
+    assert_written(topics, topic, list(acknowledged(topic, values)))
+    return committed(topics, topic) == Counter(values)
 
 
 def transactions(topics: Topics, topic: str) -> int:

@@ -20,8 +20,9 @@ import pytest
 
 from aiokq.errors import BootstrapFailed, ConfigError, UnknownTopicOrPartition
 from aiokq.spark import LoadFailed, load, verify_load
+from tests.spark.checked import assert_read
 from tests.spark.conftest import ROOT
-from tests.spark.loads import options, seen, sent
+from tests.spark.loads import options, rows, seen, sent
 from tests.spark.topics import Topics
 
 if TYPE_CHECKING:
@@ -286,7 +287,7 @@ def test_a_driver_that_is_killed_and_run_again_loads_each_record_once(
 ) -> None:
     """SIGKILL of the driver and its JVM in the second batch, then a normal run."""
     topics.create(topic, 2)
-    topics.fill(topic, 75, 2)
+    sends = topics.recorded_fill(topic, 75, 2)
     target = tmp_path / "out"
     named = {
         "to": str(target),
@@ -314,4 +315,5 @@ def test_a_driver_that_is_killed_and_run_again_loads_each_record_once(
     load(wanted, spark=spark)
 
     assert seen(target) == sent(2, 75)
+    assert_read(topics, topic, sends, rows(target))
     assert verify_load(target, kafka=wanted.kafka).sound

@@ -1,4 +1,7 @@
-"""Brokers that fail while a stream reads: briefly, for too long, or with a change of leader."""
+"""Brokers that fail while a stream reads: briefly, for too long, or with a change of leader.
+
+The checker of `aiokq.testing` compares what the tests sent with the rows of the sink.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 import aiokq
+from aiokq.testing import Recorder, Send
 from tests.peers.apache_kafka import ApacheKafka, apache_kafka, why_absent
 from tests.peers.broker_process import BrokerProcess
 from tests.peers.ports import free_ports
+from tests.spark.checked import assert_read
 from tests.spark.conftest import BROKERS
 from tests.spark.logs import places
 from tests.spark.streams import Stream, ended, wait_for
@@ -69,8 +74,8 @@ def test_a_broker_that_restarts_is_waited_for(
     """
     topics = switch.topics
     topics.create(topic, 2)
-    topics.fill(topic, 60, 2)
     stream = Stream(spark, topics, topic, tmp_path / "query")
+    stream.sent = topics.recorded_fill(topic, 60, 2)
     back = threading.Timer(AWAY_SECONDS, switch.start)
 
     def stop(number: int) -> None:
@@ -87,13 +92,14 @@ def test_a_broker_that_restarts_is_waited_for(
         time.sleep(AWAY_SECONDS)
         assert query.isActive
         switch.start()
-        topics.fill(topic, 5, 2)
+        stream.sent += topics.recorded_fill(topic, 5, 2, first=60)
         wait_for(lambda: len(stream.rows()) == 130)
         assert query.exception() is None
     finally:
         query.stop()
 
     assert stream.rows() == places(topics, topic)
+    assert_read(topics, topic, stream.sent, stream.rows())
     assert all(len(stream.runs(batch)) == 1 for batch in stream.batches())
 
 
@@ -103,8 +109,8 @@ def test_a_broker_that_stays_away_ends_the_query_which_can_be_resumed(
     """Waiting forever would look like an idle stream. The error names the broker."""
     topics = switch.topics
     topics.create(topic, 2)
-    topics.fill(topic, 10, 2)
     stream = Stream(spark, topics, topic, tmp_path / "query")
+    stream.sent = topics.recorded_fill(topic, 10, 2)
     impatient = {
         "fetchOffset.numRetries": "1",
         "kafka.default.api.timeout.ms": "2000",
@@ -124,9 +130,10 @@ def test_a_broker_that_stays_away_ends_the_query_which_can_be_resumed(
     assert topics.bootstrap_servers in told, told
     assert "kafka.bootstrap.servers" in told, told
     switch.start()
-    topics.fill(topic, 5, 2)
+    stream.sent += topics.recorded_fill(topic, 5, 2, first=10)
     stream.available_now()
     assert stream.rows() == places(topics, topic)
+    assert_read(topics, topic, stream.sent, stream.rows())
 
 
 # -- Three nodes
@@ -157,14 +164,16 @@ def test_partitions_whose_leader_changes_are_read_on(
     node = 1 if how == signal.SIGTERM else 2
     writing = threading.Event()
     writing.set()
+    recorder = Recorder()
 
     async def write(cluster: aiokq.Cluster) -> None:
         number = 0
         async with cluster.producer(linger_ms=5) as producer:
+            recorded = recorder.producer(producer, "writer")
             while writing.is_set():
                 for partition in range(3):
                     value = b"%d:%d" % (partition, number)
-                    await producer.enqueue(topic, value, partition=partition)
+                    await recorded.enqueue(topic, value, partition=partition)
                 await producer.flush()
                 number += 1
                 await asyncio.sleep(0.02)
@@ -197,4 +206,6 @@ def test_partitions_whose_leader_changes_are_read_on(
     assert query.exception() is None
     log = places(topics, topic)
     assert stream.rows() == log
+    sent = [each for each in recorder.history if isinstance(each, Send)]
+    assert_read(topics, topic, sent, stream.rows())
     assert len(log) == len({value for _, _, value in log})

@@ -1,7 +1,8 @@
 """Drivers that are killed with their JVM at each point of a batch: the log is read exactly once.
 
 The sink is idempotent by batch number. So rows are duplicated if a repeated batch has other rows
-than before, and missing if a batch begins too late.
+than before, and missing if a batch begins too late. The checker of `aiokq.testing` compares what
+the tests sent with the rows of the sink.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.spark.checked import assert_read
 from tests.spark.conftest import CONNECTOR, ROOT
 from tests.spark.logs import places
 from tests.spark.streams import Stream, wait_for
@@ -81,7 +83,7 @@ def test_a_driver_killed_in_its_first_batch_began_where_it_began(
 ) -> None:
     """With "latest" Spark would ask again, and skip records that were not read."""
     either.create(topic, 2)
-    either.fill(topic, 5, 2)
+    sent = either.recorded_fill(topic, 5, 2)
     stream = Stream(spark, either, topic, tmp_path / "query")
     begun, arrived = tmp_path / "begun", tmp_path / "arrived"
     options = {"startingOffsets": "latest", "_begun": str(begun), "_hold": str(arrived)}
@@ -89,18 +91,19 @@ def test_a_driver_killed_in_its_first_batch_began_where_it_began(
     try:
         # The query knows its start, and is about to ask for the end of the first batch.
         wait_for(begun.exists, 600)
-        either.fill(topic, 3, 2)
+        sent += either.recorded_fill(topic, 3, 2, first=5)
         arrived.touch()
         driver.dies()
     finally:
         driver.process.kill()
     assert (stream.planned(), stream.done(), stream.batches()) == (0, -1, {})
-    either.fill(topic, 2, 2)
+    sent += either.recorded_fill(topic, 2, 2, first=8)
 
     stream.available_now(startingOffsets="latest")
 
     assert stream.rows() == [row for row in places(either, topic) if row[1] >= 5]
     assert {row[1] for row in stream.batches()[0]} == {5, 6, 7}
+    assert_read(either, topic, sent, stream.rows(), start=5)
 
 
 @pytest.mark.full
@@ -109,28 +112,29 @@ def test_a_driver_killed_at_each_point_of_a_batch_goes_on_exactly_once(
 ) -> None:
     """Before the offset log, between it and the sink, between the sink and the commit log."""
     either.create(topic, 3)
-    either.fill(topic, 40, 3)
+    sent = either.recorded_fill(topic, 40, 3)
     stream = Stream(spark, either, topic, tmp_path / "query")
 
     dies(stream, options=dying(stream, "latestOffset", 20))
     before = (stream.planned(), stream.done())
     assert before[0] == before[1] >= 0
-    either.fill(topic, 5, 3)
+    sent += either.recorded_fill(topic, 5, 3, first=40)
 
     dies(stream, options=dying(stream, "partitions", 40))
     planned = stream.planned()
     assert stream.done() == planned - 1 >= before[0]
     assert planned not in stream.batches()
-    either.fill(topic, 5, 3)
+    sent += either.recorded_fill(topic, 5, 3, first=45)
 
     dies(stream, after_sink=planned + 1)
     assert (stream.planned(), stream.done()) == (planned + 1, planned)
     first = stream.batches()[planned + 1]
-    either.fill(topic, 5, 3)
+    sent += either.recorded_fill(topic, 5, 3, first=50)
 
     stream.available_now(maxOffsetsPerTrigger="50")
 
     assert stream.rows() == places(either, topic)
+    assert_read(either, topic, sent, stream.rows())
     assert stream.runs(planned + 1) == [first, first]
 
 
@@ -143,15 +147,16 @@ def test_a_batch_of_a_killed_jvm_connector_is_run_again_by_ours(
     if not any(CONNECTOR.glob("*.jar")):
         pytest.skip("Spark's own connector is not there: make connector")
     either.create(topic, 3)
-    either.fill(topic, 40, 3)
+    sent = either.recorded_fill(topic, 40, 3)
     stream = Stream(spark, either, topic, tmp_path / "query")
 
     dies(stream, "kafka", **{point: 2})
     assert (stream.planned(), stream.done()) == (2, 1)
-    either.fill(topic, 5, 3)
+    sent += either.recorded_fill(topic, 5, 3, first=40)
     stream.available_now(startingOffsets="earliest", maxOffsetsPerTrigger="30")
 
     assert stream.rows() == places(either, topic)
+    assert_read(either, topic, sent, stream.rows())
     runs = stream.runs(2)
     assert runs == ([runs[0]] if point == "before_sink" else [runs[0], runs[0]])
     assert len(runs[0]) in range(15, 24)

@@ -1,4 +1,7 @@
-"""Tasks that fail, workers and the stream reader's process killed: the log is read exactly once."""
+"""Tasks that fail, workers and the stream reader's process killed: the log is read exactly once.
+
+The checker of `aiokq.testing` compares what the tests sent with the rows of the sink.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.spark.checked import assert_read
 from tests.spark.dying import DyingDataSource
 from tests.spark.logs import places
 from tests.spark.streams import Stream
@@ -25,8 +29,8 @@ def stream(spark: SparkSession, either: Topics, topic: str, tmp_path: Path) -> S
     """Three partitions of twenty unread records; format "dying" is registered."""
     spark.dataSource.register(DyingDataSource)
     either.create(topic, 3)
-    either.fill(topic, 20, 3)
     stream = Stream(spark, either, topic, tmp_path / "query")
+    stream.sent = either.recorded_fill(topic, 20, 3)
     stream.home.mkdir()
     return stream
 
@@ -49,6 +53,7 @@ def test_a_task_that_dies_with_half_its_rows_given_is_run_again(stream: Stream, 
 
     assert (stream.home / "died").exists()
     assert stream.rows() == places(stream.topics, stream.topic)
+    assert_read(stream.topics, stream.topic, stream.sent, stream.rows())
     assert all(len(stream.runs(batch)) == 1 for batch in stream.batches())
 
 
@@ -60,6 +65,7 @@ def test_a_stream_whose_planner_is_killed_says_so_and_is_resumed(stream: Stream,
     assert (stream.home / "died").exists()
     assert "STREAM_FAILED" in told or "Query" in told, told
     assert stream.planned() - stream.done() == (0 if at == "latestOffset" else 1)
-    stream.topics.fill(stream.topic, 4, 3)
+    stream.sent += stream.topics.recorded_fill(stream.topic, 4, 3, first=20)
     stream.available_now()
     assert stream.rows() == places(stream.topics, stream.topic)
+    assert_read(stream.topics, stream.topic, stream.sent, stream.rows())

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import PySparkException
 
+from tests.spark.checked import acknowledged, assert_written
 from tests.spark.conftest import ROOT
 from tests.spark.logs import log, values
 from tests.spark.topics import Topics
@@ -89,7 +90,7 @@ def test_a_killed_driver_goes_on_from_its_checkpoint_at_least_once(
     target = f"{topic}-copy"
     topics.create(topic, 2)
     topics.create(target, 3)
-    topics.fill(topic, 2000, 2)
+    sent = topics.recorded_fill(topic, 2000, 2)
     servers = topics.bootstrap_servers
     driver = subprocess.Popen(
         [sys.executable, "-m", "tests.spark.killed_writer", servers, topic, target, str(tmp_path)],
@@ -115,6 +116,8 @@ def test_a_killed_driver_goes_on_from_its_checkpoint_at_least_once(
     counts = Counter(values(topics, target))
     assert counts.keys() == set(values(topics, topic))
     assert max(counts.values()) <= 2
+    written = list(acknowledged(target, (each.value for each in sent)))
+    assert_written(topics, target, written, at_least_once=True)
 
 
 def test_a_stream_is_refused_as_a_batch_is(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import aiokq
+from aiokq.testing import Recorder, Send
 
 T = TypeVar("T")
 
@@ -94,12 +95,33 @@ class Topics:
 
         self.run(work)
 
+    def recorded_send(self, name: str, values: Iterable[bytes], partition: int = 0) -> list[Send]:
+        """Do what `send` does; return the sends for the checker of `aiokq.testing`."""
+        recorder = Recorder()
+
+        async def work(cluster: aiokq.Cluster) -> None:
+            async with cluster.producer() as producer:
+                recorded = recorder.producer(producer, "test")
+                for value in values:
+                    await recorded.enqueue(name, value, key=b"k" + value, partition=partition)
+
+        self.run(work)
+        return [each for each in recorder.history if isinstance(each, Send)]
+
     def fill(self, name: str, records: int, partitions: int = 1, **settings: Any) -> None:
         """Write records to all partitions; each value has the record's partition and number."""
         for partition in range(partitions):
-            self.send(
-                name,
-                (b"%d:%d" % (partition, n) for n in range(records)),
-                partition,
-                **settings,
-            )
+            self.send(name, _values(partition, 0, records), partition, **settings)
+
+    def recorded_fill(
+        self, name: str, records: int, partitions: int = 1, *, first: int = 0
+    ) -> list[Send]:
+        """Do what `fill` does, with numbers from `first` on; return the sends."""
+        sends: list[Send] = []
+        for partition in range(partitions):
+            sends += self.recorded_send(name, _values(partition, first, records), partition)
+        return sends
+
+
+def _values(partition: int, first: int, records: int) -> Iterator[bytes]:
+    return (b"%d:%d" % (partition, n) for n in range(first, first + records))
