@@ -6,7 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.fault.misuse import checker
+from aiokq.testing import AnomalyKind, Isolation
+from tests.fault.misuse import checked, checker
+from tests.fault.misuse.checked import condemned, judged
 from tests.fault.misuse.checker import Aftermath, check, unread
 from tests.fault.misuse.history import Commit, History, Sent, State
 from tests.fault.misuse.plan import KINDS, make_plan
@@ -186,6 +188,75 @@ def test_each_broken_invariant_is_condemned_and_nothing_else(broken: Break, inva
     assert isinstance(log, dict)
     broken(history, after, log)
     assert invariants(history, after) == {invariant}
+
+
+def with_polls(history: History) -> History:
+    """Add the polls of one member that was handed all that the group was handed."""
+    history.assigned("g.1", [PARTITION], 2.0)
+    for partition, handed in history.groups["g"].handed.items():
+        for offset, value in handed.items():
+            records = [(partition, offset, value)]
+            history.handed("g.1", "g", records, 10.0 + offset, Isolation.READ_UNCOMMITTED)
+    return history
+
+
+CONDEMNED: list[tuple[Break, set[AnomalyKind]]] = [
+    (lose, {AnomalyKind.UNSEEN}),
+    (move, {AnomalyKind.INCONSISTENT_OFFSETS}),
+    (repeat, {AnomalyKind.DUPLICATE}),
+    (write_refused, {AnomalyKind.ABORTED_READ}),
+    (write_failed, {AnomalyKind.ABORTED_READ}),
+    (swap, {AnomalyKind.NONMONOTONIC_SEND}),
+    (hand_over_another, {AnomalyKind.INCONSISTENT_OFFSETS}),
+]
+
+
+@pytest.mark.parametrize(("broken", "kinds"), CONDEMNED, ids=[b.__name__ for b, _ in CONDEMNED])
+def test_the_checker_of_aiokq_testing_condemns_records(
+    broken: Break, kinds: set[AnomalyKind]
+) -> None:
+    """It does not judge commits, late outcomes and the broker; `checker.check` does."""
+    history, after = a_good_round()
+    log = after.log[PARTITION]
+    assert isinstance(log, dict)
+    broken(history, after, log)
+    with_polls(history)
+    assert {each.kind for each in judged(history, after).condemned} == kinds
+    assert [each.invariant for each in condemned(history, after)] == [checked.CONDEMNED]
+
+
+def test_the_checker_of_aiokq_testing_condemns_nothing_in_a_good_round() -> None:
+    history, after = a_good_round()
+    assert condemned(with_polls(history), after) == []
+
+
+@pytest.mark.parametrize("offsets", [(0, 2), (1, 1), (1, 0)], ids=["skipped", "twice", "back"])
+def test_the_checker_of_aiokq_testing_condemns_the_order_of_a_consumer(
+    offsets: tuple[int, int],
+) -> None:
+    """Within one assignment a consumer is handed each record from its position on, once."""
+    history, after = a_good_round()
+    for offset in offsets:
+        records = [(PARTITION, offset, after.log[PARTITION][offset])]
+        history.handed("g.1", "g", records, 20.0, Isolation.READ_UNCOMMITTED)
+    assert len(condemned(history, after)) == 1
+    del history.read[:]
+    for offset in offsets:
+        history.assigned("g.1", [PARTITION], 20.0)
+        records = [(PARTITION, offset, after.log[PARTITION][offset])]
+        history.handed("g.1", "g", records, 20.0, Isolation.READ_UNCOMMITTED)
+    assert condemned(history, after) == []
+
+
+def test_a_producer_without_idempotence_may_write_a_record_at_each_attempt() -> None:
+    history, after = a_good_round()
+    log = after.log[PARTITION]
+    assert isinstance(log, dict)
+    repeat(history, after, log)
+    assert len(condemned(history, after)) == 1
+    for sent in history.sent.values():
+        sent.idempotent = False
+    assert condemned(history, after) == []
 
 
 def test_a_value_that_changes_between_two_hand_overs_is_told() -> None:

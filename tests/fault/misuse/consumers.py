@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import AsyncIterator
 from random import Random
 from typing import Any, NamedTuple
 
 import aiokq
 from aiokq import KafkaError
+from aiokq.testing import Isolation
 from tests.fault.misuse.checker import OTHER
 from tests.fault.misuse.history import Partition
 from tests.fault.misuse.plan import GroupPlan
@@ -29,6 +31,10 @@ its consumer while it reads.
 """
 SETTLE = 60.0
 """Seconds that the end of a member may take; its close() has 30."""
+
+
+_numbers = itertools.count()
+"""Numbers of members, so that each consumer has a name of its own."""
 
 
 class PoisonError(Exception):
@@ -123,6 +129,7 @@ class Member:
         self._world = world
         self._plan = plan
         self._history = world.history.groups[plan.name]
+        self._name = f"{plan.name}.{next(_numbers)}"
         self._random = random
         self._leaving = ""
         self._closing = False
@@ -141,8 +148,15 @@ class Member:
         if plan.poison:
             settings["value_deserializer"] = refuse_poison
         self._consumer: aiokq.Consumer[Any, Any] = aiokq.Consumer(
-            *plan.topics, bootstrap_servers=world.servers, group_id=plan.name, **settings
+            *plan.topics,
+            bootstrap_servers=world.servers,
+            group_id=plan.name,
+            on_assigned=self._assigned,
+            **settings,
         )
+
+    def _assigned(self, partitions: frozenset[aiokq.TopicPartition]) -> None:
+        self._world.history.assigned(self._name, partitions, self._world.now())
 
     def leave(self, end: str) -> None:
         """End the body of `async with`: normally ("clean"), or with an error."""
@@ -275,6 +289,17 @@ class Member:
 
     async def _handed(self, items: list[Item]) -> None:
         """Note all items before the first await: another reader's commit covers them."""
+        self._world.history.handed(
+            self._name,
+            self._plan.name,
+            [
+                ((record.topic, record.partition), record.offset, record.value)
+                for item in items
+                for record in item.records
+            ],
+            self._world.now(),
+            Isolation.READ_UNCOMMITTED,
+        )
         for record in (record for item in items for record in item.records):
             partition: Partition = (record.topic, record.partition)
             wrong = self._history.hand(partition, record.offset, record.value)

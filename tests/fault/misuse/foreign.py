@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from random import Random
 from typing import Any
 
+from aiokq.testing import Isolation
 from tests.fault.misuse.checker import OTHER
 from tests.fault.misuse.history import Sent, State
 from tests.fault.misuse.plan import GroupPlan, ProducerPlan
@@ -87,7 +89,15 @@ def _consume(world: World, plan: GroupPlan, seed: int) -> None:
 
     random = Random(seed)
     history = world.history.groups[plan.name]
-    while not world.finished.is_set():
+    for life in itertools.count():
+        if world.finished.is_set():
+            break
+        name = f"{plan.name}.{seed}.{life}"
+
+        def assigned(_: Any, partitions: list[Any], name: str = name) -> None:
+            places = [(each.topic, each.partition) for each in partitions]
+            world.history.assigned(name, places, world.now())
+
         end = world.now() + random.uniform(3, 15)
         consumer = Consumer(
             {
@@ -101,12 +111,15 @@ def _consume(world: World, plan: GroupPlan, seed: int) -> None:
                 **plan.settings,
             }
         )
-        consumer.subscribe(list(plan.topics))
+        consumer.subscribe(list(plan.topics), on_assign=assigned)
         while not world.finished.is_set() and (world.now() < end or world.load_over.is_set()):
             message = consumer.poll(0.2)
             if message is None or message.error() is not None:
                 continue
             partition = (message.topic(), message.partition())
+            polled = [(partition, message.offset(), message.value())]
+            level = Isolation.READ_COMMITTED  # librdkafka's default
+            world.history.handed(name, plan.name, polled, world.now(), level)
             wrong = history.hand(partition, message.offset(), message.value())
             if wrong is not None:
                 world.history.complain(OTHER, f"{plan.name}: {wrong}")

@@ -1,14 +1,17 @@
 """What the clients of a round observed: outcomes of records, records handed to groups, commits.
 
-Nothing here judges; `checker.py` does. Times are seconds of the monotonic clock.
+Nothing here judges; `checker.py` and `checked.py` do. Times are seconds of the monotonic clock.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
+
+from aiokq.testing import Assign, Isolation, Poll, Polled
 
 Partition = tuple[str, int]
 """Topic and partition number."""
@@ -89,11 +92,21 @@ class GroupHistory:
         self.finished[partition].setdefault(offset, now)
 
 
+def named(value: bytes) -> str:
+    """Return a short text for a value: the value without its padding, and its length."""
+    return f"{value.rstrip(bytes(1)).decode()}{len(value)}"
+
+
 @dataclass(repr=False)
 class History:
-    """Everything observed in a round."""
+    """Everything observed in a round.
+
+    Attributes:
+        read: the polls and assignments of consumers, each consumer's in their order.
+    """
 
     sent: dict[bytes, Sent] = field(default_factory=dict)
+    read: list[Poll | Assign] = field(default_factory=list)
     groups: dict[str, GroupHistory] = field(default_factory=lambda: defaultdict(GroupHistory))
     commits: list[Commit] = field(default_factory=list)
     complaints: list[tuple[str, str]] = field(default_factory=list)
@@ -119,6 +132,25 @@ class History:
         sent = Sent(value, producer, topic, limit, idempotent, ordered, now)
         self.sent[value] = sent
         return sent
+
+    def handed(
+        self,
+        consumer: str,
+        group: str,
+        records: Iterable[tuple[Partition, int, bytes]],
+        now: float,
+        isolation: Isolation,
+    ) -> None:
+        """Note records that a consumer was handed by one call."""
+        polled = [Polled(*place, offset, named(value)) for place, offset, value in records]
+        if polled:
+            self.read.append(Poll(consumer, polled, isolation, group, None, now, now))
+
+    def assigned(self, consumer: str, partitions: Iterable[Partition], now: float) -> None:
+        """Note partitions that a consumer got in a rebalance."""
+        got = [(topic, number) for topic, number in partitions]
+        if got:
+            self.read.append(Assign(consumer, got, now, now))
 
     def complain(self, invariant: str, what: str) -> None:
         """Note that an invariant was seen to be broken."""

@@ -32,6 +32,7 @@ import aiokq
 from aiokq import KafkaError
 from tests.fault.misuse import foreign
 from tests.fault.misuse.broker import BrokerUnderTest
+from tests.fault.misuse.checked import condemned
 from tests.fault.misuse.checker import Aftermath, Violation, check, unread
 from tests.fault.misuse.clients import MISUSE, Mistake, NotStarted
 from tests.fault.misuse.consumers import LoadGroup
@@ -129,7 +130,7 @@ async def run_round(plan: Plan, root: Path) -> tuple[World, list[Violation]]:
         world.phase("its log is verified")
         for line in noise.lines:
             world.history.complain(NOISE, line)
-        violations = check(world.history, after)
+        violations = check(world.history, after) + condemned(world.history, after)
         world.phase("all is judged")
         if violations:
             await asyncio.to_thread(_keep, broker, root)
