@@ -1,13 +1,13 @@
 """A world for tests of process(): a real broker, and programs that copy records on machines.
 
 When the body of a test has ended, its topics are read to their ends, and the checker of
-aiokq.testing may condemn nothing in what the test sent and a consumer reads.
+aiokq.testing may condemn nothing; see `World.judge`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from aiokq.admin.client import Admin
@@ -16,16 +16,10 @@ from aiokq.client.cluster import Cluster
 from aiokq.client.process.options import ProcessReport
 from aiokq.consumer.consumer import Consumer
 from aiokq.fastpath.produce import Outgoing
-from aiokq.testing import Copy, Poll, Recorder, Send, check
-from aiokq.testing import Outcome as Known
-from tests.peers.checked_topics import read_to_end
-from tests.sim.group_world import FAST, World
-from tests.sim.group_world import simulate as simulate_group
+from aiokq.testing import Copy, Operation
+from tests.sim.group_world import FAST, World, repeats, simulate_with
 from tests.sim.harness.simulation import Outcome
 from tests.sim.test_whole_system import SERVERS
-
-SETTLED_SECONDS = 90
-"""Open transactions of killed programs time out within this time."""
 
 
 def copy(record: Any) -> Outgoing:
@@ -66,11 +60,7 @@ class ProcessWorld(World):
 
     def __init__(self, world: Any, broker: Any) -> None:
         super().__init__(world, broker)
-        self._sent: list[tuple[str, str, Any]] = []
-        """Topic, value and delivery of each record that `produce` sent."""
         self._programs = 0
-        self._partitions: dict[str, int] = {}
-        """The topics that the checker can judge."""
         self._copies_only = True
         """Whether all programs copy "in" to "out" exactly once."""
 
@@ -111,71 +101,18 @@ class ProcessWorld(World):
         """Return the committed numbers of a topic, sorted."""
         return sorted(int(record.value) for record in await self.values(topic, **settings))
 
-    async def topic(self, name: str, partitions: int) -> None:
-        await super().topic(name, partitions)
-        self._partitions[name] = partitions
+    async def _added(self, found: dict[str, list[str]]) -> list[Operation]:
+        return [Copy("in", "out")] if self._copies(found) and await self._finished() else []
 
-    async def grow(self, name: str, partitions: int) -> None:
-        await super().grow(name, partitions)
-        self._partitions[name] = partitions
+    def _judged(self, found: dict[str, list[str]]) -> set[str]:
+        """Also topics that handlers fill, unless a value is there twice that is not a copy."""
+        judged = {topic for topic, values in found.items() if not repeats(values)}
+        if self._copies(found):
+            judged.add("out")
+        return judged - {topic for topic, sent in self._sent_to().items() if repeats(sent)}
 
-    async def recreate(self, name: str, partitions: int, *, gap: float = 0.0) -> None:
-        self._partitions.pop(name)  # its offsets begin anew
-        await super().recreate(name, partitions, gap=gap)
-
-    def sent(self, topic: str, value: bytes, delivery: Any) -> None:
-        self._sent.append((topic, value.decode(), delivery))
-
-    def _sends(self) -> Iterator[Send]:
-        """Yield the records that `produce` sent, as a history."""
-        for topic, value, delivery in self._sent:
-            if delivery.done() and not delivery.exception():
-                meta = delivery.result()
-                yield Send("source", topic, value, Known.OK, meta.partition, meta.offset)
-            else:
-                yield Send("source", topic, value, Known.UNKNOWN)
-
-    async def judge(self) -> None:
-        """Read the topics to their ends; fail if the checker condemns anything.
-
-        The checker tells records apart by their values. A topic in which a value is repeated, by
-        the test or by a handler, is only checked for transactions that hang.
-        """
-        recorder = Recorder(clock=self.world.loop.time)
-        environment = self.world.environment("10.0.0.8")
-        found: dict[str, list[str]] = {}
-        async with Cluster(SERVERS, _environment=environment) as cluster:
-            for topic, partitions in self._partitions.items():
-                await self._until_stable(cluster, topic, partitions)
-                found[topic] = await read_to_end(cluster, recorder, topic, partitions=partitions)
-        copies = self._copies_only and not repeats(found.get("in", []))
-        repeated = {
-            topic
-            for topic, values in found.items()
-            if repeats(values) and not (copies and topic == "out")
-        }
-        history = [
-            each
-            for each in (*self._sends(), *recorder.history)
-            if not (isinstance(each, Send) and each.topic in repeated)
-            and not (isinstance(each, Poll) and each.records[0].topic in repeated)
-        ]
-        if copies and await self._finished():
-            history.append(Copy("in", "out"))
-        report = check(history)
-        assert report.ok, str(report)
-
-    async def _until_stable(self, cluster: Cluster, topic: str, partitions: int) -> None:
-        """Wait until the transactions of killed programs have timed out."""
-        for _ in range(SETTLED_SECONDS):
-            found = [
-                await cluster.offsets((topic, n), "latest", isolation_level=isolation)
-                for n in range(partitions)
-                for isolation in ("read_committed", "read_uncommitted")
-            ]
-            if found[::2] == found[1::2]:
-                return
-            await asyncio.sleep(1)
+    def _copies(self, found: dict[str, list[str]]) -> bool:
+        return self._copies_only and not repeats(found.get("in", []))
 
     async def _finished(self) -> bool:
         """Whether the programs committed all records of "in"."""
@@ -216,19 +153,7 @@ def simulate(
 ) -> Outcome[Any]:
     """Run `body(world)` in virtual time, with a running broker."""
 
-    async def main(world: World) -> Any:
-        processes = ProcessWorld(world.world, world.broker)
-        value = await body(processes)
-        if world.broker.node is not None:
-            await processes.judge()
-        return value
-
-    return simulate_group(main, seed=seed, settings=settings)
-
-
-def repeats(values: list[str]) -> bool:
-    """Whether a value is there twice."""
-    return len(values) != len(set(values))
+    return simulate_with(ProcessWorld, body, seed=seed, settings=settings)
 
 
 async def settled(tasks: Iterable[asyncio.Task[Any]]) -> None:

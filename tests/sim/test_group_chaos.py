@@ -1,7 +1,8 @@
 """Groups under random faults: members join, leave, die and stall, and the broker restarts.
 
 No record is skipped, no two members own a partition in the same generation, offsets do not go back,
-and the group settles. AIOKQ_GROUP_SEEDS sets the number of seeds of the long run.
+and the group settles. The checker of `aiokq.testing` judges what all members read and committed.
+AIOKQ_GROUP_SEEDS sets the number of seeds of the long run.
 """
 
 from __future__ import annotations
@@ -155,6 +156,7 @@ class Chaos:
 
     async def run(self) -> None:
         w = self.w
+        w.all_read = w.all_commits = True
         await w.topic("t", PARTITIONS)
         await self.join()
         self.watches.append(asyncio.create_task(self.sample()))
