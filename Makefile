@@ -60,6 +60,8 @@ $(CACHE)/stamps/programs:
 	@bash tools/install_debian.sh openssl openssl
 	@# One of the languages in examples/gateway.
 	@bash tools/install_debian.sh node nodejs
+	@# The gateway's status page is tested in it.
+	@bash tools/install_debian.sh chromium chromium
 	@mkdir -p $(@D) && touch $@
 
 # Spark needs Java 17 or newer: the installed one, or Debian's.

@@ -7,7 +7,7 @@ on the loop is consistent. Tests: tests/unit/gateway/test_accounting.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aiokq.fastpath.gateway import NEVER, NO_MEMORY, RATE_LIMIT, REASONS, TOO_LONG
@@ -15,7 +15,7 @@ from aiokq.gateway.dead_letters import Letter
 
 if TYPE_CHECKING:
     from aiokq.errors import KafkaError
-    from aiokq.fastpath.gateway import Pool, Taken
+    from aiokq.fastpath.gateway import Pool, PoolCounts, Refused, Taken, TopicCounts
     from aiokq.gateway.dead_letters import DeadLetters
     from aiokq.gateway.engine import TopicState
 
@@ -66,10 +66,15 @@ class Totals:
 
 
 class Snapshot(NamedTuple):
-    """All numbers at one moment: in all, and by the names of topics that exist or existed."""
+    """All numbers at one moment: in all, and by the names of topics that exist or existed.
+
+    Attributes:
+        core: the counts of the pool at this moment, with topics.
+    """
 
     total: Totals
     topics: dict[str, Totals]
+    core: PoolCounts
 
     def document(self) -> dict[str, object]:
         """Return the document of `/accounting/json`."""
@@ -106,8 +111,13 @@ class Accounting:
 
     Attributes:
         on_discard: called with each Discard of messages that were taken from the pool.
+        on_refused: called with messages that the pool did not accept, if it has a queue for them.
         on_duplicates: called with topic, messages and rows that may be written twice.
         dead_letters: takes over messages that would be discarded; None if there is no such topic.
+        on_registered: called with each topic that was registered.
+        on_forget: called with the last counts of a topic that was deleted.
+        keeps_messages: whether a hook wants the messages of topics that do not exist; without it,
+            only their number is known.
     """
 
     def __init__(self, pool: Pool) -> None:
@@ -116,13 +126,28 @@ class Accounting:
         self._total = Totals()
         self._slots: dict[int, str] = {}
         self.on_discard: list[Callable[[Discard], None]] = []
+        self.on_refused: list[Callable[[Sequence[Refused]], None]] = []
         self.on_duplicates: list[Callable[[str, Taken, Sequence[int]], None]] = []
         self.dead_letters: DeadLetters | None = None
+        self.on_registered: list[Callable[[TopicState], None]] = []
+        self.on_forget: list[Callable[[TopicCounts], None]] = []
+        self.keeps_messages = False
+
+    @property
+    def names(self) -> Mapping[int, str]:
+        """The names of the registered topics, by slot."""
+        return self._slots
+
+    def knows(self, topic: str) -> bool:
+        """Return whether a topic exists or existed."""
+        return topic in self._topics
 
     def registered(self, topic: TopicState) -> None:
         """Note the slot of a topic that was registered."""
         self._slots[topic.slot] = topic.name
         self._topics.setdefault(topic.name, Totals())
+        for call in self.on_registered:
+            call(topic)
 
     def forget(self, topic: TopicState) -> None:
         """Remove the slot of a deleted topic from the pool, and keep its counts.
@@ -139,11 +164,27 @@ class Accounting:
         kept.discarded[TOO_LONG] += counts.too_long
         kept.discarded[RATE_LIMIT] += counts.rate_limit
         kept.discarded[NO_MEMORY] += counts.no_memory
+        for call in self.on_forget:
+            call(counts)
+
+    def drain(self) -> None:
+        """Count the messages that the pool did not accept and holds for the hooks."""
+        if not self.on_refused:
+            return
+        refused = self._pool.refused()
+        if not refused:
+            return
+        for one in refused:
+            self._total.discarded[one.reason] += 1
+        for call in self.on_refused:
+            call(refused)
 
     def acked(self, topic: TopicState, taken: Taken, rows: Sequence[int], charge: int) -> None:
         messages = len(rows)
         self._of(topic.name).acked += messages
         self._total.acked += messages
+        if topic.trace is not None:
+            topic.trace.acked(topic.name, taken, rows)
         self._pool.release(messages, charge)
 
     def discarded(
@@ -167,14 +208,16 @@ class Accounting:
         """Discard the messages of a topic that is not known to exist; return their number."""
         dead = self.dead_letters
         wanted = dead is not None and dead.wants(topic, reason)
-        if not wanted:
+        if not wanted and not self.keeps_messages:
             return self._pool.discard_unresolved(topic.encode(), reason)
         count = 0
         while (taken := self._pool.take_unresolved(topic.encode())) is not None:
             rows = range(taken.count)
             letter = Letter(topic, False, taken, rows, reason, taken.charge, None, 0)
-            assert dead is not None
-            dead.accept(letter)
+            if dead is not None and wanted:
+                dead.accept(letter)
+            else:
+                self._discard(letter, rows, taken.charge)
             count += taken.count
         return count
 
@@ -211,11 +254,17 @@ class Accounting:
 
     def in_all(self) -> Totals:
         """Return the numbers in all. Context: loop."""
+        self.drain()
         return self._in_all(self._pool.counts())
 
-    def snapshot(self) -> Snapshot:
-        """Return all numbers at this moment. Context: loop."""
-        counts = self._pool.counts(topics=True)
+    def snapshot(self, *, new_window: bool = False) -> Snapshot:
+        """Return all numbers at this moment. Context: loop.
+
+        Args:
+            new_window: whether the pool's smallest and largest timestamps begin anew.
+        """
+        self.drain()
+        counts = self._pool.counts(topics=True, new_window=new_window)
         topics: dict[str, Totals] = {}
         by_name = {name: slot for slot, name in self._slots.items()}
         for name, own in self._topics.items():
@@ -229,7 +278,7 @@ class Accounting:
                 topic.discarded[NO_MEMORY] += core.no_memory
             topic.in_flight = _in_flight(topic)
             topics[name] = topic
-        return Snapshot(self._in_all(counts), topics)
+        return Snapshot(self._in_all(counts), topics, counts)
 
     def _in_all(self, counts: PoolCounts) -> Totals:
         total = _copy(self._total)
@@ -244,10 +293,6 @@ class Accounting:
         return self._topics.setdefault(topic, Totals())
 
 
-if TYPE_CHECKING:
-    from aiokq.fastpath.gateway import PoolCounts
-
-
 def _in_flight(totals: Totals) -> int:
     known = totals.acked + totals.dead_lettered + sum(totals.discarded)
     return totals.received - known
@@ -255,8 +300,12 @@ def _in_flight(totals: Totals) -> int:
 
 def _copy(totals: Totals) -> Totals:
     copy = Totals()
-    for name in Totals.__slots__:
-        setattr(copy, name, getattr(totals, name))
+    copy.received = totals.received
+    copy.acked = totals.acked
+    copy.dead_lettered = totals.dead_lettered
+    copy.possible_duplicates = totals.possible_duplicates
+    copy.in_flight = totals.in_flight
+    copy.replayed = totals.replayed
     copy.discarded = list(totals.discarded)
     return copy
 

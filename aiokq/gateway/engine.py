@@ -14,7 +14,20 @@ if TYPE_CHECKING:
     from aiokq.fastpath.gateway import Taken
     from aiokq.gateway.settings import TopicRules
 
-__all__ = ["Engine", "InEngine", "Outcomes", "TopicState"]
+__all__ = ["Engine", "InEngine", "Outcomes", "TopicState", "Trace"]
+
+
+class Trace(Protocol):
+    """Notes what happens to messages of topics that are debugged."""
+
+    def received(self, topic: str, taken: Taken, rows: Sequence[int]) -> None:
+        """Note messages that were taken from the pool."""
+
+    def sent(self, topic: str, taken: Taken, rows: Sequence[int]) -> None:
+        """Note messages that were sent."""
+
+    def acked(self, topic: str, taken: Taken, rows: Sequence[int]) -> None:
+        """Note messages that were acknowledged."""
 
 
 class TopicState:
@@ -32,6 +45,7 @@ class TopicState:
             time; None for no limit.
         max_batch_bytes: ``max.message.bytes`` of the topic; None if it is not known.
         gone: whether the topic was deleted. Its messages are discarded.
+        trace: notes what happens to the messages; None unless the topic is debugged.
     """
 
     __slots__ = (
@@ -44,6 +58,7 @@ class TopicState:
         "rules",
         "seen",
         "slot",
+        "trace",
         "usable",
     )
 
@@ -57,6 +72,7 @@ class TopicState:
         self.latest_ms: int | None = None
         self.max_batch_bytes: int | None = None
         self.gone = False
+        self.trace: Trace | None = None
         self.seen: object = None
         """The metadata from which `partitions` and `usable` were taken last."""
 
@@ -118,6 +134,11 @@ class Engine(Protocol):
     """
 
     max_message_bytes: int
+
+    @property
+    def pauses(self) -> tuple[int, int]:
+        """How often all brokers were paused since the start: pauses begun, and ended."""
+        ...
 
     async def start(self) -> None:
         """Start the tasks. Kafka need not be reachable."""

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from aiokq import Cluster, ClusterSettings
 from aiokq.core.supervisor import Supervisor, shielded
-from aiokq.errors import Closed, ConfigError
-from aiokq.fastpath.gateway import SHUTDOWN, Intake, Pool
+from aiokq.errors import Closed, ConfigError, KafkaError
+from aiokq.fastpath.gateway import BAD_TOPIC, SHUTDOWN, Intake, Pool
 from aiokq.gateway.accounting import Accounting, Snapshot
 from aiokq.gateway.dead_letters import SHUTDOWN_SHARE, DeadLetters
 from aiokq.gateway.inputs import (
@@ -32,12 +32,14 @@ from aiokq.gateway.inputs import (
 )
 from aiokq.gateway.producer_engine import ProducerEngine
 from aiokq.gateway.reload import changes
+from aiokq.gateway.reports.reports import Reports
 from aiokq.gateway.router import Router
 from aiokq.gateway.settings import GatewaySettings
 
 if TYPE_CHECKING:
     from aiokq.gateway.engine import Engine, TopicState
     from aiokq.gateway.http import Http
+    from aiokq.gateway.served import Problems
 
 __all__ = ["Gateway"]
 
@@ -45,6 +47,10 @@ logger = logging.getLogger("aiokq.gateway")
 
 CLOSE_SECONDS: Final = 5.0
 """Seconds that the tasks may take to end once they are cancelled."""
+
+METADATA_SECONDS: Final = 10.0
+REFUSED_BYTES: Final = 8 * 1024 * 1024
+"""Size of the queue of messages that the pool did not accept, for the discard log."""
 
 CHECK_SECONDS: Final = 0.02
 """Seconds between two checks of a shutdown that waits for messages."""
@@ -154,7 +160,12 @@ class Gateway:
         read_fd, wake_fd = _wake_pair()
         for descriptor in {read_fd, wake_fd}:
             stack.callback(os.close, descriptor)
-        self.pool = Pool(settings.pool.max_bytes, wake_fd=wake_fd)
+        self.pool = Pool(
+            settings.pool.max_bytes,
+            wake_fd=wake_fd,
+            sample_bytes=settings.discards.sample_bytes,
+            **_refused_options(settings),
+        )
         stack.callback(self.pool.close)
         # Parts are closed in the reverse order: tasks end before the pool that they use.
         stack.push_async_callback(self._supervisor.close, CLOSE_SECONDS)
@@ -176,6 +187,8 @@ class Gateway:
             spawn=self._spawn,
             on_topic=self._feed,
         )
+        self.reports = Reports(self)
+        stack.push_async_callback(self.reports.close)
         self.router.start()
         loop.add_reader(read_fd, self._woken, read_fd)
         stack.callback(loop.remove_reader, read_fd)
@@ -184,10 +197,13 @@ class Gateway:
             stack.callback(each.intake.stop)
             each.intake.start()
         self._accepting = True
+        self.reports.start()
         if settings.http is not None:
             from aiokq.gateway.http import Http
+            from aiokq.gateway.reports.routes import Routes
 
-            self.http = Http(self, settings.http)
+            self.http = Http(self, settings.http, self.reports.http)
+            Routes(self, self.reports, self.http.add)
             await self.http.start()
             stack.push_async_callback(self.http.close)
 
@@ -270,7 +286,21 @@ class Gateway:
         logger.info("configuration was reloaded: changed=%s", ",".join(changed) or "nothing")
         return changed
 
+    def problems(self) -> Problems:
+        """Return why no messages are accepted, and what else is wrong. Context: loop."""
+        return self.reports.problems()
+
+    def update_metadata(self) -> None:
+        """Begin to request new metadata. Context: loop."""
+        self._spawn(self._update_metadata(), "metadata update")
+
     # ------------------------------------------------------------ parts
+
+    async def _update_metadata(self) -> None:
+        try:
+            await self.cluster.refresh(timeout=METADATA_SECONDS)
+        except KafkaError as error:
+            logger.warning("metadata was not updated: error=%s", error)
 
     def _loaded(self) -> GatewaySettings | None:
         return None if self._path is None else GatewaySettings.load(self._path)
@@ -364,6 +394,7 @@ class Gateway:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self.accounting.drain()
         ready, delay_ms = self.pool.due()
         topics = self.router.topics
         for slot in ready:
@@ -386,6 +417,8 @@ class Gateway:
             if taken is None:
                 return
             self.router.update(topic)
+            if topic.trace is not None:
+                topic.trace.received(topic.name, taken, range(taken.count))
             engine.accept(topic, taken)
 
     def _topic_gone(self, topic: TopicState) -> None:
@@ -467,6 +500,13 @@ def _wake_pair() -> tuple[int, int]:
     os.set_blocking(read_fd, False)
     os.set_blocking(write_fd, False)
     return read_fd, write_fd
+
+
+def _refused_options(settings: GatewaySettings) -> dict[str, Any]:
+    """Return the options of a pool that keeps what it does not accept, if that is needed."""
+    if settings.discards.log_path is None:
+        return {}
+    return {"refused_bytes": REFUSED_BYTES, "refused_reasons": range(BAD_TOPIC + 1)}
 
 
 def _now_ms() -> int:

@@ -6,8 +6,10 @@ Other modules add reports by `Http.add`. Tests: tests/fault/test_gateway_http.py
 from __future__ import annotations
 
 import hmac
+import ipaddress
 import logging
-from collections.abc import Awaitable, Callable
+from base64 import b64decode
+from collections.abc import Awaitable, Callable, MutableMapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -25,7 +27,6 @@ logger = logging.getLogger("aiokq.gateway")
 
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-LOCAL: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 SHUTDOWN_SECONDS: Final = 1.0
 MOST_BYTES: Final = 64 * 1024
 """Largest body of a request."""
@@ -34,29 +35,39 @@ MOST_BYTES: Final = 64 * 1024
 class Http:
     """Serves reports and takes commands.
 
-    A POST needs the Host of this server, so that a page in a browser cannot send one. With
-    `token_file`, each request needs the token.
+    Without a token, a request must name this machine as its Host, so that no page of another site
+    can read reports by a name that it lets point here (DNS rebinding). A request that changes
+    something must not come from a page of another site. With `token_file`, each request except
+    `/healthz` needs the token, as Bearer or as password.
+
+    Args:
+        counts: numbers of `requests` and of `errors`, which are counted here.
 
     Attributes:
         port: the port, once started.
     """
 
-    def __init__(self, gateway: Served, settings: HttpSettings) -> None:
+    def __init__(
+        self, gateway: Served, settings: HttpSettings, counts: MutableMapping[str, int]
+    ) -> None:
         self._gateway = gateway
         self._settings = settings
         self._token = _token(settings)
         self._app = web.Application(middlewares=[self._guard], client_max_size=MOST_BYTES)
         self._runner: web.AppRunner | None = None
         self.port = settings.port
-        self.add("GET", "/accounting/json", self._accounting)
+        self._counts = counts
         self.add("GET", "/healthz", self._health)
         self.add("GET", "/readyz", self._ready)
         self.add("GET", "/metrics", self._metrics)
         self.add("POST", "/reload", self._reload)
 
     def add(self, method: str, path: str, handler: Handler) -> None:
-        """Serve a path; only before `start`."""
-        self._app.router.add_route(method, path, handler)
+        """Serve a path; only before `start`. A path for GET also answers HEAD."""
+        if method == "GET":
+            self._app.router.add_get(path, handler)
+        else:
+            self._app.router.add_route(method, path, handler)
 
     async def start(self) -> None:
         """Listen.
@@ -91,31 +102,42 @@ class Http:
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        if self._token is not None:
-            given = request.headers.get("Authorization", "").removeprefix("Bearer ").encode()
-            if not hmac.compare_digest(given, self._token):
-                raise web.HTTPUnauthorized(
-                    text="the header `Authorization: Bearer TOKEN` is missing or wrong\n",
-                    headers={"WWW-Authenticate": "Bearer"},
-                )
-        if request.method not in ("GET", "HEAD") and not self._is_own_host(request):
-            raise web.HTTPForbidden(text="the headers Host and Origin must name this server\n")
-        response = await handler(request)
+        self._count("requests")
+        if self._token is None:
+            if not _is_local(request.headers.get("Host")):
+                raise web.HTTPForbidden(text="the header Host must name this machine\n")
+        elif request.path != "/healthz" and not self._has_token(request):
+            raise web.HTTPUnauthorized(
+                text="the header `Authorization: Bearer TOKEN` is missing or wrong\n",
+                headers={"WWW-Authenticate": 'Basic realm="token as password", charset="UTF-8"'},
+            )
+        if request.method not in ("GET", "HEAD") and _is_foreign(request):
+            raise web.HTTPForbidden(text="a page of another site may not change the gateway\n")
+        try:
+            response = await handler(request)
+        except web.HTTPException:
+            raise
+        except Exception:
+            self._count("errors")
+            raise
         response.headers.setdefault("Cache-Control", "no-store")
         response.headers.setdefault("X-Content-Type-Options", "nosniff")
         return response
 
-    def _is_own_host(self, request: web.Request) -> bool:
-        own = {f"{name}:{self.port}" for name in LOCAL} | {self.where.removeprefix("http://")}
-        if self._token is not None:
-            return True  # a page in a browser does not have the token
-        origin = request.headers.get("Origin")
-        return request.headers.get("Host", "").lower() in own and (
-            origin is None or origin.lower().removeprefix("http://") in own
-        )
+    def _count(self, what: str) -> None:
+        self._counts[what] = self._counts.get(what, 0) + 1
 
-    async def _accounting(self, request: web.Request) -> web.Response:
-        return web.json_response(self._gateway.snapshot().document())
+    def _has_token(self, request: web.Request) -> bool:
+        kind, _, given = request.headers.get("Authorization", "").partition(" ")
+        data = given.strip().encode("utf-8", "surrogateescape")
+        if kind.lower() == "basic":  # browsers ask for a name and a password
+            try:
+                data = b64decode(data, validate=True).partition(b":")[2]
+            except ValueError:
+                return False
+        elif kind.lower() != "bearer":
+            return False
+        return self._token is not None and hmac.compare_digest(data, self._token)
 
     async def _health(self, request: web.Request) -> web.Response:
         failed = self._gateway.failed
@@ -126,17 +148,19 @@ class Http:
     async def _ready(self, request: web.Request) -> web.Response:
         """Ready means that messages are accepted; Kafka need not be reachable."""
         gateway = self._gateway
-        stopped = [one.where for one in gateway.inputs if not one.counts().running]
-        ready = gateway.accepting and gateway.failed is None and not stopped
-        kafka = bool(gateway.cluster.health().brokers_up)
+        found = gateway.problems()
         document = {
-            "ready": ready,
-            "inputs": [one.where for one in gateway.inputs],
-            "stopped_inputs": stopped,
-            "kafka_reachable": kafka,
+            "ready": not found.reasons,
+            "reasons": found.reasons,
+            "warnings": found.warnings,
+            "inputs": [_text(one.where) for one in gateway.inputs],
+            "stopped_inputs": [
+                _text(one.where) for one in gateway.inputs if not one.counts().running
+            ],
+            "kafka_reachable": bool(gateway.cluster.health().brokers_up),
             "reload_error": gateway.reload_error,
         }
-        return web.json_response(document, status=200 if ready else 503)
+        return web.json_response(document, status=503 if found.reasons else 200)
 
     async def _metrics(self, request: web.Request) -> web.Response:
         from aiokq.gateway.metrics import CONTENT_TYPE, exposition
@@ -150,6 +174,33 @@ class Http:
         except ConfigError as error:
             return web.json_response({"error": error.message}, status=409)
         return web.json_response({"changed": changed})
+
+
+def _text(path: str) -> str:
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def _is_local(host: str | None) -> bool:
+    """Whether a Host is a name that no other site can let point here; HTTP/1.0 may lack one."""
+    if host is None:
+        return True
+    name = host.lower()
+    if not name.endswith("]"):
+        name = name.rpartition(":")[0] or name
+    return name == "localhost" or _is_loopback(name.strip("[]"))
+
+
+def _is_loopback(name: str) -> bool:
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+def _is_foreign(request: web.Request) -> bool:
+    """Whether a page of another site sends the request; programs send no Origin."""
+    origin = request.headers.get("Origin")
+    return origin is not None and origin.partition("://")[2] != request.headers.get("Host", "")
 
 
 def _token(settings: HttpSettings) -> bytes | None:

@@ -184,6 +184,10 @@ class ProducerEngine:
         share = min(MOST_BUDGET, settings.pool.max_bytes // 8)
         self._budget = max(share, min(LEAST_BUDGET, settings.pool.max_bytes), largest)
 
+    @property
+    def pauses(self) -> tuple[int, int]:
+        return 0, 0  # the producers pause single partitions
+
     async def start(self) -> None:
         """Start the producers of all configured compressions, so that errors show at once."""
         for topic in ("", *self._settings.topics):
@@ -314,6 +318,8 @@ class ProducerEngine:
     def _launched(self, lane: _Lane, piece: _Piece) -> None:
         lane.in_flight += 1
         lane.sent += len(piece.rows)
+        if lane.topic.trace is not None:
+            lane.topic.trace.sent(lane.topic.name, piece.held.taken, piece.rows)
 
     # hot: once per piece
     async def _settle(self, lane: _Lane, piece: _Piece, deliveries: Any) -> None:

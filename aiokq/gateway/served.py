@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from aiokq import Cluster
@@ -14,7 +14,19 @@ if TYPE_CHECKING:
     from aiokq.gateway.router import Router
     from aiokq.gateway.settings import GatewaySettings
 
-__all__ = ["Served"]
+__all__ = ["Problems", "Served"]
+
+
+class Problems(NamedTuple):
+    """Texts for people.
+
+    Attributes:
+        reasons: why no messages are accepted; empty if the gateway is ready.
+        warnings: what does not keep the gateway from accepting messages.
+    """
+
+    reasons: list[str]
+    warnings: list[str]
 
 
 class Served(Protocol):
@@ -46,6 +58,14 @@ class Served(Protocol):
 
     def snapshot(self) -> Snapshot:
         """Return all numbers at this moment."""
+        ...
+
+    def problems(self) -> Problems:
+        """Return why no messages are accepted, and what else is wrong."""
+        ...
+
+    def update_metadata(self) -> None:
+        """Begin to request new metadata."""
         ...
 
     def reload(self) -> list[str]:

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from aiokq import ClusterSettings, ProducerSettings
 from aiokq.errors import ConfigError
-from aiokq.gateway.sizes import ByteSize, Mode, lines_of
+from aiokq.gateway.sizes import ByteSize, Mode, largest_log_line, lines_of
 from aiokq.gateway.sizes import Path as OptionPath
 
 __all__ = [
@@ -26,7 +26,9 @@ __all__ = [
     "CombinedSettings",
     "CompressionSettings",
     "DeadLettersSettings",
+    "DebugSettings",
     "DeliverySettings",
+    "DiscardsSettings",
     "GatewaySettings",
     "HttpSettings",
     "InputSettings",
@@ -348,6 +350,55 @@ class DeadLettersSettings(_Section):
     """Reasons for which a message is written there instead of being discarded."""
 
 
+class DiscardsSettings(_Section):
+    """Reports and log of discarded messages."""
+
+    report_interval_s: Annotated[int, Field(ge=1, le=7 * 24 * 3600)] = 600
+    """Length of the windows of the discard report."""
+    sample_bytes: Annotated[ByteSize, Field(le=1024 * 1024)] = 256
+    """Number of bytes of a discarded message that reports show."""
+    log_lines: bool = True
+    """Whether the process logs, at most every 30 seconds, how many messages it discarded."""
+    log_path: str | None = None
+    """File with a line for each message that is discarded, or that may be written twice."""
+    log_max_file_bytes: ByteSize = 32 * 1024 * 1024
+    """Size at which this file is renamed to PATH.MILLISECONDS, and a new one begun."""
+    log_max_archive_bytes: ByteSize = 256 * 1024 * 1024
+    """Largest size of all renamed files; the oldest are deleted."""
+    log_max_prefix_bytes: Annotated[ByteSize, Field(le=2**31 - 1)] = 2048
+    """Number of bytes of each key and value that are written."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.log_path is None:
+            return self
+        if 0 < self.log_max_archive_bytes < self.log_max_file_bytes:
+            raise ValueError(
+                f"`log_max_archive_bytes` is {self.log_max_archive_bytes}, and must be 0 or at "
+                f"least log_max_file_bytes = {self.log_max_file_bytes}"
+            )
+        if not self.log_path.startswith("/"):
+            raise ValueError(f"`log_path` is {self.log_path!r}, and must be absolute")
+        return self
+
+
+class DebugSettings(_Section):
+    """Files with the messages of single topics, which are chosen over HTTP."""
+
+    directory: str | None = None
+    """Absolute path of the directory of the files; without it no topic can be chosen."""
+    time_limit_s: Annotated[int, Field(ge=1, le=2**31 - 1)] = 3600
+    """Time after which debugging ends by itself."""
+    max_bytes: ByteSize = 2 * 1024**3
+    """Size of the files, together, at which debugging ends by itself."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.directory is not None and not self.directory.startswith("/"):
+            raise ValueError(f"`directory` is {self.directory!r}, and must be absolute")
+        return self
+
+
 class TopicSettings(_Section):
     """What is different for one topic: options that are not given are those of the whole file."""
 
@@ -406,6 +457,10 @@ class GatewaySettings(_Section):
     """Limits of messages."""
     dead_letters: DeadLettersSettings | None = None
     """A topic for messages that could not be delivered; without the table they are discarded."""
+    discards: DiscardsSettings = DiscardsSettings()
+    """Reports and log of discarded messages."""
+    debug: DebugSettings = DebugSettings()
+    """Files with the messages of single topics."""
     empty_key: Literal["null", "empty"] = "null"
     """What an empty key becomes."""
     empty_value: Literal["null", "empty"] = "empty"
@@ -556,6 +611,7 @@ class GatewaySettings(_Section):
             raise ConfigError(f"{place.of(('kafka',))}[kafka] {error.message}") from None
 
     def _check_together(self, place: _Places) -> None:
+        self._check_discard_log(place)
         bruce = self.delivery.engine == "bruce"
         if self.combined is not None and not bruce:
             raise ConfigError(
@@ -588,6 +644,17 @@ class GatewaySettings(_Section):
                     f"{place.of(('inputs', index))}[[inputs]] {one.where} is given twice"
                 )
             seen.add(address)
+
+    def _check_discard_log(self, place: _Places) -> None:
+        discards = self.discards
+        largest = max([one.limit for one in self.inputs], default=0)
+        least = 2 * largest_log_line(min(discards.log_max_prefix_bytes, largest))
+        if discards.log_path is not None and discards.log_max_file_bytes < least:
+            where = place.of(("discards", "log_max_file_bytes"))
+            raise ConfigError(
+                f"{where}[discards] `log_max_file_bytes` is {discards.log_max_file_bytes}, and two "
+                f"lines may need {least} bytes: raise it, or lower `log_max_prefix_bytes`"
+            )
 
     def _batchings(self) -> Iterable[tuple[tuple[str, ...], BatchingSettings]]:
         yield ("batching",), self.batching
@@ -697,6 +764,8 @@ TABLES: Final[Mapping[str, type[BaseModel]]] = {
     "rate_limit": RateLimitSettings,
     "limits": LimitsSettings,
     "dead_letters": DeadLettersSettings,
+    "discards": DiscardsSettings,
+    "debug": DebugSettings,
     "topics": TopicSettings,
 }
 """The models of the tables, by name; of an array or a table of tables, the model of its elements.

@@ -8,7 +8,7 @@ from typing import Annotated, Final, TypeAlias
 
 from pydantic import BeforeValidator, Field
 
-__all__ = ["ByteSize", "Mode", "Path", "lines_of"]
+__all__ = ["ByteSize", "Mode", "Path", "largest_log_line", "lines_of"]
 
 UNITS: Final[Mapping[str, int]] = {
     "": 1,
@@ -57,6 +57,16 @@ ByteSize: TypeAlias = Annotated[int, BeforeValidator(_byte_size), Field(ge=0, le
 
 Mode: TypeAlias = Annotated[int, BeforeValidator(_mode)]
 """The permissions of a socket file, as a text of octal digits."""
+
+LARGEST_TOPIC: Final = 32767
+LINE_OVERHEAD: Final = 256
+
+
+def largest_log_line(max_prefix_bytes: int) -> int:
+    """Return the size that no line of the discard log exceeds."""
+    # A byte of a topic takes at most 5 characters: a backslash that is escaped, and xNN.
+    return LINE_OVERHEAD + 5 * LARGEST_TOPIC + 2 * (4 * (max_prefix_bytes // 3 + 2))
+
 
 _TABLE: Final = re.compile(r"\s*(\[\[?)\s*(.+?)\s*\]\]?\s*(?:#.*)?$")
 _OPTION: Final = re.compile(r"\s*((?:[A-Za-z0-9_-]+|\"[^\"]*\"|'[^']*')(?:\s*\.\s*[^=\s]+)*)\s*=")

@@ -714,6 +714,13 @@ static inline void aiokq_discard(aiokq_pool *pool, int reason, int transport,
                                  const aiokq_message *message, int64_t value_size, int64_t wall,
                                  aiokq_slot *slot) {
     pool->outcome = reason;
+    if (slot != NULL) {
+        slot->earliest = message->timestamp < slot->earliest ? message->timestamp : slot->earliest;
+        slot->latest = message->timestamp > slot->latest ? message->timestamp : slot->latest;
+        slot->too_long += reason == AIOKQ_TOO_LONG;
+        slot->rate_limited += reason == AIOKQ_RATE_LIMIT;
+        slot->no_memory += reason == AIOKQ_NO_MEMORY;
+    }
     if (pool->refused_reasons >> reason & 1) {
         int64_t size = message->topic_size + message->key_size + value_size;
         aiokq_refused *entry = NULL;
@@ -752,13 +759,6 @@ static inline void aiokq_discard(aiokq_pool *pool, int reason, int transport,
         pool->refused_lost++;
     }
     pool->discarded[reason]++;
-    if (slot != NULL) {
-        slot->earliest = message->timestamp < slot->earliest ? message->timestamp : slot->earliest;
-        slot->latest = message->timestamp > slot->latest ? message->timestamp : slot->latest;
-        slot->too_long += reason == AIOKQ_TOO_LONG;
-        slot->rate_limited += reason == AIOKQ_RATE_LIMIT;
-        slot->no_memory += reason == AIOKQ_NO_MEMORY;
-    }
 }
 
 /* Discards a message that cannot be read, which the caller has counted as received. */

@@ -911,6 +911,11 @@ class Pool:
         self, reason: int, transport: int, topic: bytes, row: Row, slot: Slot | None
     ) -> None:
         self.outcome = reason
+        if slot is not None:
+            slot.noted(row.timestamp)
+            slot.too_long += reason == TOO_LONG
+            slot.rate_limited += reason == RATE_LIMIT
+            slot.no_memory += reason == NO_MEMORY
         if reason in self._refused_reasons:
             size = len(topic) + row.charge
             if self._refused_used + size <= self._refused_bytes:
@@ -932,11 +937,6 @@ class Pool:
                 return
             self._refused_lost += 1
         self._discarded[reason] += 1
-        if slot is not None:
-            slot.noted(row.timestamp)
-            slot.too_long += reason == TOO_LONG
-            slot.rate_limited += reason == RATE_LIMIT
-            slot.no_memory += reason == NO_MEMORY
 
     def _sample(self, reason: int, transport: int, wall: int, data: bytes) -> None:
         kept = self._samples.setdefault((reason, transport), deque(maxlen=SAMPLES))

@@ -87,9 +87,10 @@ class TopicCounts(NamedTuple):
     Attributes:
         received: messages received, without those fed again.
         held, held_bytes: messages that were not taken, and their charge.
-        too_long, rate_limit, no_memory: messages that the core discarded.
-        earliest_ms, latest_ms: smallest and largest timestamp of messages that the core discarded
-            in the current window; NEVER and -NEVER if it discarded none.
+        too_long, rate_limit, no_memory: messages that the core discarded, or put into the queue of
+            `refused()`.
+        earliest_ms, latest_ms: smallest and largest timestamp of these messages in the current
+            window; NEVER and -NEVER if there are none.
     """
 
     topic: bytes

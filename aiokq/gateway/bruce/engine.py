@@ -188,6 +188,10 @@ class BruceEngine:
 
     # ------------------------------------------------------------ Engine
 
+    @property
+    def pauses(self) -> tuple[int, int]:
+        return self.counters.pauses_started, self.counters.pauses_finished
+
     async def start(self) -> None:
         self._task(self._follow_metadata(), "bruce: events")
         self._task(self._refresh_metadata(), "bruce: metadata")
@@ -248,6 +252,9 @@ class BruceEngine:
 
     def sent(self, chunk: Chunk) -> None:
         self._holdings.sent(chunk)
+        topic = chunk.load.topic
+        if topic.trace is not None:
+            topic.trace.sent(topic.name, chunk.load.taken, chunk.numbers())
 
     def acked(self, chunk: Chunk) -> None:
         load = chunk.load

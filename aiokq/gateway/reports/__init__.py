@@ -1,0 +1,1 @@
+"""The reports of a gateway: discards, counters, queues, debug files, and the status page."""

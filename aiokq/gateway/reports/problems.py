@@ -1,0 +1,34 @@
+"""Why a gateway is not ready, and what its operator should know."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aiokq.gateway.served import Problems
+
+if TYPE_CHECKING:
+    from aiokq.gateway.served import Served
+
+__all__ = ["problems"]
+
+
+def problems(gateway: Served) -> Problems:
+    """Return what is wrong with a gateway now. Kafka need not be reachable for it to be ready."""
+    reasons: list[str] = []
+    warnings: list[str] = []
+    if gateway.failed is not None:
+        reasons.append(f"a part of the gateway has failed: {gateway.failed!r}")
+    elif not gateway.accepting:
+        reasons.append("the gateway is ending")
+    for one in gateway.inputs:
+        if gateway.accepting and not one.counts().running:
+            reasons.append(f"the input {one.where} does not run")
+    health = gateway.cluster.health()
+    if not health.brokers_up:
+        why = "" if health.metadata_error is None else f": {health.metadata_error}"
+        warnings.append(f"no broker is reachable{why}; messages wait in the pool")
+    elif health.brokers_down:
+        warnings.append(f"brokers that are not reachable: {len(health.brokers_down)}")
+    if gateway.reload_error is not None:
+        warnings.append(f"the configuration was not reloaded: {gateway.reload_error}")
+    return Problems(reasons, warnings)

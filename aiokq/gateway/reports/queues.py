@@ -1,0 +1,102 @@
+"""The queue report: where the messages are that have no outcome yet.
+
+new + batch + send_wait + ack_wait is the number of messages in flight: the pool's counts are one
+snapshot, and what was taken from the pool is in the engine. Tests:
+tests/unit/gateway/test_queues.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from aiokq.fastpath.gateway import PoolCounts
+    from aiokq.gateway.engine import InEngine
+
+__all__ = ["Queues", "TopicQueue", "queues"]
+
+
+class TopicQueue(NamedTuple):
+    """Messages of one topic without outcome.
+
+    Attributes:
+        batch: messages in the pool, in batches that fill or wait for the engine.
+        send_wait: messages in the engine that are not sent, or are to be sent again.
+        ack_wait: messages that are sent and not acknowledged.
+    """
+
+    topic: str
+    batch: int
+    send_wait: int
+    ack_wait: int
+
+
+class Queues(NamedTuple):
+    """All messages without outcome.
+
+    Attributes:
+        new: messages whose topic is not known to exist yet.
+        topics: the topics with messages.
+    """
+
+    new: int
+    topics: list[TopicQueue]
+
+    def totals(self) -> tuple[int, int, int]:
+        """Return the messages of all topics in batch, send_wait and ack_wait."""
+        return (
+            sum(topic.batch for topic in self.topics),
+            sum(topic.send_wait for topic in self.topics),
+            sum(topic.ack_wait for topic in self.topics),
+        )
+
+    def document(self) -> dict[str, object]:
+        return {"sending": [topic._asdict() for topic in self.topics], "new": self.new}
+
+    def lines(self) -> Iterator[str]:
+        """Yield the lines of the report as text."""
+        for topic in self.topics:
+            yield (
+                f"batch: {topic.batch:10}  send_wait: {topic.send_wait:10}  "
+                f"ack_wait: {topic.ack_wait:10}  topic: [{topic.topic}]"
+            )
+        if self.topics:
+            yield ""
+        batch, send_wait, ack_wait = self.totals()
+        yield f"{self.new:10} total new"
+        yield f"{batch:10} total batch"
+        yield f"{send_wait:10} total send_wait"
+        yield f"{ack_wait:10} total ack_wait"
+        yield (
+            f"{self.new + batch + send_wait + ack_wait:10} "
+            "total (all states: new + batch + send_wait + ack_wait)"
+        )
+
+
+def queues(counts: PoolCounts, names: Mapping[int, str], engine: Mapping[str, InEngine]) -> Queues:
+    """Return the queues.
+
+    Args:
+        counts: a snapshot of the pool with topics, made after the last message was taken.
+        names: the names of registered topics, by slot.
+        engine: the messages that the engine holds, by topic.
+    """
+    topics: list[TopicQueue] = []
+    elsewhere = counts.held
+    seen = set()
+    for slot, name in names.items():
+        core = counts.topics.get(slot)
+        batch = 0 if core is None else core.held
+        own = engine.get(name)
+        send_wait, ack_wait = (0, 0) if own is None else (own.waiting, own.sent)
+        seen.add(name)
+        if batch or send_wait or ack_wait:
+            topics.append(TopicQueue(name, batch, send_wait, ack_wait))
+            elsewhere -= batch + send_wait + ack_wait
+    for name, own in engine.items():
+        if name not in seen:  # the topic was deleted
+            topics.append(TopicQueue(name, 0, own.waiting, own.sent))
+            elsewhere -= own.waiting + own.sent
+    topics.sort()
+    return Queues(max(0, elsewhere), topics)

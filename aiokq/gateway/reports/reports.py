@@ -1,0 +1,340 @@
+"""Reports: owns what a gateway's reports are made of, and passes outcomes of messages to them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Final
+
+from aiokq import __version__
+from aiokq.fastpath.gateway import REASONS, TRANSPORTS
+from aiokq.gateway.reports.cached import Cached
+from aiokq.gateway.reports.counters import CounterSource, InputTotals, counter_values
+from aiokq.gateway.reports.debug_files import DebugFiles
+from aiokq.gateway.reports.discard_log import DiscardLog
+from aiokq.gateway.reports.discards import discard_document, discard_lines
+from aiokq.gateway.reports.log_file import LogFile
+from aiokq.gateway.reports.metadata_times import MetadataTimes
+from aiokq.gateway.reports.problems import problems
+from aiokq.gateway.reports.queues import Queues, queues
+from aiokq.gateway.reports.scribe import Scribe
+from aiokq.gateway.reports.status import StatusBoard
+from aiokq.gateway.reports.texts import when
+from aiokq.gateway.reports.windows import DiscardWindows, UncleanDisconnects
+
+if TYPE_CHECKING:
+    from aiokq.gateway.engine import TopicState
+    from aiokq.gateway.served import Problems, Served
+
+__all__ = ["Reports"]
+
+logger = logging.getLogger("aiokq.gateway")
+
+POLL_SECONDS: Final = 1.0
+LOG_SECONDS: Final = 30.0
+"""Least time between two lines that the process logs about discards."""
+
+
+class Reports:
+    """The reports of a gateway. All methods are called on the loop.
+
+    Attributes:
+        http: number of HTTP requests by kind, for the counter report.
+        log: the discard log; None if there is none.
+        debug: the message debug files.
+    """
+
+    def __init__(self, gateway: Served) -> None:
+        settings = gateway.settings
+        self._gateway = gateway
+        self._timer: asyncio.TimerHandle | None = None
+        self.since = int(time.time())
+        self.http: dict[str, int] = {}
+        self.scribe = Scribe()
+        self._inputs = _Inputs(gateway)
+        self._metadata_failed = False
+        self._metadata_failures = 0
+        self._logged_at = -LOG_SECONDS
+        self._logged = [0] * len(REASONS)
+        self.windows = DiscardWindows(
+            gateway.accounting,
+            gateway.pool,
+            unclean=self._unclean,
+            interval=settings.discards.report_interval_s,
+            now=time.monotonic,
+            started_at=self.since,
+        )
+        self.metadata_times = MetadataTimes(gateway.cluster, _now_ms)
+        self.debug = DebugFiles(
+            settings.debug.directory,
+            self.scribe,
+            time_limit=settings.debug.time_limit_s,
+            byte_limit=settings.debug.max_bytes,
+            now=time.monotonic,
+            now_ms=_now_ms,
+        )
+        self.debug.on_change = self._trace_all
+        self.log: DiscardLog | None = None
+        if settings.discards.log_path is not None:
+            self.log = self._new_log(settings.discards.log_path)
+        self.status = StatusBoard(
+            gateway, since=self.since, queues=self.queues, windows=self.windows
+        )
+        self.bodies: dict[str, Cached[bytes]] = {
+            path: Cached(make) for path, make in self._makers().items()
+        }
+        gateway.accounting.on_registered.append(self._trace)
+
+    def start(self) -> None:
+        """Begin to watch the windows and the metadata, on the running loop."""
+        self._tick()
+
+    async def close(self) -> None:
+        """Write what the log files lack. May be called twice."""
+        if self._timer is not None:
+            self._timer.cancel()
+        await self.scribe.close()
+
+    # ------------------------------------------------------------ reports
+
+    def discards(self, *, earlier: int = 0) -> bytes:
+        """Return `/discards/json`, with up to `earlier` reports before the finished one."""
+        return _json(self._discards(earlier))
+
+    def discards_text(self, *, earlier: int = 0) -> bytes:
+        """Return `/discards/plain`."""
+        windows = self.windows
+        unfinished = windows.unfinished()
+        finished = [*windows.finished]
+
+        def lines() -> Iterator[str]:
+            yield from self._head()
+            yield f"report interval in seconds: {windows.interval}"
+            yield ""
+            yield "current (unfinished) reporting period:"
+            yield from discard_lines(unfinished)
+            if finished:
+                yield ""
+                yield "latest finished reporting period:"
+                yield from discard_lines(finished[-1])
+            for report in reversed(finished[max(0, len(finished) - 1 - earlier) : -1]):
+                yield ""
+                yield "earlier reporting period:"
+                yield from discard_lines(report)
+
+        return _text(lines())
+
+    def problems(self) -> Problems:
+        """Return why no messages are accepted, and what else is wrong."""
+        found = problems(self._gateway)
+        if self.log is not None and self.log.file.error is not None:
+            found.warnings.append(f"the discard log cannot be written: {self.log.file.error}")
+        return found
+
+    def queues(self) -> Queues:
+        """Return where the messages are that have no outcome."""
+        gateway = self._gateway
+        gateway.accounting.drain()
+        return queues(
+            gateway.pool.counts(topics=True), gateway.accounting.names, gateway.engine.held()
+        )
+
+    def _makers(self) -> dict[str, Callable[[], bytes]]:
+        """Return the functions that make the reports without parameters, by path."""
+        return {
+            "/server_info/plain": lambda: _text(self._head()),
+            "/server_info/json": lambda: _json(self._envelope()),
+            "/counters/plain": self._counters_text,
+            "/counters/json": self._counters_json,
+            "/queues/plain": self._queues_text,
+            "/queues/json": lambda: _json({**self._envelope(), **self.queues().document()}),
+            "/metadata_fetch_time/plain": self._metadata_text,
+            "/metadata_fetch_time/json": self._metadata_json,
+            "/accounting/json": lambda: _json(self._gateway.snapshot().document()),
+        }
+
+    def _envelope(self, now: int | None = None) -> dict[str, object]:
+        return {
+            "pid": os.getpid(),
+            "version": __version__,
+            "since": self.since,
+            "now": int(time.time()) if now is None else now,
+        }
+
+    def _head(self) -> Iterator[str]:
+        yield f"pid: {os.getpid()}"
+        yield f"version: {__version__}"
+        yield f"since: {when(self.since)}"
+        yield f"now: {when(time.time())}"
+
+    def _discards(self, earlier: int) -> dict[str, object]:
+        windows = self.windows
+        document = self._envelope()
+        document["interval"] = windows.interval
+        document["unfinished_report"] = discard_document(windows.unfinished())
+        finished = [*windows.finished]
+        if finished:
+            document["finished_report"] = discard_document(finished[-1])
+        if earlier:
+            document["earlier_reports"] = [
+                discard_document(report)
+                for report in reversed(finished[max(0, len(finished) - 1 - earlier) : -1])
+            ]
+        return document
+
+    def _counters_json(self) -> bytes:
+        counters = [
+            {"location": counter.location, "name": counter.name, "value": value}
+            for counter, value in counter_values(self.counter_source())
+        ]
+        return _json({**self._envelope(), "counters": counters})
+
+    def _counters_text(self) -> bytes:
+        values = (
+            f"{counter.location}.{counter.name}={value}"
+            for counter, value in counter_values(self.counter_source())
+        )
+        return _text([*self._head(), "", *values])
+
+    def _queues_text(self) -> bytes:
+        return _text([*self._head(), "", *self.queues().lines()])
+
+    def _metadata_json(self) -> bytes:
+        times = self.metadata_times
+        times.poll()
+        document = self._envelope(now=_now_ms())
+        document["last_updated"] = times.last_updated
+        document["last_modified"] = times.last_modified
+        return _json(document)
+
+    def _metadata_text(self) -> bytes:
+        times = self.metadata_times
+        times.poll()
+        *head, _ = self._head()
+        return _text(
+            [
+                *head,
+                f"now (milliseconds since epoch): {_when_ms(_now_ms())}",
+                "metadata last updated at (milliseconds since epoch): "
+                f"{_when_ms(times.last_updated)}",
+                "metadata last modified at (milliseconds since epoch): "
+                f"{_when_ms(times.last_modified)}",
+            ]
+        )
+
+    def counter_source(self) -> CounterSource:
+        """Return the numbers of which the counter report is made."""
+        gateway = self._gateway
+        self.metadata_times.poll()
+        return CounterSource(
+            gateway.accounting.in_all(),
+            gateway.cluster,
+            self._inputs.by_transport(),
+            gateway.engine.pauses,
+            self.http,
+            self.windows.unread,
+            self.metadata_times.changes,
+            self._metadata_failures,
+        )
+
+    # ------------------------------------------------------------ parts
+
+    def _new_log(self, path: str) -> DiscardLog:
+        settings = self._gateway.settings.discards
+        file = LogFile(
+            path,
+            max_file_bytes=settings.log_max_file_bytes,
+            max_archive_bytes=settings.log_max_archive_bytes,
+            now_ms=_now_ms,
+        )
+        log = DiscardLog(
+            file, self.scribe, max_prefix_bytes=settings.log_max_prefix_bytes, now_ms=_now_ms
+        )
+        accounting = self._gateway.accounting
+        accounting.keeps_messages = True
+        accounting.on_refused.append(log.refused)
+        accounting.on_discard.append(log.discarded)
+        accounting.on_duplicates.append(log.duplicates)
+        return log
+
+    def _tick(self) -> None:
+        """Once a second: end windows, date the metadata, end debugging that is over."""
+        self.windows.advance()
+        self.metadata_times.poll()
+        self.debug.expire()
+        failed = self._gateway.cluster.health().metadata_error is not None
+        self._metadata_failures += failed and not self._metadata_failed
+        self._metadata_failed = failed
+        self._log_discards()
+        delay = min(POLL_SECONDS, self.windows.until_next() + 0.001)
+        self._timer = asyncio.get_running_loop().call_later(delay, self._tick)
+
+    def _log_discards(self) -> None:
+        """Log how many messages were discarded since the last line, at most every 30 seconds."""
+        now = time.monotonic()
+        if not self._gateway.settings.discards.log_lines or now < self._logged_at + LOG_SECONDS:
+            return
+        discarded = self._gateway.accounting.in_all().discarded
+        texts = [
+            f"{name}={count - before}"
+            for name, count, before in zip(REASONS, discarded, self._logged, strict=True)
+            if count > before
+        ]
+        if texts:
+            self._logged_at, self._logged = now, discarded
+            logger.warning("messages were discarded: %s", " ".join(texts))
+
+    def _trace_all(self) -> None:
+        for topic in self._gateway.router.topics.values():
+            self._trace(topic)
+
+    def _trace(self, topic: TopicState) -> None:
+        topic.trace = self.debug if self.debug.traces(topic.name) else None
+
+    def _unclean(self) -> UncleanDisconnects:
+        totals = self._inputs.by_transport()
+        return UncleanDisconnects(
+            totals["unix_stream"].unclean_disconnects, totals["tcp"].unclean_disconnects
+        )
+
+
+class _Inputs:
+    """The counts of inputs by transport; those of inputs that are gone stay in the totals."""
+
+    def __init__(self, gateway: Served) -> None:
+        self._gateway = gateway
+        self._last: dict[object, tuple[str, InputTotals]] = {}
+
+    def by_transport(self) -> dict[str, InputTotals]:
+        for one in self._gateway.inputs:
+            counts = one.counts()
+            found = InputTotals(counts.unclean_disconnects, counts.refused)
+            self._last[one.intake] = (one.type, found)
+        totals = dict.fromkeys(TRANSPORTS, InputTotals())
+        for transport, counted in self._last.values():
+            old = totals[transport]
+            totals[transport] = InputTotals(
+                old.unclean_disconnects + counted.unclean_disconnects,
+                old.refused + counted.refused,
+            )
+        return totals
+
+
+def _json(document: dict[str, object]) -> bytes:
+    return json.dumps(document, separators=(", ", ": ")).encode() + b"\n"
+
+
+def _text(lines: Iterable[str]) -> bytes:
+    return ("\n".join(lines) + "\n").encode("utf-8", "backslashreplace")
+
+
+def _when_ms(milliseconds: int) -> str:
+    return f"{milliseconds} {time.ctime(milliseconds // 1000)}"
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,194 @@
+"""The paths of the reports, as in Dory, and of the status page.
+
+Whatever changes the state of the gateway is a POST. Tests: tests/fault/test_gateway_reports.py.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from aiohttp import web
+
+from aiokq.gateway.reports.status import SORTS, page
+from aiokq.gateway.reports.texts import when
+from aiokq.gateway.reports.windows import KEPT
+
+if TYPE_CHECKING:
+    from aiokq.gateway.reports.cached import Cached
+    from aiokq.gateway.reports.reports import Reports
+    from aiokq.gateway.served import Served
+
+__all__ = ["Routes"]
+
+Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+DEBUG_ACTIONS: Final = ("add_all_topics", "del_all_topics", "truncate_files")
+LONGEST_TOPIC: Final = 249
+
+POLICY: Final = (
+    "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; "
+    "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'self'; "
+    "frame-ancestors 'none'"
+)
+
+
+class Routes:
+    """Adds the reports to the HTTP interface."""
+
+    def __init__(
+        self, gateway: Served, reports: Reports, add: Callable[[str, str, Handler], None]
+    ) -> None:
+        self._gateway = gateway
+        self._reports = reports
+        self._page: str | None = None
+        for path, body in reports.bodies.items():
+            add("GET", path, self._report(path, body))
+        add("GET", "/", self._status_page)
+        add("GET", "/status/json", self._status)
+        add("GET", "/discards/json", self._discards)
+        add("GET", "/discards/plain", self._discards_text)
+        for path in ("/metadata_update", "/sys/metadata_update"):
+            add("POST", path, self._metadata_update)
+            add("GET", path, self._use_post)
+        add("GET", "/msg_debug/get_topics", self._debug_topics)
+        for action in DEBUG_ACTIONS:
+            add("POST", f"/msg_debug/{action}", self._debug_action)
+            add("GET", f"/msg_debug/{action}", self._use_post)
+        for action in ("add_topic", "del_topic"):
+            add("POST", f"/msg_debug/{action}/{{topic}}", self._debug_topic)
+            add("GET", f"/msg_debug/{action}/{{topic}}", self._use_post)
+
+    def _report(
+        self, path: str, body: Cached[bytes]
+    ) -> Callable[[web.Request], Awaitable[web.Response]]:
+        name = path.split("/")[1]
+        as_json = path.endswith("/json")
+
+        async def handler(request: web.Request) -> web.Response:
+            self._count(name)
+            return _json(body.get()) if as_json else _text(body.get())
+
+        return handler
+
+    def _count(self, name: str) -> None:
+        http = self._reports.http
+        http[name] = http.get(name, 0) + 1
+
+    # ------------------------------------------------------------ discards
+
+    async def _discards(self, request: web.Request) -> web.Response:
+        self._count("discards")
+        return _json(self._reports.discards(earlier=_number(request, "earlier", 0, KEPT)))
+
+    async def _discards_text(self, request: web.Request) -> web.Response:
+        self._count("discards")
+        return _text(self._reports.discards_text(earlier=_number(request, "earlier", 0, KEPT)))
+
+    # ------------------------------------------------------------ status page
+
+    async def _status_page(self, request: web.Request) -> web.Response:
+        if self._page is None:
+            self._page = page()
+        nonce = secrets.token_urlsafe(16)
+        return web.Response(
+            text=self._page.replace("{{nonce}}", nonce),
+            content_type="text/html",
+            headers={
+                "Content-Security-Policy": POLICY.format(nonce=nonce),
+                "Referrer-Policy": "no-referrer",
+            },
+        )
+
+    async def _status(self, request: web.Request) -> web.Response:
+        sort = request.query.get("sort", "rate")
+        if sort not in SORTS:
+            raise web.HTTPBadRequest(text=f"`sort` is one of {', '.join(SORTS)}\n")
+        document = self._reports.status.document(
+            sort=sort,
+            ascending=request.query.get("order") == "ascending",
+            query=request.query.get("query", ""),
+            limit=_number(request, "limit", 50, 10_000),
+        )
+        return web.json_response(document)
+
+    # ------------------------------------------------------------ metadata
+
+    async def _metadata_update(self, request: web.Request) -> web.Response:
+        self._gateway.update_metadata()
+        return web.Response(text=f"Metadata update initiated at {when(time.time())}\n")
+
+    # ------------------------------------------------------------ message debugging
+
+    async def _debug_topics(self, request: web.Request) -> web.Response:
+        self._reports.debug.expire()
+        topics = self._reports.debug.topics
+        if topics is None:
+            return web.Response(text="All message debug topics are currently enabled\n")
+        if not topics:
+            return web.Response(text="No message debug topics are currently enabled\n")
+        return web.Response(text="".join(f"topic: [{topic}]\n" for topic in sorted(topics)))
+
+    async def _debug_action(self, request: web.Request) -> web.Response:
+        self._need_directory()
+        debug = self._reports.debug
+        action = request.path.rpartition("/")[2]
+        if action == "add_all_topics":
+            debug.add_all()
+            return web.Response(text="All message debug topics enabled\n")
+        if action == "del_all_topics":
+            debug.remove_all()
+            return web.Response(text="All message debug topics disabled\n")
+        debug.truncate()
+        await self._reports.scribe.flush()
+        return web.Response(text="Message debug files truncated\n")
+
+    async def _debug_topic(self, request: web.Request) -> web.Response:
+        self._need_directory()
+        topic = request.match_info["topic"]
+        if not _is_name(topic):
+            raise web.HTTPBadRequest(text="this is no name of a topic\n")
+        debug = self._reports.debug
+        adding = request.path.startswith("/msg_debug/add_topic/")
+        done = debug.add(topic) if adding else debug.remove(topic)
+        verb = "enable" if adding else "disable"
+        said = f"{verb.capitalize()}d" if done else f"Failed to {verb}"
+        return web.Response(text=f"{said} debug topic [{topic}]\n")
+
+    def _need_directory(self) -> None:
+        if self._reports.debug.directory is None:
+            raise web.HTTPConflict(text="message debugging is off: set `directory` in [debug]\n")
+
+    async def _use_post(self, request: web.Request) -> web.Response:
+        raise web.HTTPMethodNotAllowed(
+            request.method,
+            ["POST"],
+            text=f"this changes the gateway: send a POST, such as: curl -X POST {request.url}\n",
+        )
+
+
+def _json(body: bytes) -> web.Response:
+    return web.Response(body=body, content_type="application/json")
+
+
+def _text(body: bytes) -> web.Response:
+    return web.Response(body=body, content_type="text/plain", charset="utf-8")
+
+
+def _number(request: web.Request, name: str, default: int, most: int) -> int:
+    text = request.query.get(name)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdecimal() and len(text) <= 9):
+        raise web.HTTPBadRequest(text=f"`{name}` is a number\n")
+    return min(int(text), most)
+
+
+def _is_name(topic: str) -> bool:
+    return (
+        0 < len(topic) <= LONGEST_TOPIC
+        and topic.isascii()
+        and topic.replace("-", "").replace("_", "").replace(".", "x").isalnum()
+    )

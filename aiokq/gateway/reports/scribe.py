@@ -1,0 +1,99 @@
+"""Scribe: runs the writing of log files in a thread, so that a slow disk holds up no message.
+
+What waits is bounded; what does not fit is dropped, and counted by the caller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+__all__ = ["Scribe"]
+
+logger = logging.getLogger("aiokq.gateway")
+
+MOST_BYTES: Final = 16 * 1024 * 1024
+"""Largest size of the messages that wait to be written."""
+
+CLOSE_SECONDS: Final = 5.0
+
+
+class Scribe:
+    """Runs jobs in the order in which they were submitted, one at a time."""
+
+    def __init__(self, max_bytes: int = MOST_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._lock = threading.Lock()
+        self._jobs: deque[tuple[Callable[[], None], int]] = deque()
+        self._bytes = 0
+        self._running = False
+        self._closed = False
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="aiokq-gateway-log")
+
+    def submit(self, job: Callable[[], None], size: int) -> bool:
+        """Queue a job; return False if there is no room for `size` bytes. A size of 0 has room.
+
+        A job must handle its errors.
+        """
+        with self._lock:
+            if self._closed or (size and self._bytes and self._bytes + size > self._max_bytes):
+                return False
+            self._jobs.append((job, size))
+            self._bytes += size
+            if self._running:
+                return True
+            self._running = True
+        try:
+            self._executor.submit(self._run)
+        except RuntimeError:  # no thread can be started, or the interpreter ends
+            with self._lock:
+                self._running = False
+                self._jobs.pop()
+                self._bytes -= size
+            return False
+        return True
+
+    async def flush(self) -> None:
+        """Wait until the jobs that were submitted have run."""
+        loop = asyncio.get_running_loop()
+        done = loop.create_future()
+
+        def resolve() -> None:
+            if not done.done():
+                done.set_result(None)
+
+        def finished() -> None:
+            loop.call_soon_threadsafe(resolve)
+
+        if self.submit(finished, 0):
+            await done
+
+    async def close(self) -> None:
+        """Run the jobs that wait, for at most CLOSE_SECONDS. May be called twice."""
+        try:
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await self.flush()
+        except TimeoutError:
+            logger.error("log files were not written completely: the disk does not answer")
+        with self._lock:
+            self._closed = True
+        self._executor.shutdown(wait=False)
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                if not self._jobs:
+                    self._running = False
+                    return
+                job, size = self._jobs.popleft()
+            try:
+                job()
+            except Exception:
+                logger.exception("a log file was not written")
+            with self._lock:
+                self._bytes -= size
