@@ -92,9 +92,13 @@ run: $(CACHE)/stamps/build java ## Run the main job with real data on the embedd
 test: $(CACHE)/stamps/wheel $(CACHE)/stamps/programs kafka connector ## Run a smoke of every tier of tests
 	@$(PY) tools/run_tests.py smoke
 
+# Directory with the sources of Dory, for `make interop DORY=DIR`: its own programs write to the
+# gateway. Without it, programs of ours stand for them.
+DORY ?=
+
 .PHONY: interop
-interop: $(CACHE)/stamps/wheel $(CACHE)/stamps/programs kafka connector ## Run every test against other makes: Apache Kafka, Java, librdkafka, aiokafka, kafka-python, kcat
-	@$(PY) tools/run_tests.py interop
+interop: $(CACHE)/stamps/wheel $(CACHE)/stamps/programs kafka connector ## Run every test against other makes: Apache Kafka, Java, librdkafka, aiokafka, kafka-python, kcat (DORY=DIR: Dory's programs)
+	@DORY="$(DORY)" $(PY) tools/run_tests.py interop
 
 # For `make torture FAULTS=misuse`, which runs only random faults, limits and misuse under load.
 FAULTS ?=
