@@ -383,9 +383,9 @@ static inline int aiokq_pool_make(aiokq_pool *pool, int64_t max_bytes, int wake_
     pool->seed = seed;
     pool->armed = AIOKQ_NEVER;
     pool->outcome = -1;
-    pool->largest_segment = (uint32_t)(max_bytes / 64 > AIOKQ_LARGEST_SEGMENT ? AIOKQ_LARGEST_SEGMENT
-                                       : max_bytes / 64 < AIOKQ_MAPPED        ? AIOKQ_MAPPED
-                                                                              : max_bytes / 64);
+    max_bytes /= 256;
+    max_bytes = max_bytes > AIOKQ_LARGEST_SEGMENT ? AIOKQ_LARGEST_SEGMENT : max_bytes;
+    pool->largest_segment = (uint32_t)(max_bytes < AIOKQ_MAPPED ? AIOKQ_MAPPED : max_bytes);
     if (pthread_mutex_init(&pool->mutex, NULL) != 0)
         return 0;
     if (pthread_cond_init(&pool->memory, NULL) != 0) {
@@ -1122,6 +1122,47 @@ static inline int64_t aiokq_due(aiokq_pool *pool, int64_t now) {
     return pool->armed;
 }
 
+/* Memory of the rows `from` to `to`, without that of their keys. */
+static inline size_t aiokq_row_bytes(const aiokq_segment *segment, int64_t from, int64_t to) {
+    return aiokq_value_start(segment, to) - aiokq_value_start(segment, from) +
+           (size_t)(to - from) * sizeof(aiokq_row);
+}
+
+/* Moves the rows from `from` on, which stay, to a segment of their own if they are less than what was
+ * taken: otherwise few messages would hold the memory of many that are gone. */
+static inline void aiokq_move_rest(const aiokq_pool *pool, aiokq_slot *slot, uint32_t from) {
+    aiokq_segment *segment = slot->head, *made;
+    size_t rest = aiokq_row_bytes(segment, from, segment->count);
+    size_t keys = aiokq_key_start(segment, segment->count) - aiokq_key_start(segment, from);
+    size_t gone = aiokq_row_bytes(segment, 0, from) + aiokq_key_start(segment, from);
+    size_t capacity = segment->capacity;
+    if (rest + keys > gone)
+        return;
+    capacity = capacity < pool->largest_segment ? capacity : pool->largest_segment;
+    made = aiokq_segment_new(rest > capacity ? rest : capacity);
+    if (made == NULL)
+        return;
+    if (keys) {
+        made->keys = (unsigned char *)malloc(keys);
+        if (made->keys == NULL) {
+            aiokq_segment_release(made);
+            return;
+        }
+        made->key_capacity = keys;
+    }
+    for (uint32_t n = from; n < segment->count; n++) {
+        const aiokq_row *row = aiokq_row_at(segment, n);
+        uint32_t key = aiokq_key_start(segment, n), value = aiokq_value_start(segment, n);
+        aiokq_segment_add(made, row, keys ? segment->keys + key : NULL, row->key_end - key,
+                          segment->data + value, row->value_end - value);
+    }
+    made->next = segment->next;
+    if (slot->tail == segment)
+        slot->tail = made;
+    slot->head = made;
+    aiokq_segment_release(segment); /* what was taken holds it */
+}
+
 /* Takes the first messages that are due: rows `from` to `to` of the segment that is returned. */
 static inline aiokq_segment *aiokq_take(aiokq_pool *pool, aiokq_slot *slot, int64_t *from,
                                         int64_t *to) {
@@ -1141,8 +1182,7 @@ static inline aiokq_segment *aiokq_take(aiokq_pool *pool, aiokq_slot *slot, int6
         slot->head = segment->next;
         if (slot->head == NULL) {
             /* The next segment is about as large as this one was filled. */
-            size_t used = aiokq_value_start(segment, segment->count) +
-                          (size_t)segment->count * sizeof(aiokq_row);
+            size_t used = aiokq_row_bytes(segment, 0, segment->count);
             used += used / 4;
             slot->tail = NULL;
             slot->next_capacity = (uint32_t)(used > pool->largest_segment ? pool->largest_segment
@@ -1153,6 +1193,7 @@ static inline aiokq_segment *aiokq_take(aiokq_pool *pool, aiokq_slot *slot, int6
     } else {
         segment->first = (uint32_t)*to;
         aiokq_segment_hold(segment);
+        aiokq_move_rest(pool, slot, segment->first);
     }
     if (slot->due == 0)
         aiokq_list_remove(&pool->ready, slot);

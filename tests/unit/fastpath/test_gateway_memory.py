@@ -1,0 +1,125 @@
+"""The memory of the gateway's process stays near what its pool charges."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests import cores
+
+pytestmark = [
+    pytest.mark.build_independent,
+    pytest.mark.skipif(not cores.BUILT, reason="the compiled core is not built"),
+    pytest.mark.skipif(sys.platform != "linux", reason="reads /proc"),
+]
+
+START = """
+import os, random
+from aiokq.fastpath.gateway import Pool
+from tests.gateway_messages import encode
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+"""
+
+
+def grown(code: str) -> int:
+    """Run `code` in a process of its own; return the growth that it prints, in bytes."""
+    done = subprocess.run(
+        [sys.executable, "-c", START + code], capture_output=True, text=True, timeout=100
+    )
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout)
+
+
+@pytest.mark.parametrize("topics", [1, 50])
+@pytest.mark.parametrize("size", [50, 1024, 60_000])
+def test_a_full_pool(size: int, topics: int) -> None:
+    """1.25 x pool, for small, middle and large messages."""
+    most = 64 << 20
+    code = f"""
+pool = Pool({most})
+before = resident()
+block = b"".join(encode(b"t%d" % n, b"v" * {size}) for n in range({topics}))
+block *= 100_000 // len(block) + 1
+for n in range({topics}):
+    pool.register(b"t%d" % n, batch_ms=100_000)
+while not sum(pool.counts().discarded):
+    pool.feed(block)
+print(resident() - before)
+"""
+    assert grown(code) < 1.25 * most
+
+
+def test_a_million_messages() -> None:
+    """Under 250 MB at 100 B, Python included."""
+    code = """
+pool = Pool(1 << 30)
+pool.register(b"t", batch_ms=100_000)
+block = encode(b"t", b"v" * 100) * 1000
+for _ in range(1000):
+    pool.feed(block)
+assert pool.counts().held == 1_000_000
+print(resident())
+"""
+    assert grown(code) < 250_000_000
+
+
+def test_a_message_in_each_of_5000_topics() -> None:
+    code = """
+pool = Pool(1 << 27)
+before = resident()
+for n in range(5000):
+    pool.register(b"topic-%d" % n, batch_ms=100_000)
+    pool.feed(encode(b"topic-%d" % n, b"v" * 50))
+print(resident() - before)
+"""
+    assert grown(code) < 20_000_000
+
+
+def test_batches_that_end_inside_segments() -> None:
+    """Regression: a few messages that wait held the memory of all before them in their segment."""
+    most = 16 << 20
+    code = f"""
+pool = Pool({most})
+rng = random.Random(1)
+slots = [pool.register(b"t%d" % n, batch_messages=50) for n in range(1000)]
+before = largest = resident()
+for turn in range(4000):
+    n = rng.randrange(1000)
+    count = rng.choice([1, 40, 130, 900])
+    pool.feed(encode(b"t%d" % n, b"v" * rng.choice([10, 100, 300])) * count)
+    while (taken := pool.take(slots[n])) is not None:
+        pool.release(taken.count, taken.charge)
+    if turn % 100 == 0:
+        largest = max(largest, resident())
+assert sum(pool.counts().discarded) == 0
+print(largest - before)
+"""
+    assert grown(code) < 1.25 * most + 10_000_000
+
+
+def test_messages_come_and_go_at_the_limit() -> None:
+    """Arenas of all sizes, allocated and freed in any order."""
+    most = 32 << 20
+    code = f"""
+pool = Pool({most})
+rng = random.Random(2)
+slots = [pool.register(b"t%d" % n) for n in range(300)]
+before = largest = resident()
+held = []
+for turn in range(6000):
+    n = rng.randrange(300)
+    value = b"v" * rng.choice([20, 20, 500, 5000, 60_000])
+    pool.feed(encode(b"t%d" % n, value, b"k" * rng.randrange(20)) * rng.choice([1, 5, 100]))
+    while (taken := pool.take(slots[n])) is not None:
+        held.append(taken)
+    while len(held) > 20 and pool.counts().used_bytes > 0.95 * {most}:
+        taken = held.pop(rng.randrange(len(held)))
+        pool.release(taken.count, taken.charge)
+    if turn % 100 == 0:
+        largest = max(largest, resident())
+print(largest - before)
+"""
+    assert grown(code) < 1.25 * most + 10_000_000
