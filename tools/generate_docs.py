@@ -298,9 +298,9 @@ def gateway_errors() -> list[str]:
         "# Error tables of the gateway",
         "",
         "What the engine `bruce` does with messages that a broker refused, by `error_table` in "
-        "`[delivery]`. Codes that no table lists are discarded. Each table uses the records that a "
-        "broker names with codes 32 and 87: those are discarded, and the other messages of the "
-        "batch are sent again.",
+        "`[delivery]`. Codes that no table lists are discarded. With each table, the records that "
+        "a broker names with code 87 are discarded, those with code 32 are sent again with the "
+        "time of arrival, and so are the other messages of the batch, unchanged.",
         "",
     ]
     lines += table(("action", "meaning"), ((each.value, ACTIONS[each]) for each in Action))

@@ -31,10 +31,12 @@ class Load:
         columns: the same messages as columns; a row has the partition of its partition key, or
             none.
         mapped: whether the partitions of the topic were known when the columns were made.
+        restamped: the same columns with times of arrival, for a topic that refuses the timestamps
+            of messages; None until they are needed.
         number: position in the order in which loads were accepted.
     """
 
-    __slots__ = ("_left", "columns", "mapped", "number", "taken", "topic")
+    __slots__ = ("_left", "columns", "mapped", "number", "restamped", "taken", "topic")
 
     def __init__(
         self,
@@ -50,6 +52,7 @@ class Load:
         self.taken = taken
         self.columns = columns
         self.mapped = mapped
+        self.restamped: RecordColumns | None = None
         self._left = taken.count
 
     def settle(self, count: int) -> int:
@@ -71,10 +74,10 @@ class Chunk:
         partition: partition of the messages; None for AnyPartition messages.
         attempts: failed attempts to deliver the messages.
         group: chunks of different groups are not sent in one message set.
-        code: the error code of the last failed attempt, or 0.
+        restamped: whether the messages are sent with the time of arrival.
     """
 
-    __slots__ = ("attempts", "code", "group", "load", "partition", "rows", "size")
+    __slots__ = ("attempts", "group", "load", "partition", "restamped", "rows", "size")
 
     def __init__(
         self,
@@ -84,7 +87,8 @@ class Chunk:
         partition: int | None = None,
         attempts: int = 0,
         group: object = None,
-        code: int = 0,
+        *,
+        restamped: bool = False,
     ) -> None:
         self.load = load
         self.rows = rows
@@ -92,7 +96,7 @@ class Chunk:
         self.partition = partition
         self.attempts = attempts
         self.group = group
-        self.code = code
+        self.restamped = restamped
 
     @classmethod
     def of(cls, load: Load, rows: memoryview, partition: int | None = None) -> Chunk:
@@ -104,6 +108,12 @@ class Chunk:
     def topic(self) -> str:
         return self.load.topic.name
 
+    @property
+    def columns(self) -> RecordColumns:
+        """The columns that have the rows as they are sent."""
+        restamped = self.load.restamped if self.restamped else None
+        return self.load.columns if restamped is None else restamped
+
     def __len__(self) -> int:
         return len(self.rows)
 
@@ -111,7 +121,7 @@ class Chunk:
         self, max_bytes: int, *, max_rows: int | None = None, overhead: int = 0
     ) -> tuple[int, int]:
         """Return how many of the first messages fit, and their size with `overhead` for each."""
-        return self.load.columns.fitting(
+        return self.columns.fitting(
             self.rows, max(max_bytes, 0), max_rows=max_rows, overhead=overhead
         )
 
@@ -129,7 +139,7 @@ class Chunk:
         if not kept:
             return None
         rows = memoryview(kept)
-        _, size = self.load.columns.fitting(rows, ANY_SIZE)
+        _, size = self.columns.fitting(rows, ANY_SIZE)
         return self._with(rows, size)
 
     def numbers(self) -> Sequence[int]:
@@ -139,7 +149,15 @@ class Chunk:
         return self.rows
 
     def _with(self, rows: memoryview, size: int) -> Chunk:
-        return Chunk(self.load, rows, size, self.partition, self.attempts, self.group, self.code)
+        return Chunk(
+            self.load,
+            rows,
+            size,
+            self.partition,
+            self.attempts,
+            self.group,
+            restamped=self.restamped,
+        )
 
     def __repr__(self) -> str:
         where = "any partition" if self.partition is None else f"partition {self.partition}"

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from aiokq.errors import BrokerError, KafkaError
+from aiokq.errors import BrokerError, InvalidTimestamp, KafkaError
 from aiokq.gateway.bruce.batching import Batch, BatchLimits, Now
 from aiokq.gateway.bruce.chunk import Chunk
 from aiokq.gateway.bruce.error_tables import Action, ErrorTable
@@ -57,6 +57,9 @@ class Delivery(Protocol):
 
     def discard(self, chunk: Chunk, failure: Failure) -> None:
         """Discard messages in flight."""
+
+    def restamp(self, chunk: Chunk) -> None:
+        """Give messages in flight the time of arrival, and keep their timestamps in a header."""
 
     def duplicates(self, chunk: Chunk) -> None:
         """Note that messages in flight may be written, and are sent again."""
@@ -255,6 +258,8 @@ class Dispatcher:
     def _named(self, refused: MessageSet, result: ProduceResult, error: KafkaError) -> bool:
         """Discard the messages that the broker names, and send the others again (KIP-467).
 
+        A message with a timestamp that the topic refuses is sent again with the time of arrival.
+
         Returns:
             False if the broker names no message of the set.
         """
@@ -269,12 +274,16 @@ class Dispatcher:
                 continue
             found = True
             bad = chunk.without(set(range(len(chunk))) - positions)
-            assert bad is not None
-            bad.attempts += 1
-            self._delivery.discard(bad, Failure("error_ack", error))
             good = chunk.without(positions)
+            assert bad is not None
             if good is not None:
                 kept.append(good)
+            if isinstance(error, InvalidTimestamp) and not bad.restamped:
+                self._delivery.restamp(bad)
+                kept.append(bad)
+            else:
+                bad.attempts += 1
+                self._delivery.discard(bad, Failure("error_ack", error))
         if found:
             for chunk in kept:
                 self._delivery.queued(chunk)
@@ -288,6 +297,12 @@ class Dispatcher:
                 self._back(chunk, maybe_written=error.may_have_been_written)
                 self._returned.append(chunk)
             self._stop(error)
+            return
+        only = refused.chunks[0]
+        if isinstance(error, InvalidTimestamp) and len(refused) == 1 and not only.restamped:
+            self._delivery.restamp(only)
+            self._delivery.queued(only)
+            self._queue.appendleft(only)
             return
         action = self.options.table.action(error.code)
         if action is Action.SPLIT and len(refused) > 1:

@@ -29,7 +29,7 @@ from aiokq.errors import (
 )
 from aiokq.fastpath.gateway import BAD_TOPIC, NO_PARTITION, REASONS, SHUTDOWN
 from aiokq.gateway.bruce.batching import Batch, BatchLimits, Now
-from aiokq.gateway.bruce.chunk import Chunk, Load, in_order
+from aiokq.gateway.bruce.chunk import ANY_SIZE, Chunk, Load, in_order
 from aiokq.gateway.bruce.counters import BruceCounters
 from aiokq.gateway.bruce.dispatcher import Dispatcher, DispatcherOptions, Failure, Request
 from aiokq.gateway.bruce.error_tables import ERROR_TABLES
@@ -266,6 +266,14 @@ class BruceEngine:
         reason = REASONS.index(failure.reason)
         self._discard(chunk, reason, failure.error, in_flight=True)
 
+    def restamp(self, chunk: Chunk) -> None:
+        load = chunk.load
+        if load.restamped is None:
+            never = {"earliest_ms": 1, "latest_ms": 0}  # no timestamp is within these
+            load.restamped = self._columns(load.topic, load.taken, None, never)
+        chunk.restamped = True
+        _, chunk.size = chunk.fitting(ANY_SIZE)
+
     def duplicates(self, chunk: Chunk) -> None:
         load = chunk.load
         self._outcomes.possible_duplicates(load.topic, load.taken, chunk.numbers())
@@ -325,11 +333,28 @@ class BruceEngine:
 
     def _load(self, topic: TopicState, taken: Taken, partitions: TopicPartitions | None) -> Load:
         now = self._now_ms()
-        limits: dict[str, Any] = {}
+        limits: dict[str, int] = {}
         if topic.earliest_ms is not None:
             limits["earliest_ms"] = max(0, now - topic.earliest_ms)
         if topic.latest_ms is not None:
             limits["latest_ms"] = now + topic.latest_ms
+        columns = self._columns(topic, taken, partitions, limits)
+        self._loads += 1
+        return Load(
+            self._loads,
+            topic,
+            taken,
+            columns,
+            mapped=partitions is not None,
+        )
+
+    @staticmethod
+    def _columns(
+        topic: TopicState,
+        taken: Taken,
+        partitions: TopicPartitions | None,
+        limits: Mapping[str, Any],
+    ) -> RecordColumns:
         columns = taken.columns(
             partitions=0 if partitions is None else len(partitions.leaders),
             usable=None if partitions is None else partitions.usable,
@@ -337,14 +362,7 @@ class BruceEngine:
             null_values=topic.rules.empty_value_null,
             **limits,
         )
-        self._loads += 1
-        return Load(
-            self._loads,
-            topic,
-            taken,
-            RecordColumns(taken.count, **columns),
-            mapped=partitions is not None,
-        )
+        return RecordColumns(taken.count, **columns)
 
     def _divert(self, chunk: Chunk, partitions: TopicPartitions | None) -> bool:
         """Discard or keep new messages that cannot be routed now; return whether this was done."""
@@ -571,7 +589,7 @@ class BruceEngine:
             compression_max_ratio=None if kind == "none" else compression.max_ratio,
         )
         for chunk in messages.chunks:
-            appended = batch.append_columns(chunk.load.columns, chunk.rows)
+            appended = batch.append_columns(chunk.columns, chunk.rows)
             assert appended == len(chunk)
         return batch
 

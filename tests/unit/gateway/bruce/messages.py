@@ -119,6 +119,12 @@ class Outcomes:
     def discard(self, chunk: Chunk, failure: Failure) -> None:
         self.discards += [(value, failure.reason) for value in values(chunk)]
 
+    def restamp(self, chunk: Chunk) -> None:
+        load = chunk.load
+        columns = load.taken.columns(null_keys=True, earliest_ms=1, latest_ms=0)
+        load.restamped = RecordColumns(load.taken.count, **columns)
+        chunk.restamped = True
+
     def duplicates(self, chunk: Chunk) -> None:
         self.doubled += values(chunk)
 
