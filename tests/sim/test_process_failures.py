@@ -270,6 +270,30 @@ def test_no_line_says_that_no_records_are_processed_again(
         assert line.startswith("record is sent to the dead-letter topic: record=in-0@0")
 
 
+def test_records_are_fetched_again_when_the_waiting_fetch_ends() -> None:
+    """The guide says so, and that `fetch_max_wait_ms` shortens it; nothing else is written."""
+
+    async def body(world: ProcessWorld) -> None:
+        await world.topics(1, "dead")
+        await world.produce("in", range(10), 1)
+        now = asyncio.get_running_loop().time
+        calls: list[tuple[bytes, float]] = []
+
+        def handler(record: Any) -> Any:
+            calls.append((record.value, now()))
+            return 42 if record.value == b"5" else copy(record)
+
+        settings = {"fetch_max_wait_ms": 20}
+        program = world.program(handler, dead_letter_topic="dead", consumer=settings)
+        await asyncio.sleep(5)
+        await program.end()
+        [failed] = [at for value, at in calls if value == b"5"]
+        again = next(at for _, at in calls if at > failed)
+        assert again - failed < 0.05
+
+    simulate(body)
+
+
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 @pytest.mark.parametrize("dead", ["dead", None])
 def test_only_the_record_is_isolated_whose_result_the_broker_refuses(
