@@ -13,6 +13,8 @@ from collections import defaultdict
 import pytest
 
 ONE_OF = {
+    "fault/test_gateway_delivery.py": 2,
+    "fault/test_gateway_points.py": 2,
     "property/core/test_settings_parity.py::test_each_setting_alone_gives_the_same_answer": 3,
     "property/wire/test_codec.py": 2,
     "property/wire/test_hostile_bytes.py": 3,

@@ -621,6 +621,34 @@ async def test_point_47_received_is_acked_discarded_and_in_flight_at_any_moment(
         assert found == snapshot.total.acked
 
 
+async def test_point_49_a_storm_of_requests_does_not_stall_the_intake():
+    """Messages are received by a thread; a sender never waits for the event loop."""
+    async with rig({"http": {"port": 0}}) as r:
+        assert r.gateway.http is not None
+        url = r.gateway.http.where + "/accounting/json"
+        opened = r.socket()
+        waits: list[float] = []
+
+        def send() -> None:
+            for n in range(2000):
+                began = time.monotonic()
+                opened.send(message("orders", b"%d" % n))
+                waits.append(time.monotonic() - began)
+                time.sleep(0.0005)
+
+        sending = asyncio.get_running_loop().run_in_executor(None, send)
+        requests = 0
+        while not sending.done():
+            answers = await asyncio.gather(*[fetch(url) for _ in range(20)])
+            requests += len(answers)
+            assert {status for status, _ in answers} == {200}
+        await sending
+        await r.settled(2000)
+        assert requests >= 20
+        waits.sort()
+        assert waits[len(waits) // 2] < 0.01
+
+
 async def test_point_50_unknown_paths_are_404():
     async with rig({"http": {"port": 0}}) as r:
         assert r.gateway.http is not None
