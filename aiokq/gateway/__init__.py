@@ -1,7 +1,7 @@
 """The gateway: local programs write messages to a socket, and the gateway delivers them to Kafka.
 
     async with aiokq.gateway.Gateway("gateway.toml") as gateway:
-        await gateway.wait_closed()
+        await gateway.run_until(stop)  # an asyncio.Event
 
 `aiokq gateway` runs it as a process. `aiokq.gateway.client` is for Python programs that write
 messages, and imports nothing else of aiokq. The names of this package are imported on first use.

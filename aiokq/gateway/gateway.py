@@ -20,7 +20,7 @@ from aiokq import Cluster, ClusterSettings
 from aiokq.core.supervisor import Supervisor, shielded
 from aiokq.errors import Closed, ConfigError, KafkaError
 from aiokq.fastpath.gateway import BAD_TOPIC, SHUTDOWN, Intake, Pool
-from aiokq.gateway.accounting import Accounting, Snapshot
+from aiokq.gateway.accounting import Accounting, Snapshot, Totals
 from aiokq.gateway.dead_letters import SHUTDOWN_SHARE, DeadLetters
 from aiokq.gateway.inputs import (
     InputSocket,
@@ -115,6 +115,7 @@ class Gateway:
         self._supervisor = Supervisor("gateway", on_failure=self._failed)
         self._stack = contextlib.AsyncExitStack()
         self._ended: asyncio.Future[None] | None = None
+        self._closing = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None
         self._flushing = False
         self._accepting = False
@@ -131,8 +132,8 @@ class Gateway:
             ConfigError: an input or the HTTP port cannot be opened, or a limit cannot be kept.
             Closed: the gateway was closed.
         """
-        if self._ended is not None:
-            raise Closed("this gateway was started already: create a new one")
+        if self._ended is not None or self._final is not None:
+            raise Closed("this gateway was started or closed already: create a new one")
         loop = asyncio.get_running_loop()
         self._ended = loop.create_future()
         try:
@@ -255,7 +256,9 @@ class Gateway:
 
     def snapshot(self) -> Snapshot:
         """Return all numbers at this moment; after `close`, those at the end. Context: loop."""
-        return self.accounting.snapshot() if self._final is None else self._final
+        if self._final is not None:
+            return self._final
+        return self.accounting.snapshot() if hasattr(self, "accounting") else Snapshot(Totals(), {})
 
     def reload(self) -> list[str]:
         """Read the configuration file again, and use the options that can change at once.
@@ -427,8 +430,11 @@ class Gateway:
     # ------------------------------------------------------------ shutdown
 
     async def _close(self) -> None:
-        if self._final is not None:
-            return
+        async with self._closing:
+            if self._final is None:
+                await self._end()
+
+    async def _end(self) -> None:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.settings.delivery.shutdown_max_delay_ms / 1000
         if self._accepting:
@@ -479,8 +485,7 @@ class Gateway:
     async def _close_parts(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        if self._final is None and hasattr(self, "accounting"):
-            self._final = self.accounting.snapshot()
+        self._final = self.snapshot()
         await self._stack.aclose()
         if self._ended is not None and not self._ended.done():
             self._ended.set_result(None)

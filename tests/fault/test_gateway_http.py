@@ -10,7 +10,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from aiokq.errors import ConfigError
+from aiokq.errors import Closed, ConfigError
 from aiokq.gateway import Gateway
 from tests.fault.gateway_support import Rig, configuration, directory, message, rig
 
@@ -96,6 +96,25 @@ async def test_metrics_have_topics_that_exist_as_labels():
         assert 'aiokq_gateway_discarded_total{reason="bad_topic",topic=""} 1.0' in lines
         assert 'aiokq_client_records_sent_total{client="aiokq-gateway"} 1.0' in lines
         assert "made-up" not in body
+
+
+async def test_a_gateway_is_closed_once_and_not_started_again():
+    """Two tasks may close it at the same time, and each gets the numbers at the end."""
+    async with rig() as r:
+        await r.send(*[message("orders", b"v")] * 100)
+        await r.until(lambda: r.gateway.snapshot().total.received == 100)
+        first, second = await asyncio.gather(*[close() for close in [r.gateway.close] * 2])
+        assert first is second
+        assert first.total.acked == 100
+        with pytest.raises(Closed, match="was started or closed already"):
+            await r.gateway.start()
+
+
+async def test_a_gateway_that_was_not_started_can_be_closed():
+    with directory() as path:
+        gateway = Gateway(configuration(path))
+        assert gateway.snapshot().total.received == 0
+        assert (await gateway.close()).total.received == 0
 
 
 async def test_a_port_in_use_ends_the_start_and_leaves_nothing_open():
