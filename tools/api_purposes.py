@@ -49,7 +49,7 @@ PURPOSES: Final = {
     "LeaveGroup": "remove members from a classic group",
     "ListConfigResources": "list the resources that have configs",
     "ListGroups": "list the groups that a broker coordinates",
-    "ListOffsets": "find offsets of partitions: the first, the last, or by timestamp",
+    "ListOffsets": "find the first or last offset of partitions, or one by timestamp",
     "ListPartitionReassignments": "list the reassignments of partitions in progress",
     "ListTransactions": "list the transactions that a broker coordinates",
     "Metadata": "describe brokers, topics, and the leaders of partitions",

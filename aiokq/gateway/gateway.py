@@ -20,7 +20,7 @@ from aiokq import Cluster, ClusterSettings
 from aiokq.core.supervisor import Supervisor, shielded
 from aiokq.errors import Closed, ConfigError, KafkaError
 from aiokq.fastpath.gateway import BAD_TOPIC, SHUTDOWN, Intake, Pool
-from aiokq.gateway.accounting import Accounting, Snapshot, Totals
+from aiokq.gateway.accounting import Accounting, Snapshot
 from aiokq.gateway.dead_letters import SHUTDOWN_SHARE, DeadLetters
 from aiokq.gateway.inputs import (
     InputSocket,
@@ -258,7 +258,9 @@ class Gateway:
         """Return all numbers at this moment; after `close`, those at the end. Context: loop."""
         if self._final is not None:
             return self._final
-        return self.accounting.snapshot() if hasattr(self, "accounting") else Snapshot(Totals(), {})
+        if not hasattr(self, "accounting"):  # it was not started
+            return Accounting(Pool(1)).snapshot()
+        return self.accounting.snapshot()
 
     def reload(self) -> list[str]:
         """Read the configuration file again, and use the options that can change at once.

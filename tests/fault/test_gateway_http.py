@@ -29,13 +29,16 @@ async def ask(
 
 
 @pytest.mark.parametrize(
-    "headers", [{"Host": "evil.example"}, {"Host": "127.0.0.1"}, {"Origin": "http://evil.example"}]
+    ("headers", "text"),
+    [
+        ({"Host": "evil.example"}, "the header Host must name this machine\n"),
+        ({"Origin": "http://evil.example"}, "a page of another site may not change the gateway\n"),
+    ],
 )
-async def test_a_page_in_a_browser_cannot_change_anything(headers: dict[str, str]):
+async def test_a_page_in_a_browser_cannot_change_anything(headers: dict[str, str], text: str):
     """A page may send a POST to 127.0.0.1, with the Host or the Origin of its own server."""
     async with rig(WITH_HTTP) as r:
-        status, body = await ask(r, "POST", "/reload", headers)
-        assert (status, body) == (403, "the headers Host and Origin must name this server\n")
+        assert await ask(r, "POST", "/reload", headers) == (403, text)
 
 
 async def test_a_reload_without_a_file_is_refused_in_words():
