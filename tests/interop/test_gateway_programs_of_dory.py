@@ -16,9 +16,12 @@ from tests.fault.gateway_support import Rig, discarded, now_ms, rig, values_of
 from tests.gateway_messages import EXAMPLES, NOW
 from tests.peers import dory
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("gcc") is None, reason="POINTS 2, 3 AND 6 ARE NOT TESTED: no gcc"
-)
+pytestmark = [
+    pytest.mark.timeout(900),  # building `to_dory` takes minutes
+    pytest.mark.skipif(
+        shutil.which("gcc") is None, reason="POINTS 2, 3 AND 6 ARE NOT TESTED: no gcc"
+    ),
+]
 
 OPTION = {
     "unix_datagram": "--socket-path",

@@ -9,6 +9,7 @@ import ctypes
 import os
 import subprocess
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol
 
@@ -159,14 +160,22 @@ def _built_to_dory(output: Path) -> Path:
         *_sources(source, ("base/**/*.cc", "log/**/*.cc", "socket/*.cc", "dory/client/*.cc")),
         source / "dory/util/arg_parse_error.cc",
     ]
-    for number, part in enumerate(one for one in parts if one.exists()):
-        _run("g++", "-std=c++2a", "-c", *includes, "-o", objects / f"{number}.o", part)
     writers = [
         source / "dory/client/libdory_client.c",
         *sorted(source.glob("dory/input_dg/*/v0/v0_write_msg.c")),
     ]
-    for number, part in enumerate(writers):
-        _run("gcc", "-c", *includes, "-o", objects / f"c{number}.o", part)
+
+    def compile_part(part: Path) -> None:
+        made = objects / (part.relative_to(source).as_posix().replace("/", "_") + ".o")
+        language = ["gcc"] if part.suffix == ".c" else ["g++", "-std=c++2a"]
+        # Parts that need libraries which are missing here are not needed by `to_dory`; if one is,
+        # the linker says so.
+        subprocess.run(
+            [*language, "-c", *includes, "-o", str(made), str(part)], capture_output=True
+        )
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(compile_part, (one for one in [*parts, *writers] if one.exists())))
     _run("ar", "rcs", archive, *sorted(objects.iterdir()))
     program = output / "to_dory"
     main = source / "dory/client/to_dory.cc"

@@ -154,9 +154,11 @@ class Connection:
                 left = deadline - time.monotonic()
                 if self.policy != "wait" or left <= 0:
                     raise
-                if isinstance(error, QueueFull) and self._socket is not None:
+                full = isinstance(error, QueueFull) and error.__cause__ is None
+                if full and self._socket is not None:
                     yield Wait(min(left, LONGEST_WAIT), self._socket)
                 else:
+                    # A socket is writable, too, while the system has no memory for a datagram.
                     yield Wait(min(left, pause), None)
                     pause = min(2 * pause, LAST_PAUSE)
 
@@ -212,7 +214,7 @@ class Connection:
             if error.errno == errno.EMSGSIZE:
                 raise _too_large(len(message), datagram_limit(opened)) from None
             if error.errno in (errno.ENOBUFS, errno.ENOMEM):
-                raise QueueFull(f"the system has no memory for {self.address.text}") from None
+                raise QueueFull(f"the system has no memory for {self.address.text}") from error
             self.disconnect()
             raise self._away(error.errno) from error
         return
