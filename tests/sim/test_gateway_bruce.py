@@ -613,3 +613,59 @@ def test_options_can_change_while_the_engine_runs() -> None:
         assert w.loop.time() - start == pytest.approx(0.5, abs=0.1)
 
     with_engine(body, {"t": [1]}, table="dory")
+
+
+def test_a_request_that_is_given_up_before_it_begins_is_forgotten() -> None:
+    """Regression: a cancelled task that had not begun counted as a request in flight for ever."""
+
+    async def body(w: BruceWorld, kafka: Kafka) -> None:
+        w.send("t", b"a")
+        await asyncio.sleep(0)  # the task of the request exists, and has not begun
+        assert w.engine.held() == {"t": InEngine(0, 1)}
+        w.engine._collect()
+        assert not w.engine._tasks
+        await asyncio.sleep(1)
+        assert kafka.values("t") == []
+
+    async def main(simulation: Simulation, kafka: Kafka) -> None:
+        kafka.topic("t", [1])
+        async with Cluster(
+            kafka.bootstrap_servers, _environment=simulation.environment(CLIENT)
+        ) as cluster:
+            await cluster.refresh("t")
+            w = BruceWorld(cluster, simulation.environment(CLIENT).clock.timestamp_ms)
+            async with w.supervisor:
+                await w.engine.start()
+                await body(w, kafka)
+
+    simulate(main)
+
+
+def test_an_engine_that_is_closed_at_once_discards_what_has_just_arrived() -> None:
+    """Also of a topic that it would have to look up."""
+
+    async def body(w: BruceWorld, kafka: Kafka) -> None:
+        w.send("t", b"a")
+        w.send("unknown", b"b")
+        await w.engine.close()
+        assert w.totals() == (0, {"shutdown": 2}, 0)
+        await asyncio.sleep(1)
+        assert kafka.values("t") == []
+
+    with_engine(body, {"t": [1]})
+
+
+@pytest.mark.parametrize("acks", [0, 1])
+def test_other_acks_count_as_acknowledged(acks: int) -> None:
+    """With 0 a message counts when it is written to the connection."""
+
+    async def body(w: BruceWorld, kafka: Kafka) -> None:
+        for n in range(20):
+            w.send("t", b"%d" % n)
+            await asyncio.sleep(0)
+        await w.drained()
+        await asyncio.sleep(1)
+        assert w.totals() == (20, {}, 0)
+        assert kafka.values("t") == [b"%d" % n for n in range(20)]
+
+    with_engine(body, {"t": [1]}, acks=acks)

@@ -36,6 +36,19 @@ async def produces(cluster: aiokq.Cluster) -> None:
         assert_type(await producer.close(timeout=1.0), aiokq.CloseReport)
 
 
+async def produces_without_a_producer(cluster: aiokq.Cluster) -> None:
+    batch = cluster.create_batch(compression_type="zstd", compression_level=3)
+    columns = aiokq.RecordColumns(1, value=(None, b"\0\0\0\0\1\0\0\0", b"v"))
+    for partition, rows in columns.rows_by_partition().items():
+        assert_type(partition, int | None)
+        assert_type(batch.append_columns(columns, rows), int)
+    results = await cluster.produce({("orders", 0): batch}, node=("orders", 0), acks="all")
+    assert_type(results["orders", 0], aiokq.ProduceResult)
+    tp = aiokq.TopicPartition("orders", 0)
+    by_partition = await cluster.produce({tp: batch}, node=1, acks=0, timeout_ms=100, timeout=1.0)
+    print(by_partition[tp].error, by_partition[tp].record_errors.get(0))
+
+
 async def processes(cluster: aiokq.Cluster) -> None:
     async def totals(record: aiokq.Record) -> aiokq.Outgoing:
         return aiokq.Outgoing("totals", record.value, key=record.key, timestamp_ms=1)

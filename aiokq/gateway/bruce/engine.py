@@ -420,6 +420,9 @@ class BruceEngine:
 
     def _learn(self, chunk: Chunk) -> None:
         """Keep messages of a topic that the metadata lacks, and request it."""
+        if self._closed:
+            self._unrouted.append(chunk)
+            return
         name = chunk.topic
         waiting = self._unknown.get(name)
         if waiting is None:
@@ -652,7 +655,7 @@ class BruceEngine:
         collected: list[Chunk] = []
         for dispatcher in dispatchers.values():
             for request in dispatcher.abandon():
-                task = self._tasks.get(request)
+                task = self._tasks.pop(request, None)  # a task that has not begun runs no `finally`
                 if task is not None:
                     task.cancel()
             collected += dispatcher.take_all()
