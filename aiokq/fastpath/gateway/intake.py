@@ -31,6 +31,7 @@ if cython.compiled:
     from cython.cimports.aiokq.fastpath.native import AIOKQ_SOURCE_HASH
     from cython.cimports.libc.stdint import uint32_t
     from cython.cimports.libc.stdlib import calloc, free, malloc
+    from cython.cimports.posix.unistd import getpid
 
 __all__ = ["Intake"]
 
@@ -96,7 +97,7 @@ class Intake:
         if intake == cython.NULL:
             raise MemoryError
         self.intake = intake
-        self.pid = os.getpid()
+        self.pid = getpid()
         self.pool = pool
         intake.pool = pool.pool
         intake.fd = fd
@@ -119,7 +120,7 @@ class Intake:
 
     def __dealloc__(self):
         # A forked child has no thread to stop, and leaves the memory alone.
-        if self.intake != cython.NULL and os.getpid() == self.pid:
+        if self.intake != cython.NULL and getpid() == self.pid:
             aiokq_intake_stop(self.intake, 0)
             free(self.intake.users)
             free(self.intake)
@@ -133,7 +134,7 @@ class Intake:
             OSError: there is no thread or no descriptor for it.
             RuntimeError: the input was started before.
         """
-        if self.started or os.getpid() != self.pid:
+        if self.started or getpid() != self.pid:
             raise RuntimeError("the input was started before")
         self.pool._check_open()
         error: cython.int = aiokq_intake_start(self.intake)
@@ -150,7 +151,7 @@ class Intake:
         Args:
             drain: read first what the kernel holds, for at most a second.
         """
-        if not self.started or os.getpid() != self.pid:
+        if not self.started or getpid() != self.pid:
             return
         reads: cython.int = bool(drain)
         with cython.nogil:
@@ -159,7 +160,7 @@ class Intake:
     def counts(self):
         """Return one snapshot of the counts of this input."""
         counts = cython.declare(aiokq_intake_counts)
-        ours: cython.bint = os.getpid() == self.pid
+        ours: cython.bint = getpid() == self.pid
         if ours:
             aiokq_pool_lock(self.pool.pool)
         counts = self.intake.counts

@@ -1163,15 +1163,32 @@ static inline void aiokq_move_rest(const aiokq_pool *pool, aiokq_slot *slot, uin
     aiokq_segment_release(segment); /* what was taken holds it */
 }
 
-/* Takes the first messages that are due: rows `from` to `to` of the segment that is returned. */
-static inline aiokq_segment *aiokq_take(aiokq_pool *pool, aiokq_slot *slot, int64_t *from,
-                                        int64_t *to) {
+/* How many of `count` rows from `from` on are charged at most `max_bytes`; at least one. */
+static inline int64_t aiokq_rows_within(const aiokq_segment *segment, int64_t from, int64_t count,
+                                        int64_t max_bytes) {
+    int64_t least = 1, most = count;
+    while (least < most) {
+        int64_t middle = least + (most - least + 1) / 2;
+        if (aiokq_span(segment, from, from + middle) + middle * AIOKQ_MESSAGE_OVERHEAD <= max_bytes)
+            least = middle;
+        else
+            most = middle - 1;
+    }
+    return least;
+}
+
+/* Takes the first messages that are due: rows `from` to `to` of the segment that is returned. Beyond
+ * one message they are charged at most `max_bytes`; 0: no limit. */
+static inline aiokq_segment *aiokq_take(aiokq_pool *pool, aiokq_slot *slot, int64_t max_bytes,
+                                        int64_t *from, int64_t *to) {
     aiokq_segment *segment = slot->head;
     int64_t count;
     if (slot->due == 0)
         return NULL;
     count = (int64_t)segment->count - segment->first;
     count = count < slot->due ? count : slot->due;
+    if (max_bytes > 0)
+        count = aiokq_rows_within(segment, segment->first, count, max_bytes);
     *from = segment->first;
     *to = segment->first + count;
     slot->due -= count;

@@ -149,7 +149,7 @@ cdef extern from "aiokq/fastpath/gateway/pool.h" nogil:
     ) noexcept
     int64_t aiokq_due(aiokq_pool *pool, int64_t now) noexcept
     aiokq_segment *aiokq_take(
-        aiokq_pool *pool, aiokq_slot *slot, int64_t *first, int64_t *end
+        aiokq_pool *pool, aiokq_slot *slot, int64_t most, int64_t *first, int64_t *end
     ) noexcept
     aiokq_segment *aiokq_take_unresolved(
         aiokq_pool *pool, aiokq_slot *slot, int64_t *first, int64_t *end

@@ -102,6 +102,7 @@ if cython.compiled:
         int32_t,
         int64_t,
     )
+    from cython.cimports.posix.unistd import getpid
 
 __all__ = [*values.__all__, "Pool", "Taken"]
 
@@ -456,7 +457,7 @@ class Pool:
             PyMem_Free(pool)
             raise MemoryError
         self.pool = pool
-        self.pid = os.getpid()
+        self.pid = getpid()
         pool.sample_bytes = sample_bytes
         pool.max_names = max_topic_names
         pool.refused_bytes = refused_bytes
@@ -467,7 +468,7 @@ class Pool:
 
     def __dealloc__(self):
         # A forked child leaves the memory alone: an input of the parent may have held the mutex.
-        if self.pool != cython.NULL and os.getpid() == self.pid:
+        if self.pool != cython.NULL and getpid() == self.pid:
             aiokq_pool_free(self.pool)
             PyMem_Free(self.pool)
 
@@ -477,7 +478,7 @@ class Pool:
 
     @cython.cfunc
     def _check(self):
-        if self.pool == cython.NULL or os.getpid() != self.pid:
+        if self.pool == cython.NULL or getpid() != self.pid:
             raise RuntimeError("the pool belongs to the process that created it")
 
     @cython.cfunc
@@ -691,8 +692,15 @@ class Pool:
         aiokq_pool_unlock(self.pool)
         return ready, None if deadline == AIOKQ_NEVER else deadline - mono
 
-    def take(self, slot, *, flush=False):
-        """Take the first messages that are due, or held at all; None if there are none."""
+    def take(self, slot, *, flush=False, max_bytes=0):
+        """Take the first messages that are due; None if there are none.
+
+        Args:
+            flush: make all messages due that the slot holds.
+            max_bytes: take one message, or more that are charged at most so many bytes in all; what
+                remains stays due. 0: no limit.
+        """
+        most: int64_t = max_bytes
         first: int64_t = 0
         end: int64_t = 0
         self._find(slot)
@@ -701,7 +709,7 @@ class Pool:
         if flush:
             aiokq_mark_due(self.pool, found, found.held)
         segment: cython.pointer(aiokq_segment) = aiokq_take(
-            self.pool, found, cython.address(first), cython.address(end)
+            self.pool, found, most, cython.address(first), cython.address(end)
         )
         if segment == cython.NULL and not found.known:
             aiokq_slot_free(self.pool, found)
@@ -876,7 +884,7 @@ class Pool:
 
         A second call does nothing, and neither does a call in a forked child.
         """
-        if os.getpid() != self.pid:
+        if getpid() != self.pid:
             return
         aiokq_pool_lock(self.pool)
         if not self.pool.closed:

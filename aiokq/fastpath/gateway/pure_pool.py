@@ -556,7 +556,7 @@ class Pool:
                     ready.append(slot.number)
             return ready, None if self._armed is None else self._armed - now
 
-    def take(self, slot: int, *, flush: bool = False) -> Taken | None:
+    def take(self, slot: int, *, flush: bool = False, max_bytes: int = 0) -> Taken | None:
         self._check()
         with self._lock:
             known = self._slot(slot)
@@ -566,8 +566,14 @@ class Pool:
                 if self._topics.get(known.topic) is not known:
                     self._drop(known)  # it was forgotten
                 return None
-            rows = [known.rows.popleft() for _ in range(known.due)]
-            known.due = 0
+            rows = [known.rows.popleft()]
+            charge = rows[0].charge
+            while len(rows) < known.due:
+                charge += known.rows[0].charge
+                if 0 < max_bytes < charge:
+                    break
+                rows.append(known.rows.popleft())
+            known.due -= len(rows)
             taken = Taken(slot, rows)
             known.held_bytes -= taken.charge
             self._taken += taken.count

@@ -210,7 +210,7 @@ static int64_t loop_turn(aiokq_pool *pool) {
     pool->fixed_mono += chance(20);
     aiokq_due(pool, pool->fixed_mono);
     for (int n = (int)chance(4); n > 0; n--) {
-        segment = aiokq_take(pool, slot, &from, &to);
+        segment = aiokq_take(pool, slot, chance(2) ? 0 : 1 + chance(3000), &from, &to);
         if (segment == NULL) {
             if (!slot->known) {
                 aiokq_slot_free(pool, slot);
@@ -371,7 +371,7 @@ static void run_threads(int64_t messages) {
         }
         aiokq_due(&pool, aiokq_ms(CLOCK_MONOTONIC));
         if (pool.ready.first != NULL)
-            segment = aiokq_take(&pool, pool.ready.first, &from, &to);
+            segment = aiokq_take(&pool, pool.ready.first, 0, &from, &to);
         aiokq_pool_unlock(&pool);
         if (segment == NULL) {
             aiokq_pause();

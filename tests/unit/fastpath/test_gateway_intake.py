@@ -8,6 +8,8 @@ import os
 import resource
 import socket
 import struct
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -319,6 +321,26 @@ def test_an_input_in_garbage_is_stopped_before_its_pool_is_freed(core: SimpleNam
         gc.collect()
         ours.close()
         theirs.close()
+
+
+def test_an_input_at_the_end_of_the_interpreter(core: SimpleNamespace) -> None:
+    """Regression: each pool and input wrote an error to stderr, because the module os was gone."""
+    code = """
+import socket
+from aiokq.fastpath.gateway import Intake, Pool
+ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+pool = Pool(1000)
+intake = Intake(pool, ours.fileno(), "unix_datagram")
+intake.start()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "AIOKQ_PURE": "0" if core.COMPILED else "1"},
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @needs_fork

@@ -542,6 +542,21 @@ def test_flush_takes_everything(bench: Bench) -> None:
     assert bench.pool.due() == ([], None)
 
 
+def test_taking_a_limited_number_of_bytes(bench: Bench) -> None:
+    slot = bench.pool.register(b"t", batch_messages=20)
+    bench.feed(*(encode(value=b"x" * 10) for _ in range(25)))
+    sizes = []
+    while (taken := bench.pool.take(slot, max_bytes=3 * (10 + OVERHEAD) + 1)) is not None:
+        sizes.append(taken.count)
+        assert bench.due() == ([slot] if sum(sizes) < 20 else [])
+    assert (max(sizes), sum(sizes)) == (3, 20)  # the end of a segment ends a chunk, too
+    bench.feed(encode(value=b"x" * 5000))
+    assert bench.pool.take(slot, max_bytes=1) is None
+    taken = bench.pool.take(slot, flush=True, max_bytes=1)
+    assert taken.count == 1, "at least one message"
+    assert bench.pool.held(slot)[0] == 5
+
+
 def test_held_messages_in_all_orders_of_taking(bench: Bench) -> None:
     """A batch may end in the middle of an arena; what follows stays."""
     slot = bench.pool.register(b"t", batch_messages=7)
