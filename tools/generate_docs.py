@@ -31,7 +31,9 @@ from aiokq.core.codes import ERROR_CODES
 from aiokq.core.counters import TABLES, ClientCounters
 from aiokq.core.options import Option, options
 from aiokq.gateway.bruce.error_tables import ACTIONS, ERROR_TABLES, Action, error_classes
+from aiokq.gateway.metrics import METRICS as GATEWAY_METRICS
 from aiokq.gateway.reload import AT_ONCE, DELIVERY_AT_ONCE
+from aiokq.gateway.reports.counters import COUNTERS
 from aiokq.gateway.settings import TABLES as TABLES_OF_GATEWAY
 from aiokq.gateway.settings import GatewaySettings
 from aiokq.producer.settings import ProducerSettings
@@ -216,6 +218,20 @@ def metrics() -> list[str]:
                 for row in rows
             ),
         )
+    lines += [
+        "",
+        "## Gateway",
+        "",
+        "`GET /metrics` of a gateway has these, and those of a client.",
+        "",
+    ]
+    lines += table(
+        ("metric", "kind", "labels", "unit", "meaning"),
+        (
+            (f"`{row.exported}`", row.kind, ", ".join(row.labels), row.unit, row.help)
+            for row in GATEWAY_METRICS
+        ),
+    )
     return lines
 
 
@@ -291,6 +307,22 @@ def _literals(annotation: Any) -> list[str]:
     if get_origin(annotation) is Literal:
         return [str(one) for one in get_args(annotation)]
     return [text for part in get_args(annotation) for text in _literals(part)]
+
+
+def gateway_counters() -> list[str]:
+    lines = [
+        "# Counters of the gateway",
+        "",
+        "`GET /counters/plain` and `/counters/json` have the names that monitoring scripts for "
+        "Bruce and Dory look up. A gateway's own metrics are in [metrics](metrics.md).",
+        "",
+    ]
+    lines += table(
+        ("counter", "what is counted"),
+        ((f"`{one.name}`", one.meaning) for one in COUNTERS if one.meaning),
+    )
+    zeros = ", ".join(f"`{one.name}`" for one in COUNTERS if not one.meaning)
+    return [*lines, "", f"These are always 0, because such an event cannot happen here: {zeros}."]
 
 
 def gateway_errors() -> list[str]:
@@ -382,6 +414,7 @@ PAGES: dict[str, Callable[[], list[str]]] = {
     "metrics.md": metrics,
     "errors.md": errors,
     "commands.md": commands,
+    "gateway-counters.md": gateway_counters,
     "gateway-errors.md": gateway_errors,
     "gateway-settings.md": gateway_settings,
 }

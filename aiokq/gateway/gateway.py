@@ -11,7 +11,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -294,6 +294,10 @@ class Gateway:
     def problems(self) -> Problems:
         """Return why no messages are accepted, and what else is wrong. Context: loop."""
         return self.reports.problems()
+
+    def measures(self) -> Iterable[tuple[str, Iterable[tuple[tuple[str, ...], float]]]]:
+        """Return the metrics of the reports. Context: loop."""
+        return self.reports.measures()
 
     def update_metadata(self) -> None:
         """Begin to request new metadata. Context: loop."""

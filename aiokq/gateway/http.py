@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from aiohttp import web
 
 from aiokq.errors import ConfigError
+from aiokq.gateway.reports.cached import Cached
 
 if TYPE_CHECKING:
     from aiokq.gateway.served import Served
@@ -57,6 +58,7 @@ class Http:
         self._runner: web.AppRunner | None = None
         self.port = settings.port
         self._counts = counts
+        self._exposition: Cached[bytes] | None = None
         self.add("GET", "/healthz", self._health)
         self.add("GET", "/readyz", self._ready)
         self.add("GET", "/metrics", self._metrics)
@@ -165,7 +167,9 @@ class Http:
     async def _metrics(self, request: web.Request) -> web.Response:
         from aiokq.gateway.metrics import CONTENT_TYPE, exposition
 
-        body = exposition(self._gateway)
+        if self._exposition is None:
+            self._exposition = Cached(lambda: exposition(self._gateway))
+        body = self._exposition.get()
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
 
     async def _reload(self, request: web.Request) -> web.Response:

@@ -1,12 +1,13 @@
 """The metrics of a gateway in the text format of Prometheus; imported by a scrape of `/metrics`.
 
-Only topics that exist become labels, so that a program that makes topics up creates no labels.
+`METRICS` is the table of all metrics. Only topics that exist become labels, so that a program that
+makes topics up creates no labels. Tests: tests/unit/gateway/test_metrics.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -19,11 +20,121 @@ from aiokq.fastpath.gateway import REASONS
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
+    from aiokq.gateway.accounting import Snapshot
     from aiokq.gateway.served import Served
 
-__all__ = ["CONTENT_TYPE", "exposition"]
+__all__ = ["CONTENT_TYPE", "METRICS", "GatewayMetric", "exposition"]
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
+PREFIX: Final = "aiokq_gateway_"
+
+
+class GatewayMetric(NamedTuple):
+    """One row of the table of metrics.
+
+    Attributes:
+        name: exported name without `aiokq_gateway_`, and without `_total` for counters.
+        kind: `counter` or `gauge`.
+    """
+
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+    unit: str
+    help: str
+
+    @property
+    def exported(self) -> str:
+        return PREFIX + self.name + ("_total" if self.kind == "counter" else "")
+
+
+INPUT: Final = ("type", "input")
+
+METRICS: Final = (
+    GatewayMetric(
+        "received",
+        "counter",
+        ("topic",),
+        "messages",
+        "Messages received; topic '' for messages of no topic that exists.",
+    ),
+    GatewayMetric("acked", "counter", ("topic",), "messages", "Messages that Kafka acknowledged."),
+    GatewayMetric(
+        "dead_lettered",
+        "counter",
+        ("topic",),
+        "messages",
+        "Messages that were written to the dead-letter topic.",
+    ),
+    GatewayMetric(
+        "possible_duplicates",
+        "counter",
+        ("topic",),
+        "messages",
+        "Messages that may have been written twice.",
+    ),
+    GatewayMetric(
+        "discarded", "counter", ("topic", "reason"), "messages", "Messages discarded, by reason."
+    ),
+    GatewayMetric("in_flight", "gauge", ("topic",), "messages", "Messages without outcome."),
+    GatewayMetric(
+        "queued",
+        "gauge",
+        ("state",),
+        "messages",
+        "Messages in flight by state: new, batch, send_wait, ack_wait.",
+    ),
+    GatewayMetric(
+        "replayed", "counter", (), "messages", "Messages that were read from the spool again."
+    ),
+    GatewayMetric("pool_used_bytes", "gauge", (), "bytes", "Bytes of the pool in use."),
+    GatewayMetric("pool_max_bytes", "gauge", (), "bytes", "Size of the pool."),
+    GatewayMetric(
+        "unknown_topics",
+        "gauge",
+        (),
+        "topics",
+        "Topics with messages that are not known to exist yet.",
+    ),
+    GatewayMetric("input_received", "counter", INPUT, "messages", "Messages received by an input."),
+    GatewayMetric("input_received_bytes", "counter", INPUT, "bytes", "Bytes of these messages."),
+    GatewayMetric("input_connections", "gauge", INPUT, "connections", "Open connections."),
+    GatewayMetric(
+        "input_refused_connections", "counter", INPUT, "connections", "Connections refused."
+    ),
+    GatewayMetric(
+        "input_unclean_disconnects",
+        "counter",
+        INPUT,
+        "connections",
+        "Connections that ended inside of a message.",
+    ),
+    GatewayMetric(
+        "input_blocked_seconds",
+        "counter",
+        INPUT,
+        "seconds",
+        "Time for which an input waited for room in the pool.",
+    ),
+    GatewayMetric("input_up", "gauge", INPUT, "", "1 if the input is read, else 0."),
+    GatewayMetric("discard_log_lines", "counter", (), "lines", "Lines written to the discard log."),
+    GatewayMetric(
+        "discard_log_dropped",
+        "counter",
+        (),
+        "lines",
+        "Lines of the discard log that were dropped, because the disk was slow, full or read-only.",
+    ),
+    GatewayMetric("ready", "gauge", (), "", "1 if messages are accepted, else 0."),
+    GatewayMetric(
+        "reload_failed",
+        "gauge",
+        (),
+        "",
+        "1 if the last reload of the configuration was refused, else 0.",
+    ),
+)
+"""All metrics of a gateway."""
 
 
 def exposition(gateway: Served) -> bytes:
@@ -34,6 +145,9 @@ def exposition(gateway: Served) -> bytes:
     return generate_latest(registry)
 
 
+Samples = Iterable[tuple[tuple[str, ...], float]]
+
+
 class _GatewayCollector(Collector):
     def __init__(self, gateway: Served) -> None:
         self._gateway = gateway
@@ -42,74 +156,68 @@ class _GatewayCollector(Collector):
         return iter(())
 
     def collect(self) -> Iterator[Metric]:
+        samples = dict(self._samples())
+        for row in METRICS:
+            make = CounterMetricFamily if row.kind == "counter" else GaugeMetricFamily
+            family = make(PREFIX + row.name, row.help, labels=row.labels)
+            for labels, value in samples[row.name]:
+                family.add_metric(labels, value)
+            yield family
+
+    def _samples(self) -> Iterator[tuple[str, Samples]]:
+        """Yield the name of each metric with its samples."""
         gateway = self._gateway
         snapshot = gateway.snapshot()
-        counters = (
-            ("received", "Messages received, by topic; topic '' for messages of no known topic."),
-            ("acked", "Messages that Kafka acknowledged."),
-            ("dead_lettered", "Messages that were written to the dead-letter topic."),
-            ("possible_duplicates", "Messages that may have been written twice."),
-        )
-        for name, text in counters:
-            family = CounterMetricFamily(f"aiokq_gateway_{name}", text, labels=("topic",))
-            rest = getattr(snapshot.total, name)
-            for topic, totals in snapshot.topics.items():
-                value = getattr(totals, name)
-                rest -= value
-                family.add_metric((topic,), value)
-            family.add_metric(("",), rest)
-            yield family
-        discarded = CounterMetricFamily(
-            "aiokq_gateway_discarded", "Messages discarded, by reason.", labels=("topic", "reason")
-        )
-        for index, reason in enumerate(REASONS):
-            rest = snapshot.total.discarded[index]
-            for topic, totals in snapshot.topics.items():
-                rest -= totals.discarded[index]
-                if totals.discarded[index]:
-                    discarded.add_metric((topic, reason), totals.discarded[index])
-            discarded.add_metric(("", reason), rest)
-        yield discarded
-        in_flight = GaugeMetricFamily(
-            "aiokq_gateway_in_flight", "Messages without an outcome yet.", labels=("topic",)
-        )
-        rest = snapshot.total.in_flight
-        for topic, totals in snapshot.topics.items():
-            rest -= totals.in_flight
-            in_flight.add_metric((topic,), totals.in_flight)
-        in_flight.add_metric(("",), rest)
-        yield in_flight
-        yield from self._pool()
-        yield from self._inputs()
+        for name in ("received", "acked", "dead_lettered", "possible_duplicates", "in_flight"):
+            yield name, _by_topic(snapshot, name)
+        yield "discarded", _discarded(snapshot)
+        yield "replayed", [((), snapshot.total.replayed)]
+        yield "pool_used_bytes", [((), snapshot.core.used_bytes)]
+        yield "pool_max_bytes", [((), gateway.pool.max_bytes)]
+        yield "unknown_topics", [((), snapshot.core.names)]
+        yield from self._of_inputs()
+        yield from gateway.measures()
 
-    def _pool(self) -> Iterator[Metric]:
-        pool = self._gateway.pool
-        used = GaugeMetricFamily("aiokq_gateway_pool_used_bytes", "Bytes of the pool in use.")
-        used.add_metric((), pool.counts().used_bytes)
-        yield used
-        size = GaugeMetricFamily("aiokq_gateway_pool_max_bytes", "Size of the pool in bytes.")
-        size.add_metric((), pool.max_bytes)
-        yield size
+    def _of_inputs(self) -> Iterator[tuple[str, Samples]]:
+        inputs = [((one.type, _text(one.where)), one.counts()) for one in self._gateway.inputs]
+        yield "input_received", [(place, counts.received) for place, counts in inputs]
+        yield "input_received_bytes", [(place, counts.received_bytes) for place, counts in inputs]
+        yield "input_connections", [(place, counts.connections) for place, counts in inputs]
+        yield "input_refused_connections", [(place, counts.refused) for place, counts in inputs]
+        yield (
+            "input_unclean_disconnects",
+            [(place, counts.unclean_disconnects) for place, counts in inputs],
+        )
+        yield (
+            "input_blocked_seconds",
+            [(place, counts.blocked_ms / 1000) for place, counts in inputs],
+        )
+        yield "input_up", [(place, float(counts.running)) for place, counts in inputs]
 
-    def _inputs(self) -> Iterator[Metric]:
-        labels = ("type", "input")
-        received = CounterMetricFamily(
-            "aiokq_gateway_input_received", "Messages received by an input.", labels=labels
-        )
-        octets = CounterMetricFamily(
-            "aiokq_gateway_input_received_bytes", "Bytes of these messages.", labels=labels
-        )
-        open_ = GaugeMetricFamily(
-            "aiokq_gateway_input_connections", "Open connections of an input.", labels=labels
-        )
-        refused = CounterMetricFamily(
-            "aiokq_gateway_input_refused_connections", "Connections refused.", labels=labels
-        )
-        for one in self._gateway.inputs:
-            counts = one.counts()
-            place = (one.type, one.where)
-            received.add_metric(place, counts.received)
-            octets.add_metric(place, counts.received_bytes)
-            open_.add_metric(place, counts.connections)
-            refused.add_metric(place, counts.refused)
-        yield from (received, octets, open_, refused)
+
+def _by_topic(snapshot: Snapshot, name: str) -> Samples:
+    """Return a number by topic, and the rest, which belongs to no topic that exists."""
+    rest = getattr(snapshot.total, name)
+    found: list[tuple[tuple[str, ...], float]] = []
+    for topic, totals in snapshot.topics.items():
+        value = getattr(totals, name)
+        rest -= value
+        found.append(((topic,), value))
+    found.append((("",), max(0, rest)))
+    return found
+
+
+def _discarded(snapshot: Snapshot) -> Samples:
+    rest = list(snapshot.total.discarded)
+    found: list[tuple[tuple[str, ...], float]] = []
+    for topic, totals in snapshot.topics.items():
+        for index, count in enumerate(totals.discarded):
+            if count:
+                rest[index] -= count
+                found.append(((topic, REASONS[index]), count))
+    found.extend((("", reason), max(0, rest[index])) for index, reason in enumerate(REASONS))
+    return found
+
+
+def _text(path: str) -> str:
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

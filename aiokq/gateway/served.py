@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
@@ -62,6 +62,10 @@ class Served(Protocol):
 
     def problems(self) -> Problems:
         """Return why no messages are accepted, and what else is wrong."""
+        ...
+
+    def measures(self) -> Iterable[tuple[str, Iterable[tuple[tuple[str, ...], float]]]]:
+        """Return the metrics of the reports: names with samples, which are labels and values."""
         ...
 
     def update_metadata(self) -> None:

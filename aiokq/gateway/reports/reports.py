@@ -128,6 +128,23 @@ class Reports:
 
         return _text(lines())
 
+    def measures(self) -> Iterator[tuple[str, list[tuple[tuple[str, ...], float]]]]:
+        """Yield the metrics of queues, log and readiness: names with samples."""
+        found = self.queues()
+        states = zip(("batch", "send_wait", "ack_wait"), found.totals(), strict=True)
+        yield (
+            "queued",
+            [(("new",), found.new), *(((state,), count) for state, count in states)],
+        )
+        log = self.log
+        yield "discard_log_lines", [((), 0 if log is None else log.file.written)]
+        dropped = 0
+        if log is not None:
+            dropped = log.dropped + log.file.dropped + self._gateway.pool.counts().refused_lost
+        yield "discard_log_dropped", [((), dropped)]
+        yield "ready", [((), float(not self.problems().reasons))]
+        yield "reload_failed", [((), float(self._gateway.reload_error is not None))]
+
     def problems(self) -> Problems:
         """Return why no messages are accepted, and what else is wrong."""
         found = problems(self._gateway)

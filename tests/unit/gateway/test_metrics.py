@@ -1,0 +1,64 @@
+"""The metrics of a gateway: their table, and what becomes a label."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from aiokq.core.counters import ClientCounters
+from aiokq.fastpath.gateway import BAD_TOPIC, REASONS
+from aiokq.gateway.metrics import METRICS, exposition
+from tests.unit.gateway.report_support import Desk, message
+
+MEASURES = ("queued", "discard_log_lines", "discard_log_dropped", "ready", "reload_failed")
+
+
+def gateway(desk: Desk) -> Any:
+    counts = SimpleNamespace(
+        received=3,
+        received_bytes=90,
+        connections=1,
+        refused=0,
+        unclean_disconnects=0,
+        blocked_ms=1500,
+        running=True,
+    )
+    return SimpleNamespace(
+        snapshot=desk.accounting.snapshot,
+        pool=desk.pool,
+        cluster=SimpleNamespace(counters=ClientCounters("test")),
+        inputs=[SimpleNamespace(type="tcp", where="127.0.0.1:1", counts=lambda: counts)],
+        measures=lambda: (
+            [(name, [((), 1.0)]) for name in MEASURES if name != "queued"]
+            + [("queued", [(("new",), 2.0)])]
+        ),
+    )
+
+
+def test_every_metric_of_the_table_is_exported():
+    desk = Desk()
+    text = exposition(gateway(desk)).decode()
+    for row in METRICS:
+        assert f"# TYPE {row.exported} {row.kind}\n" in text
+        assert f"\n{row.exported}" in text
+    assert len({row.name for row in METRICS}) == len(METRICS)
+    assert 'aiokq_gateway_input_blocked_seconds_total{input="127.0.0.1:1",type="tcp"} 1.5' in text
+
+
+def test_names_of_topics_that_do_not_exist_are_no_labels():
+    desk = Desk()
+    desk.topic("orders")
+    desk.feed(message("orders"), *(message(f"made-up-{n}") for n in range(100)))
+    for n in range(100):
+        desk.accounting.discard_unresolved(f"made-up-{n}", BAD_TOPIC)
+    text = exposition(gateway(desk)).decode()
+    assert "made-up" not in text
+    assert 'aiokq_gateway_received_total{topic="orders"} 1.0' in text
+    assert 'aiokq_gateway_received_total{topic=""} 100.0' in text
+    assert 'aiokq_gateway_discarded_total{reason="bad_topic",topic=""} 100.0' in text
+
+
+def test_every_reason_has_a_sample_from_the_start():
+    text = exposition(gateway(Desk())).decode()
+    for reason in REASONS:
+        assert f'aiokq_gateway_discarded_total{{reason="{reason}",topic=""}} 0.0' in text
