@@ -44,6 +44,8 @@ class Reports:
 
     Attributes:
         http: number of HTTP requests by kind, for the counter report.
+        bodies: the reports without parameters, by path.
+        discard_bodies: the discard reports without earlier windows, by path.
         log: the discard log; None if there is none.
         debug: the message debug files.
     """
@@ -86,6 +88,10 @@ class Reports:
         )
         self.bodies: dict[str, Cached[bytes]] = {
             path: Cached(make) for path, make in self._makers().items()
+        }
+        self.discard_bodies = {
+            "/discards/json": Cached(self.discards),
+            "/discards/plain": Cached(self.discards_text),
         }
         gateway.accounting.on_registered.append(self._trace)
 

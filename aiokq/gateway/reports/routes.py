@@ -49,7 +49,7 @@ class Routes:
         add("GET", "/", self._status_page)
         add("GET", "/status/json", self._status)
         add("GET", "/discards/json", self._discards)
-        add("GET", "/discards/plain", self._discards_text)
+        add("GET", "/discards/plain", self._discards)
         for path in ("/metadata_update", "/sys/metadata_update"):
             add("POST", path, self._metadata_update)
             add("GET", path, self._use_post)
@@ -81,11 +81,14 @@ class Routes:
 
     async def _discards(self, request: web.Request) -> web.Response:
         self._count("discards")
-        return _json(self._reports.discards(earlier=_number(request, "earlier", 0, KEPT)))
-
-    async def _discards_text(self, request: web.Request) -> web.Response:
-        self._count("discards")
-        return _text(self._reports.discards_text(earlier=_number(request, "earlier", 0, KEPT)))
+        reports, earlier = self._reports, _number(request, "earlier", 0, KEPT)
+        if request.path.endswith("/json"):
+            make, send = reports.discards, _json
+        else:
+            make, send = reports.discards_text, _text
+        if earlier:
+            return send(make(earlier=earlier))
+        return send(reports.discard_bodies[request.path].get())
 
     # ------------------------------------------------------------ status page
 

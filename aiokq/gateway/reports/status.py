@@ -58,6 +58,7 @@ class _Figures(NamedTuple):
     rates: dict[str, float] | None
     rows: list[TopicRow]
     snapshot: Snapshot
+    queues: dict[str, int]
 
 
 class StatusBoard:
@@ -107,14 +108,12 @@ class StatusBoard:
             "discarded": {
                 name: count for name, count in zip(REASONS, total.discarded, strict=True) if count
             },
-            "queues": self._in_queues(),
+            "queues": figures.queues,
             "pool": self._pool(figures.snapshot),
             "inputs": self._inputs(),
             "kafka": self._kafka(),
             "problems": self._gateway.problems()._asdict(),
-            "bad_topics": [
-                visible(text_of(name)) for name in self._windows.unfinished(read=False).bad_topics
-            ],
+            "bad_topics": [visible(text_of(name)) for name in self._windows.bad_topics()],
             "topics_known": len(figures.rows),
             "topics_found": len(rows),
             "topics": [row._asdict() for row in rows[: min(limit, MOST_ROWS)]],
@@ -129,7 +128,7 @@ class StatusBoard:
         span = 0.0 if before is None else now - before.at
         if before is None or span > MOST_SECONDS:
             rows = [_row(name, totals, 0.0) for name, totals in snapshot.topics.items()]
-            return _Figures(None, rows, snapshot)
+            return _Figures(None, rows, snapshot, self._in_queues())
         old = before.snapshot
         rows = []
         for name, totals in snapshot.topics.items():
@@ -141,7 +140,7 @@ class StatusBoard:
             "acked": (snapshot.total.acked - old.total.acked) / span,
             "discarded": (sum(snapshot.total.discarded) - sum(old.total.discarded)) / span,
         }
-        return _Figures(rates, rows, snapshot)
+        return _Figures(rates, rows, snapshot, self._in_queues())
 
     def _in_queues(self) -> dict[str, int]:
         queues = self._queues()

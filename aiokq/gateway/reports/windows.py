@@ -162,15 +162,18 @@ class DiscardWindows:
             self.finished.append(DiscardReport(skipped, self._start_of(skipped)))
         self._id = due
 
-    def unfinished(self, *, read: bool = True) -> DiscardReport:
-        """Return the report of the current window. Context: loop.
-
-        Args:
-            read: whether somebody asks who watches the discards; see `unread`.
-        """
+    def unfinished(self) -> DiscardReport:
+        """Return the report of the current window, which is then read. Context: loop."""
         self.advance()
-        self._read = self._read or read
+        self._read = True
         return self._report(self._accounting.snapshot(), self._unclean(), self._pool.samples())
+
+    def bad_topics(self) -> list[bytes]:
+        """Return the newest names of topics that do not exist, of this window and the last one."""
+        names = _Latest(self._pool.samples()).of(BAD_TOPIC)
+        if self.finished:
+            names.extend(self.finished[-1].bad_topics)
+        return list(dict.fromkeys(names))[:UNKNOWN_NAMES]
 
     # ------------------------------------------------------------ hooks
 

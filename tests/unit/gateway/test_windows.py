@@ -72,7 +72,7 @@ def test_windows_in_which_nobody_read_the_reports_are_counted():
     desk.move(10)
     windows.advance()
     assert windows.unread == 1
-    windows.unfinished(read=False)  # the status page is not a monitor
+    windows.bad_topics()  # the status page is not a monitor
     desk.move(20)
     windows.advance()
     assert windows.unread == 3
@@ -145,6 +145,11 @@ def test_made_up_topics_leave_their_25_newest_names():
     assert report.discarded[BAD_TOPIC] == 1000
     assert report.topics == []
     assert list(report.bad_topics) == [b"made-up-%d" % n for n in range(999, 974, -1)]
+    desk.move(60)
+    windows.advance()
+    assert windows.bad_topics() == list(report.bad_topics)
+    desk.feed(message("no such topic"))
+    assert windows.bad_topics() == [b"no such topic", *list(report.bad_topics)[:24]]
 
 
 def test_point_28_the_beginning_of_messages_that_are_too_long():
