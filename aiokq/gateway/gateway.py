@@ -422,7 +422,7 @@ class Gateway:
             room = engine.room(topic)
             if not room:
                 return
-            taken = pool.take(topic.slot, flush=self._flushing)
+            taken = pool.take(topic.slot, flush=self._flushing, max_bytes=room)
             if taken is None:
                 return
             self.router.update(topic)
