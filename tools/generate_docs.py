@@ -32,7 +32,7 @@ from aiokq.core.counters import TABLES, ClientCounters
 from aiokq.core.options import Option, options
 from aiokq.gateway.bruce.error_tables import ACTIONS, ERROR_TABLES, Action, error_classes
 from aiokq.gateway.metrics import METRICS as GATEWAY_METRICS
-from aiokq.gateway.reload import AT_ONCE, DELIVERY_AT_ONCE
+from aiokq.gateway.reload import RESTART
 from aiokq.gateway.reports.counters import COUNTERS
 from aiokq.gateway.settings import TABLES as TABLES_OF_GATEWAY
 from aiokq.gateway.settings import GatewaySettings
@@ -263,8 +263,7 @@ def gateway_settings() -> list[str]:
         "A TOML file; `aiokq gateway check FILE` checks it. Byte sizes are numbers, or texts such "
         'as "128 MiB" or "64k"; options that end in `_ms` are milliseconds. `[kafka]` has client '
         "settings by their names, see [client settings](client-settings.md). `aiokq gateway "
-        "reload` and SIGHUP change the tables and options marked *at once*; the others need a "
-        "restart.",
+        "reload` and SIGHUP change all tables except those marked *restart*.",
     ]
     for name, field in GatewaySettings.model_fields.items():
         model = TABLES_OF_GATEWAY.get(name)
@@ -272,18 +271,18 @@ def gateway_settings() -> list[str]:
             continue
         heading = f"[[{name}]]" if name == "inputs" else f"[{name}]"
         heading = "[topics.NAME]" if name == "topics" else heading
-        mark = "" if name not in AT_ONCE else " Changes *at once*."
+        mark = " A change needs a *restart*." if name in RESTART else ""
         text = " ".join((field.description or "").split())
         lines += ["", f"## {heading}", "", f"{text}{mark}", ""]
-        rows = (_gateway_row(model, name, option) for option in model.model_fields)
+        rows = (_gateway_row(model, option) for option in model.model_fields)
         lines += table(("option", "default", "values", "meaning"), rows)
     lines += ["", "## Options outside of tables", ""]
     rest = ("empty_key", "empty_value")
-    rows = (_gateway_row(GatewaySettings, "", option) for option in rest)
+    rows = (_gateway_row(GatewaySettings, option) for option in rest)
     return lines + table(("option", "default", "values", "meaning"), rows)
 
 
-def _gateway_row(model: type[BaseModel], of: str, name: str) -> tuple[str, str, str, str]:
+def _gateway_row(model: type[BaseModel], name: str) -> tuple[str, str, str, str]:
     field = model.model_fields[name]
     default = field.get_default(call_default_factory=True, validated_data={})
     if default is PydanticUndefined:
@@ -297,9 +296,7 @@ def _gateway_row(model: type[BaseModel], of: str, name: str) -> tuple[str, str, 
     else:
         shown = f"`{default}`"
     values = [f"`{one}`" for one in _literals(field.annotation)]
-    at_once = of == "delivery" and name in DELIVERY_AT_ONCE
-    meaning = f"{field.description}{' Changes *at once*.' if at_once else ''}"
-    return f"`{name}`", shown, ", ".join(values), meaning
+    return f"`{name}`", shown, ", ".join(values), field.description or ""
 
 
 def _literals(annotation: Any) -> list[str]:

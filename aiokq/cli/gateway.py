@@ -117,19 +117,11 @@ async def _serve(made: Gateway, output: Output) -> None:
     import asyncio
     import signal
 
-    from aiokq.core.errors import ConfigError
-
-    def reload() -> None:
-        try:
-            made.reload()
-        except ConfigError:
-            pass  # reload() has logged it, and the reports show it
-
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    loop.add_signal_handler(signal.SIGHUP, reload)
+    loop.add_signal_handler(signal.SIGHUP, made.reload_soon)
     async with made:
         output.line(_ready_line(made, as_json=output.as_json))
         output.flush()

@@ -31,7 +31,7 @@ from aiokq.gateway.inputs import (
     user_ids,
 )
 from aiokq.gateway.producer_engine import ProducerEngine
-from aiokq.gateway.reload import changes
+from aiokq.gateway.reload import InputChanges, changes, input_changes, needs_other_engine
 from aiokq.gateway.reports.reports import Reports
 from aiokq.gateway.router import Router
 from aiokq.gateway.settings import GatewaySettings
@@ -119,6 +119,9 @@ class Gateway:
         self._timer: asyncio.TimerHandle | None = None
         self._flushing = False
         self._accepting = False
+        self._switching = False
+        self._reloading = asyncio.Lock()
+        self._sockets: list[InputSocket] = []
         self._final: Snapshot | None = None
         self.inputs: tuple[OpenInput, ...] = ()
         self.http: Http | None = None
@@ -146,18 +149,9 @@ class Gateway:
     async def _start(self, loop: asyncio.AbstractEventLoop) -> None:
         settings, stack = self.settings, self._stack
         sockets = self._open_sockets()
-        shared = {
-            name: value
-            for name, value in settings.kafka.items()
-            if name in ClusterSettings.model_fields
-        }
-        defaults = {"client_id": "aiokq-gateway"}
-        # Kafka need not be reachable, and only the router creates topics.
-        fixed = {"bootstrap_timeout_ms": 0, "allow_auto_create_topics": False}
-        cluster = Cluster(**{**defaults, **shared, **fixed})
-        stack.push_async_callback(cluster.close)
+        self.cluster = cluster = _new_cluster(settings)
+        stack.push_async_callback(self._close_cluster)
         await cluster.start()
-        self.cluster = cluster
         read_fd, wake_fd = _wake_pair()
         for descriptor in {read_fd, wake_fd}:
             stack.callback(os.close, descriptor)
@@ -176,8 +170,8 @@ class Gateway:
             cluster, settings, self.accounting, spawn=self._spawn, now_ms=_now_ms
         )
         self.accounting.dead_letters = self.dead_letters
-        self.engine: Engine = self._new_engine()
-        stack.push_async_callback(self.engine.close)
+        self.engine: Engine = self._new_engine(settings, cluster)
+        stack.push_async_callback(self._close_engine)
         await self.engine.start()
         self.router = Router(
             cluster,
@@ -194,19 +188,13 @@ class Gateway:
         loop.add_reader(read_fd, self._woken, read_fd)
         stack.callback(loop.remove_reader, read_fd)
         self.inputs = tuple(self._open_input(one) for one in sockets)
+        stack.callback(self._stop_inputs)
         for each in self.inputs:
-            stack.callback(each.intake.stop)
             each.intake.start()
         self._accepting = True
         self.reports.start()
-        if settings.http is not None:
-            from aiokq.gateway.http import Http
-            from aiokq.gateway.reports.routes import Routes
-
-            self.http = Http(self, settings.http, self.reports.http)
-            Routes(self, self.reports, self.http.add)
-            await self.http.start()
-            stack.push_async_callback(self.http.close)
+        stack.push_async_callback(self._close_http)
+        self.http = await self._open_http(settings)
 
     async def close(self) -> Snapshot:
         """Close the inputs, deliver what was received, and discard what is left when time is up.
@@ -262,34 +250,171 @@ class Gateway:
             return Accounting(Pool(1)).snapshot()
         return self.accounting.snapshot()
 
-    def reload(self) -> list[str]:
-        """Read the configuration file again, and use the options that can change at once.
+    async def reload(self) -> list[str]:
+        """Read the configuration file again, and use its options.
 
-        Context: loop, sync.
+        Inputs are opened, changed and closed; a closed input is read to its end. With other brokers
+        or another engine, messages wait in the pool until those that are under way are delivered,
+        so that their order is kept.
 
         Returns:
-            The names of the options that have changed.
+            The names of the tables and options that have changed.
 
         Raises:
-            ConfigError: there is no file, it is wrong, or an option has changed that can only
-                change with a restart. Then nothing is changed.
+            ConfigError: there is no file, it is wrong, a table has changed that can only change
+                with a restart, an input cannot be opened, or the messages that are under way were
+                not delivered within `shutdown_max_delay_ms`. Then nothing is changed.
         """
-        try:
-            if self._path is None:
-                raise ConfigError("this gateway was started without a configuration file")
-            settings = self._with_arguments(self._loaded())
-            changed = changes(self.settings, settings)
-        except ConfigError as error:
-            self.reload_error = error.message
-            logger.error("configuration was not reloaded: %s", error.message)
-            raise
-        self.reload_error = None
+        async with self._reloading:
+            try:
+                if self._path is None:
+                    raise ConfigError("this gateway was started without a configuration file")
+                settings = self._with_arguments(self._loaded())
+                changed = changes(self.settings, settings)
+                if not self._accepting:
+                    raise ConfigError("the gateway is shutting down")
+                await self._change(settings)
+            except ConfigError as error:
+                self.reload_error = error.message
+                logger.error("configuration was not reloaded: %s", error.message)
+                raise
+            self.reload_error = None
+            logger.info("configuration was reloaded: changed=%s", ",".join(changed) or "nothing")
+            return changed
+
+    def reload_soon(self) -> None:
+        """Begin to reload, for a signal handler; an error is logged and reported. Context: loop."""
+        self._spawn(self._reload_logged(), "reload")
+
+    async def _reload_logged(self) -> None:
+        with contextlib.suppress(ConfigError):  # reload() has logged it, and the reports show it
+            await self.reload()
+
+    async def _change(self, settings: GatewaySettings) -> None:
+        """Use other settings. What may fail comes first, so that a failure changes nothing."""
+        old = self.settings
+        inputs = input_changes(self.inputs, settings.inputs)
+        for one in (*inputs.added, *(new for _, new in inputs.changed)):
+            if one.type == "unix_datagram":
+                check_datagram_limit(one)
+            user_ids(one.allowed_users)
+        async with contextlib.AsyncExitStack() as undo:
+            opened = []
+            for one in inputs.added:
+                opened.append(open_input(one))
+                undo.callback(opened[-1].close)
+            http = self.http
+            if settings.http != old.http:
+                http = await self._open_http(settings)
+                if http is not None and http is not self.http:
+                    undo.push_async_callback(http.close)
+            for each, new in inputs.changed:
+                undo.callback(each.socket.change, each.socket.settings)
+                each.socket.change(new)
+            if needs_other_engine(old, settings):
+                await self._switch_engine(settings)
+            undo.pop_all()
         self.settings = settings
+        if self.http is not None and self.http is not http:
+            self._spawn(self.http.close(), "close http")
+        self.http = http
+        if http is not None and settings.http is not None:
+            http.change(settings.http)
         self.router.configure(settings)
-        self.engine.reconfigure()
+        self._configure_engine(settings)
         self.dead_letters.configure(settings)
-        logger.info("configuration was reloaded: changed=%s", ",".join(changed) or "nothing")
-        return changed
+        await self._replace_inputs(inputs, opened)
+
+    async def _replace_inputs(self, inputs: InputChanges, opened: list[InputSocket]) -> None:
+        """Read from new inputs, and no longer from removed ones."""
+        self._sockets += opened
+        new = [self._open_input(socket) for socket in opened]
+        for each in new:
+            each.intake.start()
+        ending = [*inputs.removed, *(old for old, _ in inputs.changed)]
+        for each in inputs.removed:
+            each.socket.remove_file()
+        await _stopped(ending)
+        for each in inputs.removed:
+            each.socket.close()
+            self._sockets.remove(each.socket)
+        # The socket of a changed input stays open: the kernel holds what is written meanwhile.
+        changed = [self._open_input(old.socket) for old, _ in inputs.changed]
+        for each in changed:
+            each.intake.start()
+        order: list[tuple[str, str]] = [(one.type, one.where) for one in self.settings.inputs]
+        self.inputs = tuple(
+            sorted(
+                (*inputs.kept, *changed, *new),
+                key=lambda each: order.index((each.type, each.socket.settings.where)),
+            )
+        )
+
+    def _configure_engine(self, settings: GatewaySettings) -> None:
+        if settings.delivery.engine == "bruce":
+            from aiokq.gateway.bruce.engine import BruceEngine, BruceOptions
+
+            if isinstance(self.engine, BruceEngine):
+                self.engine.configure(BruceOptions.of(settings))
+        self.engine.reconfigure()
+
+    async def _switch_engine(self, settings: GatewaySettings) -> None:
+        """Deliver by a new engine, and on a new Cluster if [kafka] differs.
+
+        Raises:
+            ConfigError: the settings are wrong, or messages that are under way are not delivered in
+                time. The old engine goes on.
+        """
+        old_cluster, old_engine, old_letters = self.cluster, self.engine, self.dead_letters
+        cluster = old_cluster
+        async with contextlib.AsyncExitStack() as undo:
+            if settings.kafka != self.settings.kafka:
+                cluster = _new_cluster(settings)
+                undo.push_async_callback(cluster.close)
+                await cluster.start()
+            engine = self._new_engine(settings, cluster)
+            undo.push_async_callback(engine.close)
+            await engine.start()
+            self._switching = True
+            undo.callback(self._end_switch)
+            seconds = settings.delivery.shutdown_max_delay_ms / 1000
+            if not await self._delivered(old_engine, old_letters, seconds):
+                raise ConfigError(
+                    f"[kafka] or the engine has changed, and messages that are under way were not "
+                    f"delivered within {seconds:g} s; nothing was changed"
+                )
+            undo.pop_all()
+        self.cluster, self.engine = cluster, engine
+        self.dead_letters = DeadLetters(
+            cluster, settings, self.accounting, spawn=self._spawn, now_ms=_now_ms
+        )
+        self.accounting.dead_letters = self.dead_letters
+        self.router.use(cluster, engine.max_message_bytes)
+        self.reports.metadata_times.use(cluster)
+        self._end_switch()
+        await old_letters.close(0.0)
+        await old_engine.close()
+        if cluster is not old_cluster:
+            await old_cluster.close()
+
+    async def _delivered(self, engine: Engine, letters: DeadLetters, seconds: float) -> bool:
+        """Wait until nothing is under way; return whether that happened in time."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        while letters.held or engine.held():
+            if loop.time() >= deadline or not self._accepting:
+                return False
+            drained = self._spawn(engine.drain(), "drain")
+            await asyncio.wait([drained], timeout=CHECK_SECONDS)
+            drained.cancel()
+        return True
+
+    def _end_switch(self) -> None:
+        """Pass messages to the engine again."""
+        self._switching = False
+        self.engine.reconfigure()
+        for topic in list(self.router.topics.values()):
+            self._feed(topic)
 
     def problems(self) -> Problems:
         """Return why no messages are accepted, and what else is wrong. Context: loop."""
@@ -328,13 +453,14 @@ class Gateway:
                 check_datagram_limit(one)
             user_ids(one.allowed_users)
         passed = adopt_passed(inputs)
-        for socket in passed.values():
-            self._stack.callback(socket.close)
+        self._sockets = list(passed.values())
+        self._stack.callback(self._close_sockets)
         opened: list[InputSocket] = []
         for index, one in enumerate(inputs):
-            socket = passed[index] if index in passed else open_input(one)
-            self._stack.callback(socket.close)
-            opened.append(socket)
+            if index not in passed:
+                passed[index] = open_input(one)
+                self._sockets.append(passed[index])
+            opened.append(passed[index])
         return opened
 
     def _open_input(self, socket: InputSocket) -> OpenInput:
@@ -357,13 +483,46 @@ class Gateway:
         )
         return OpenInput(socket, intake)
 
-    def _new_engine(self) -> Engine:
-        if self.settings.delivery.engine == "bruce":
+    async def _open_http(self, settings: GatewaySettings) -> Http | None:
+        """Open the HTTP interface of settings, unless it is open at this address already."""
+        chosen = settings.http
+        if chosen is None:
+            return None
+        from aiokq.gateway.http import Http
+        from aiokq.gateway.reports.routes import Routes
+
+        http = Http(self, chosen, self.reports.http)
+        Routes(self, self.reports, http.add)
+        if self.http is not None and self.http.address == (chosen.host, chosen.port):
+            return self.http
+        await http.start()
+        return http
+
+    async def _close_http(self) -> None:
+        if self.http is not None:
+            await self.http.close()
+
+    async def _close_engine(self) -> None:
+        await self.engine.close()
+
+    async def _close_cluster(self) -> None:
+        await self.cluster.close()
+
+    def _stop_inputs(self) -> None:
+        for each in self.inputs:
+            each.intake.stop()
+
+    def _close_sockets(self) -> None:
+        for socket in self._sockets:
+            socket.close()
+
+    def _new_engine(self, settings: GatewaySettings, cluster: Cluster) -> Engine:
+        if settings.delivery.engine == "bruce":
             from aiokq.gateway.bruce.engine import BruceEngine, BruceOptions
 
             return BruceEngine(
-                self.cluster,
-                BruceOptions.of(self.settings),
+                cluster,
+                BruceOptions.of(settings),
                 self.accounting,
                 spawn=self._spawn,
                 now_ms=_now_ms,
@@ -371,8 +530,8 @@ class Gateway:
                 on_gone=self._topic_gone,
             )
         return ProducerEngine(
-            self.cluster,
-            self.settings,
+            cluster,
+            settings,
             self.accounting,
             spawn=self._spawn,
             now_ms=_now_ms,
@@ -418,7 +577,7 @@ class Gateway:
     def _feed(self, topic: TopicState) -> None:
         """Pass due messages of a topic to the engine, as far as it has room."""
         engine, pool = self.engine, self.pool
-        while not topic.gone:
+        while not topic.gone and not self._switching:
             room = engine.room(topic)
             if not room:
                 return
@@ -448,12 +607,8 @@ class Gateway:
             for each in self.inputs:
                 each.socket.remove_file()
             self._flushing = True
-            # In threads, because the end of an input waits for its thread, which may wait for room
-            # in the pool.
-            stops = [loop.run_in_executor(None, _stop, each.intake) for each in self.inputs]
-            await asyncio.wait(stops)
-            for stopped in stops:
-                stopped.result()
+            async with self._reloading:  # a reload that has begun ends first
+                await _stopped(self.inputs)
             if self._supervisor.failed is None:
                 kept = 0.0
                 if self.dead_letters.wants_shutdown:
@@ -497,9 +652,33 @@ class Gateway:
             self._ended.set_result(None)
 
 
+async def _stopped(inputs: Sequence[OpenInput]) -> None:
+    """End inputs, after they have read what the kernel has queued."""
+    if not inputs:
+        return
+    # In threads, because the end of an input waits for its thread, which may wait for room in the
+    # pool.
+    loop = asyncio.get_running_loop()
+    stops = [loop.run_in_executor(None, _stop, each.intake) for each in inputs]
+    await asyncio.wait(stops)
+    for stopped in stops:
+        stopped.result()
+
+
 def _stop(intake: Intake) -> None:
-    """End an input, after it has read what the kernel has queued."""
     intake.stop(drain=True)
+
+
+def _new_cluster(settings: GatewaySettings) -> Cluster:
+    shared = {
+        name: value
+        for name, value in settings.kafka.items()
+        if name in ClusterSettings.model_fields
+    }
+    defaults = {"client_id": "aiokq-gateway"}
+    # Kafka need not be reachable, and only the router creates topics.
+    fixed = {"bootstrap_timeout_ms": 0, "allow_auto_create_topics": False}
+    return Cluster(**{**defaults, **shared, **fixed})
 
 
 def _wake_pair() -> tuple[int, int]:

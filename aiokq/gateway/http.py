@@ -91,6 +91,20 @@ class Http:
             ) from error
         self.port = self._runner.addresses[0][1]
 
+    def change(self, settings: HttpSettings) -> None:
+        """Use another token; the address stays.
+
+        Raises:
+            ConfigError: the token cannot be read.
+        """
+        self._token = _token(settings)
+        self._settings = settings
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port of its settings; the port is 0 for a free one."""
+        return self._settings.host, self._settings.port
+
     async def close(self) -> None:
         """Stop listening, and end the connections. May be called twice."""
         if self._runner is not None:
@@ -174,7 +188,7 @@ class Http:
 
     async def _reload(self, request: web.Request) -> web.Response:
         try:
-            changed = self._gateway.reload()
+            changed = await self._gateway.reload()
         except ConfigError as error:
             return web.json_response({"error": error.message}, status=409)
         return web.json_response({"changed": changed})

@@ -77,6 +77,16 @@ class InputSocket:
         port: int = self.socket.getsockname()[1]
         return port
 
+    def change(self, settings: InputSettings) -> None:
+        """Use other options for the same address; the file gets their permissions."""
+        path = settings.path
+        if path is not None and self._file is not None:
+            try:
+                _set_permissions(path, settings)
+            except OSError as error:
+                raise _refused(settings, error) from error
+        self.settings = settings
+
     def remove_file(self) -> None:
         """Remove the socket file, unless systemd owns it or another process has replaced it."""
         path, self._file, mine = self.settings.path, None, self._file
@@ -220,15 +230,19 @@ def _bound_unix(settings: InputSettings) -> socket.socket:
             # permissions than those set here.
             os.fchmod(opened.fileno(), settings.mode)
         opened.bind(path)
-        if settings.owner is not None or settings.group is not None:
-            owner = -1 if settings.owner is None else _user(settings.owner)
-            os.chown(path, owner, -1 if settings.group is None else _group(settings.group))
-        if settings.mode is not None:
-            os.chmod(path, settings.mode)  # the umask had removed bits
+        _set_permissions(path, settings)
     except BaseException:
         opened.close()
         raise
     return opened
+
+
+def _set_permissions(path: str, settings: InputSettings) -> None:
+    if settings.owner is not None or settings.group is not None:
+        owner = -1 if settings.owner is None else _user(settings.owner)
+        os.chown(path, owner, -1 if settings.group is None else _group(settings.group))
+    if settings.mode is not None:
+        os.chmod(path, settings.mode)  # the umask had removed bits
 
 
 def _remove_stale(path: str, settings: InputSettings) -> None:

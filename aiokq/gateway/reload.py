@@ -1,67 +1,102 @@
-"""Which options of a running gateway can change at once, and which need a restart."""
+"""What differs between two configurations, and what a running gateway has to do for it.
+
+Tests: tests/fault/test_gateway_reload.py.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aiokq.errors import ConfigError
 
 if TYPE_CHECKING:
-    from aiokq.gateway.settings import GatewaySettings
+    from aiokq.gateway.inputs import OpenInput
+    from aiokq.gateway.settings import GatewaySettings, InputSettings
 
-__all__ = ["AT_ONCE", "changes"]
+__all__ = ["RESTART", "InputChanges", "changes", "input_changes", "needs_other_engine"]
 
-AT_ONCE: Final = frozenset(
-    {
-        "batching",
-        "compression",
-        "dead_letters",
-        "rate_limit",
-        "limits",
-        "topics",
-        "empty_key",
-        "empty_value",
-    }
-)
-"""The tables and options that a reload can change."""
-
-DELIVERY_AT_ONCE: Final = frozenset(
-    {
-        "shutdown_max_delay_ms",
-        "autocreate",
-        "autocreate_with",
-        "autocreate_partitions",
-        "autocreate_replication_factor",
-        "autocreate_timeout_ms",
-    }
-)
-"""The options of [delivery] that a reload can change."""
+RESTART: Final = frozenset({"pool", "discards", "debug"})
+"""The tables that only a restart can change."""
 
 
 def changes(old: GatewaySettings, new: GatewaySettings) -> list[str]:
     """Return the names of the tables and options that differ.
 
     Raises:
-        ConfigError: an option differs that only a restart can change.
+        ConfigError: a table differs that only a restart can change, or an address is missing.
     """
     changed: list[str] = []
-    fixed: list[str] = []
     for name in type(old).model_fields:
         before, after = getattr(old, name), getattr(new, name)
         if before == after:
             continue
         if name == "delivery":
-            for option in type(before).model_fields:
-                if getattr(before, option) != getattr(after, option):
-                    places = changed if option in DELIVERY_AT_ONCE else fixed
-                    places.append(f"delivery.{option}")
-        elif name in AT_ONCE:
-            changed.append(name)
+            changed += [
+                f"delivery.{option}"
+                for option in type(before).model_fields
+                if getattr(before, option) != getattr(after, option)
+            ]
         else:
-            fixed.append(name)
+            changed.append(name)
+    fixed = [name for name in changed if name in RESTART]
     if fixed:
         raise ConfigError(
             f"{', '.join(fixed)}: changed in the file, and only a restart can change it; nothing "
             "was changed"
         )
+    if not new.kafka.get("bootstrap_servers"):
+        raise ConfigError("no cluster is named: set `bootstrap_servers` in [kafka]")
+    if not new.inputs:
+        raise ConfigError("the file has no [[inputs]]")
     return changed
+
+
+def needs_other_engine(old: GatewaySettings, new: GatewaySettings) -> bool:
+    """Return whether messages have to be delivered by a new engine."""
+    return (
+        old.kafka != new.kafka
+        or old.delivery.engine != new.delivery.engine
+        or _largest(old) != _largest(new)  # its producers accept no larger messages
+    )
+
+
+def _largest(settings: GatewaySettings) -> int:
+    return max(one.limit for one in settings.inputs)
+
+
+class InputChanges(NamedTuple):
+    """What happens to the inputs.
+
+    Attributes:
+        kept: inputs whose options are the same.
+        changed: inputs at the same address with other options, which come second.
+        removed: inputs that are no longer in the file.
+        added: options of new inputs.
+    """
+
+    kept: Sequence[OpenInput]
+    changed: Sequence[tuple[OpenInput, InputSettings]]
+    removed: Sequence[OpenInput]
+    added: Sequence[InputSettings]
+
+
+def input_changes(inputs: Sequence[OpenInput], new: Sequence[InputSettings]) -> InputChanges:
+    """Compare the open inputs with those of a new file, by type and address."""
+    left = list(inputs)
+    kept: list[OpenInput] = []
+    changed: list[tuple[OpenInput, InputSettings]] = []
+    added: list[InputSettings] = []
+    for settings in new:
+        address = (settings.type, settings.where)
+        for one in left:
+            if (one.type, one.socket.settings.where) == address:
+                left.remove(one)
+                if one.socket.settings == settings:
+                    kept.append(one)
+                else:
+                    changed.append((one, settings))
+                break
+        else:
+            added.append(settings)
+    return InputChanges(kept, changed, left, added)

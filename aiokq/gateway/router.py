@@ -180,6 +180,13 @@ class Router:
             topic.rules = settings.of_topic(topic.name)
             self._pool.configure(topic.slot, **self._limits(topic))
 
+    def use(self, cluster: Cluster, max_message_bytes: int) -> None:
+        """Look topics up on another Cluster from now on."""
+        self._cluster = cluster
+        self._max_message_bytes = max_message_bytes
+        for topic in self.topics.values():
+            topic.seen = None
+
     def discard_missing(self) -> int:
         """Discard the messages of topics that are not known, with reason shutdown."""
         self.notice()

@@ -72,6 +72,6 @@ class Served(Protocol):
         """Begin to request new metadata."""
         ...
 
-    def reload(self) -> list[str]:
+    async def reload(self) -> list[str]:
         """Read the configuration file again; return the names of what has changed."""
         ...

@@ -282,7 +282,7 @@ async def test_a_reload_of_the_compression_reorders_nothing():
             for n in range(20):
                 codec = ("none", "gzip", "zstd", "lz4")[n % 4]
                 file.write_text(f'{text}[compression]\ntype = "{codec}"\n')
-                gateway.reload()
+                await gateway.reload()
                 data = [
                     message("orders", b"%d" % i, partition_key=0)
                     for i in range(n * 100, n * 100 + 100)

@@ -147,10 +147,10 @@ async def test_reload_changes_what_can_change_at_once_and_refuses_the_rest():
             while (await status(s.file))["received"] < 3:  # noqa: ASYNC110  another process
                 await asyncio.sleep(0.05)
         assert (await status(s.file))["discarded"] == {"rate_limit": 2}
-        s.file.write_text(text.replace("/datagram", "/elsewhere"))
+        s.file.write_text(text + '[pool]\nmax_bytes = "1 MiB"\n')
         code, _, err = await command("reload", "--config", str(s.file))
         assert code == 1
-        assert "inputs: changed in the file, and only a restart can change it" in err
+        assert "pool: changed in the file, and only a restart can change it" in err
         s.file.write_text(text + "[nonsense]\n")
         s.process.signal(signal.SIGHUP)
         await command("send", "orders", "--config", str(s.file).replace("x", "x"), stdin=b"")

@@ -212,7 +212,7 @@ class BruceEngine:
         return self._holdings.counts()
 
     def reconfigure(self) -> None:
-        """Nothing to do: each message is batched and compressed by the current rules."""
+        self._flushing = False  # each message is batched and compressed by the current rules
 
     def configure(self, options: BruceOptions) -> None:
         """Use other options from now on; the limit of the messages in the engine stays."""

@@ -27,6 +27,10 @@ class MetadataTimes:
         self.last_modified = 0
         self.changes = 0
 
+    def use(self, cluster: Cluster) -> None:
+        """Take the times from another Cluster from now on."""
+        self._cluster = cluster
+
     def poll(self) -> None:
         """Take the times from the Cluster. Context: loop; often enough to date changes."""
         age = self._cluster.health().metadata_age_ms

@@ -1,0 +1,297 @@
+"""Reload of the configuration while messages arrive: nothing is lost, doubled or reordered."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import stat
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import aiokq
+from aiokq.errors import ConfigError
+from aiokq.gateway import Gateway
+from aiokq.gateway.accounting import Snapshot
+from tests.fault.gateway_support import (
+    LIMIT,
+    balanced,
+    directory,
+    message,
+    records_of,
+    values_of,
+)
+
+BASE = """\
+[batching]
+time_ms = 1
+[delivery]
+engine = "{engine}"
+shutdown_max_delay_ms = {delay}
+[kafka]
+bootstrap_servers = "{servers}"
+client_id = "{client}"
+[http]
+port = {http}
+"""
+DATAGRAM = """\
+[[inputs]]
+type = "unix_datagram"
+path = "{path}/datagram"
+mode = "{mode}"
+max_message_bytes = {limit}
+"""
+STREAM = """\
+[[inputs]]
+type = "unix_stream"
+path = "{path}/stream"
+"""
+
+
+class Running:
+    """A gateway with a file, and the options in the file."""
+
+    def __init__(self, path: Path, servers: str) -> None:
+        self.path = path
+        self.file = path / "gateway.toml"
+        self.options: dict[str, Any] = {
+            "engine": "producer",
+            "delay": 20_000,
+            "servers": servers,
+            "client": "first",
+            "http": 0,
+            "mode": "0222",
+            "limit": 60_000,
+            "path": path,
+        }
+        self.inputs = [DATAGRAM]
+        self.gateway: Gateway
+
+    def write(self, **options: Any) -> None:
+        self.options |= options
+        parts = (BASE, *self.inputs)
+        self.file.write_text("".join(part.format(**self.options) for part in parts))
+
+    async def reload(self, **options: Any) -> list[str]:
+        self.write(**options)
+        return await self.gateway.reload()
+
+    async def settled(self, received: int) -> Snapshot:
+        async with asyncio.timeout(LIMIT):
+            while True:
+                snapshot = self.gateway.snapshot()
+                balanced(snapshot)
+                if snapshot.total.received >= received and not snapshot.total.in_flight:
+                    return snapshot
+                await asyncio.sleep(0.01)
+
+    def ask(self, path: str, method: str = "GET") -> tuple[int, dict[str, Any]]:
+        assert self.gateway.http is not None
+        request = urllib.request.Request(self.gateway.http.where + path, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=LIMIT) as answer:
+                return answer.status, json.load(answer)
+        except urllib.error.HTTPError as error:
+            return error.code, json.load(error)
+
+
+class Sender:
+    """A thread that writes numbered messages to the datagram input, until it is stopped."""
+
+    def __init__(self, path: Path, partition: int) -> None:
+        self.partition = partition
+        self.sent = 0
+        self._path = path
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Sender:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as opened:
+            opened.connect(f"{self._path}/datagram")
+            while not self._stop.is_set():
+                opened.send(message("orders", b"%d" % self.sent, partition_key=self.partition))
+                self.sent += 1
+                if self.sent % 50 == 0:
+                    time.sleep(0.002)
+
+
+@contextlib.asynccontextmanager
+async def running() -> AsyncIterator[tuple[Running, aiokq.EmbeddedCluster]]:
+    with directory() as path:
+        async with aiokq.EmbeddedCluster() as kafka:
+            await create(kafka)
+            made = Running(path, kafka.bootstrap_servers)
+            made.write()
+            made.gateway = Gateway(made.file)
+            async with made.gateway:
+                yield made, kafka
+
+
+async def create(kafka: aiokq.EmbeddedCluster) -> None:
+    async with aiokq.Admin(kafka.bootstrap_servers) as admin:
+        await admin.create_topics([aiokq.NewTopic("orders", 3)])
+
+
+async def check_order(servers: str, *senders: Sender) -> None:
+    """Check that each message of each sender is there once, in order."""
+    records = await records_of(servers, "orders")
+    for sender in senders:
+        found = [one.value for one in records if one.partition == sender.partition]
+        assert found == [b"%d" % n for n in range(sender.sent)]
+
+
+async def test_inputs_are_added_changed_and_removed_under_traffic():
+    async with running() as (r, kafka):
+        with Sender(r.path, 0) as sender:
+            await asyncio.sleep(0.1)
+            r.inputs.append(STREAM)
+            assert await r.reload() == ["inputs"]
+            with socket.socket(socket.AF_UNIX) as stream:
+                stream.connect(f"{r.path}/stream")
+                await asyncio.to_thread(stream.sendall, message("orders", b"s", partition_key=1))
+                for n in range(10):
+                    await r.reload(limit=50_000 + n, mode=f"02{n % 2}2")
+                    mode = stat.S_IMODE(os.stat(r.path / "datagram").st_mode)
+                    assert mode == int(f"02{n % 2}2", 8)
+                    await asyncio.sleep(0.03)
+                # What the kernel has is read before the input ends.
+                data = message("orders", b"last", partition_key=1) * 1000
+                await asyncio.to_thread(stream.sendall, data)
+                r.inputs.remove(STREAM)
+                assert await r.reload() == ["inputs"]
+                assert not (r.path / "stream").exists()
+        snapshot = await r.settled(sender.sent + 1001)
+        assert snapshot.total.acked == sender.sent + 1001
+        await check_order(kafka.bootstrap_servers, sender)
+        assert [one.type for one in r.gateway.inputs] == ["unix_datagram"]
+
+
+async def test_another_cluster_object_keeps_the_order_under_traffic():
+    """A changed setting of [kafka] needs a new Cluster; the old one delivers first."""
+    async with running() as (r, kafka):
+        with Sender(r.path, 0) as first, Sender(r.path, 1) as second:
+            for n in range(8):
+                await asyncio.sleep(0.1)
+                before = r.gateway.cluster
+                assert await r.reload(client=f"client-{n}") == ["kafka"]
+                assert r.gateway.cluster is not before
+                assert before.closed
+        snapshot = await r.settled(first.sent + second.sent)
+        assert snapshot.total.acked == first.sent + second.sent
+        await check_order(kafka.bootstrap_servers, first, second)
+
+
+async def test_the_engine_can_change_under_traffic():
+    async with running() as (r, kafka):
+        with Sender(r.path, 0) as sender:
+            for n in range(4):
+                await asyncio.sleep(0.1)
+                engine = ("bruce", "producer")[n % 2]
+                assert await r.reload(engine=engine) == ["delivery.engine"]
+        snapshot = await r.settled(sender.sent)
+        assert snapshot.total.acked == sender.sent
+        await check_order(kafka.bootstrap_servers, sender)
+
+
+async def test_messages_go_to_other_brokers_after_the_reload():
+    async with running() as (r, kafka), aiokq.EmbeddedCluster() as other:
+        await create(other)
+        with Sender(r.path, 0) as sender:
+            await asyncio.sleep(0.2)
+            await r.reload(servers=other.bootstrap_servers)
+            await asyncio.sleep(0.2)
+        snapshot = await r.settled(sender.sent)
+        assert snapshot.total.acked == sender.sent
+        old = values_of(await records_of(kafka.bootstrap_servers, "orders"))
+        new = values_of(await records_of(other.bootstrap_servers, "orders"))
+        assert old
+        assert new
+        assert old + new == [b"%d" % n for n in range(sender.sent)]
+
+
+async def test_other_brokers_are_refused_while_the_old_ones_acknowledge_nothing():
+    """The messages under way belong to the old brokers: nothing changes, and it is said."""
+    async with running() as (r, kafka):
+        with Sender(r.path, 0) as sender:
+            await asyncio.sleep(0.1)
+            await kafka.close()
+            await asyncio.sleep(0.2)
+            with pytest.raises(ConfigError, match="not delivered within"):
+                await r.reload(servers="127.0.0.1:1", delay=500)
+        status, ready = await asyncio.to_thread(r.ask, "/readyz")
+        assert (status, ready["ready"]) == (200, True)
+        assert "not delivered" in json.dumps(ready)
+        snapshot = r.gateway.snapshot()
+        balanced(snapshot)
+        assert snapshot.total.received == sender.sent
+        assert not snapshot.total.document()["discarded"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "[nonsense]\n",
+        '[[inputs]]\ntype = "tcp"\nport = {busy}\n',
+        '[pool]\nmax_bytes = "1 MiB"\n',
+        '[[inputs]]\ntype = "unix_stream"\npath = "/no/such/directory/s"\n',
+    ],
+)
+async def test_a_file_that_does_not_check_changes_nothing_and_says_so(wrong: str):
+    async with running() as (r, kafka):
+        with socket.create_server(("127.0.0.1", 0)) as busy, Sender(r.path, 0) as sender:
+            port = busy.getsockname()[1]
+            settings, inputs = r.gateway.settings, r.gateway.inputs
+            r.write(client="other", limit=1000)
+            text = r.file.read_text() + wrong.format(busy=port)
+            r.file.write_text(text)
+            status, answer = await asyncio.to_thread(r.ask, "/reload", "POST")
+            assert status == 409
+            assert r.gateway.settings is settings
+            assert r.gateway.inputs is inputs
+            _, ready = await asyncio.to_thread(r.ask, "/readyz")
+            assert answer["error"] in json.dumps(ready).replace('\\"', '"')
+            r.write(client="first", limit=60_000)
+            status, answer = await asyncio.to_thread(r.ask, "/reload", "POST")
+            assert (status, answer) == (200, {"changed": []})
+            assert r.gateway.reload_error is None
+        await r.settled(sender.sent)
+        await check_order(kafka.bootstrap_servers, sender)
+
+
+async def test_http_moves_to_another_port_and_answers_the_request():
+    async with running() as (r, _):
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        old = r.gateway.http
+        assert old is not None
+        r.write(http=port)
+        status, answer = await asyncio.to_thread(r.ask, "/reload", "POST")
+        assert (status, answer) == (200, {"changed": ["http"]})
+        assert r.gateway.http is not old
+        assert r.gateway.http is not None
+        assert r.gateway.http.port == port
+        assert (await asyncio.to_thread(r.ask, "/accounting/json"))[0] == 200
+        async with asyncio.timeout(LIMIT):
+            while True:
+                try:
+                    socket.create_connection(("127.0.0.1", old.port), timeout=1).close()
+                except OSError:
+                    break
+                await asyncio.sleep(0.05)
