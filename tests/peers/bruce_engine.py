@@ -42,9 +42,12 @@ class BruceWorld:
         self.supervisor = Supervisor("gateway")
         table = ERROR_TABLES[engine.pop("table", "modern")]
         limits = RequestLimits(engine.pop("data", 1 << 20), engine.pop("set_bytes", 1_000_000))
+        initial = engine.get("pause_initial", 5.0)
         self.engine = BruceEngine(
             cluster,
-            BruceOptions(DispatcherOptions(table, engine.pop("attempts", 5), limits), **engine),
+            BruceOptions(
+                DispatcherOptions(table, engine.pop("attempts", 5), limits, initial / 50), **engine
+            ),
             self.accounting,
             spawn=lambda coro, name: self.supervisor.spawn(coro, name=name),
             now_ms=self.timestamp_ms,

@@ -281,7 +281,7 @@ def test_point_36_the_sixth_failure_discards() -> None:
         w.send("t", b"good")
         await w.drained()
         assert w.totals() == (1, {"attempt_limit": 1}, 0)
-        assert w.loop.time() < 6
+        assert w.loop.time() < 60
 
     with_engine(body, {"t": [1]}, table="seed")
 

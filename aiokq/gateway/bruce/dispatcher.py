@@ -29,12 +29,6 @@ __all__ = ["Delivery", "Dispatcher", "DispatcherOptions", "Failure", "Request"]
 MAX_IN_FLIGHT: Final = 5
 """Largest number of requests in flight at a broker."""
 
-RESEND_BACKOFF: Final = (0.1, 1.0)
-"""The wait before a message set is sent again to the same broker: first and largest, in seconds.
-
-The wait doubles with each attempt, and varies by half in both directions.
-"""
-
 
 class Failure(NamedTuple):
     """Why messages are discarded."""
@@ -66,11 +60,19 @@ class Delivery(Protocol):
 
 
 class DispatcherOptions(NamedTuple):
-    """What the configuration says for all dispatchers."""
+    """What the configuration says for all dispatchers.
+
+    Attributes:
+        resend_wait, longest_resend_wait: seconds before a message set is sent again to the same
+            broker: the first time, and at most. The wait grows by a factor of four, so that five
+            attempts outlast a broker that restarts, and varies by half in both directions.
+    """
 
     table: ErrorTable
     max_failed_attempts: int
     limits: RequestLimits
+    resend_wait: float = 0.1
+    longest_resend_wait: float = 30.0
 
 
 class Request:
@@ -338,9 +340,10 @@ class Dispatcher:
         return again
 
     def _delay(self, chunks: list[Chunk], now: float) -> None:
-        first, largest = RESEND_BACKOFF
+        options = self.options
         attempts = max(chunk.attempts for chunk in chunks)
-        wait = min(first * 2 ** (attempts - 1), largest) * self._random.uniform(0.5, 1.5)
+        wait = min(options.resend_wait * 4.0 ** (attempts - 1), options.longest_resend_wait)
+        wait *= self._random.uniform(0.5, 1.5)
         self._delays += 1
         heapq.heappush(self._delayed, (now + wait, self._delays, chunks))
 

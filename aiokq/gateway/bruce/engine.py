@@ -96,10 +96,11 @@ class BruceOptions(NamedTuple):
             _or(delivery.message_max_bytes, 1_000_000),
         )
         share = min(MOST_HELD, settings.pool.max_bytes // 8)
+        initial = _or(delivery.pause_initial_ms, 5000) / 1000
         combined = None if settings.combined is None else BatchLimits.of(settings.combined)
         return cls(
-            DispatcherOptions(table, attempts, limits),
-            pause_initial=_or(delivery.pause_initial_ms, 5000) / 1000,
+            DispatcherOptions(table, attempts, limits, initial / 50, initial * 6),
+            pause_initial=initial,
             pause_max_doublings=_or(delivery.pause_max_doublings, 4),
             min_pause=_or(delivery.min_pause_ms, 5000) / 1000,
             restart_delay=_or(delivery.dispatcher_restart_max_delay_ms, 5000) / 1000,

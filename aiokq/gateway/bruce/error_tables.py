@@ -38,7 +38,8 @@ class Action(Enum):
 
 
 ACTIONS: Final[Mapping[Action, str]] = {
-    Action.RESEND: "They are sent again to the same broker after a short wait, which doubles. It "
+    Action.RESEND: "They are sent again to the same broker after a wait, at first a fiftieth of "
+    "`pause_initial_ms`, then four times the last, up to six times `pause_initial_ms`. It "
     "counts as a failure of each message.",
     Action.PAUSE: "After a pause and new metadata all messages are routed again, those of other "
     "brokers, too. It counts as a failure of each refused message.",
