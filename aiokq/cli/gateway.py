@@ -12,6 +12,7 @@ from aiokq.cli.gateway_commands import check, import_file, reload, send, status
 from aiokq.cli.gateway_logs import gateway_logs
 from aiokq.cli.gateway_options import (
     HttpPort,
+    SpoolDirectory,
     TcpPort,
     TomlFile,
     UnixDatagram,
@@ -76,6 +77,7 @@ def run(
     unix_stream: UnixStream = None,
     tcp: TcpPort = None,
     http: HttpPort = None,
+    spool: SpoolDirectory = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the ready line as JSON, for programs.")
     ] = False,
@@ -84,7 +86,8 @@ def run(
 
     The inputs are open when the ready line is printed; Kafka need not be reachable. SIGTERM and
     SIGINT close the inputs and deliver what was received, for at most shutdown_max_delay_ms; what
-    is left is discarded and counted. SIGHUP reads the file of --config again.
+    is left is discarded and counted, or stays in the spool. SIGHUP reads the file of --config
+    again.
     """
     if ctx.invoked_subcommand is not None:
         return
@@ -100,6 +103,7 @@ def run(
         unix_stream=unix_stream,
         tcp=tcp,
         http=http,
+        spool=spool,
     )
     session: Session = ctx.obj
     with gateway_logs():

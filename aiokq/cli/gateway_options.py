@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["HttpPort", "TcpPort", "TomlFile", "UnixDatagram", "UnixStream"]
+__all__ = ["HttpPort", "SpoolDirectory", "TcpPort", "TomlFile", "UnixDatagram", "UnixStream"]
 
 TomlFile = Annotated[
     Path | None,
@@ -44,6 +44,15 @@ HttpPort = Annotated[
         min=0,
         max=65535,
         help="The port of the HTTP interface on 127.0.0.1.",
+        show_default=False,
+    ),
+]
+SpoolDirectory = Annotated[
+    str | None,
+    typer.Option(
+        "--spool",
+        metavar="DIR",
+        help="A directory that holds messages until they are delivered.",
         show_default=False,
     ),
 ]

@@ -16,7 +16,7 @@ UNITS: Final[dict[str, tuple[str, ...]]] = {
     "produce": ("arguments", "columns", "deliveries", "batch", "routes", "accumulator", "outgoing"),
     "consume": ("cursor", "columns", "stream"),
     "broker": ("compaction", "produced"),
-    "gateway": ("pool", "intake"),
+    "gateway": ("pool", "spool", "intake"),
 }
 """Maps each unit to its parts.
 

@@ -10,7 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from aiokq.fastpath.gateway import NEVER, NO_MEMORY, RATE_LIMIT, REASONS, TOO_LONG
+from aiokq.fastpath.gateway import (
+    NEVER,
+    NO_MEMORY,
+    RATE_LIMIT,
+    REASONS,
+    SHUTDOWN,
+    SPOOL_DAMAGED,
+    TOO_LONG,
+)
 from aiokq.gateway.dead_letters import Letter
 
 if TYPE_CHECKING:
@@ -18,6 +26,7 @@ if TYPE_CHECKING:
     from aiokq.fastpath.gateway import Pool, PoolCounts, Refused, Taken, TopicCounts
     from aiokq.gateway.dead_letters import DeadLetters
     from aiokq.gateway.engine import TopicState
+    from aiokq.gateway.spool.spool import Spool
 
 __all__ = ["Accounting", "Discard", "Snapshot", "Totals"]
 
@@ -62,6 +71,7 @@ class Totals:
             "dead_lettered": self.dead_lettered,
             "in_flight": self.in_flight,
             "possible_duplicates": self.possible_duplicates,
+            **({"replayed": self.replayed} if self.replayed else {}),
         }
 
 
@@ -118,10 +128,13 @@ class Accounting:
         on_forget: called with the last counts of a topic that was deleted.
         keeps_messages: whether a hook wants the messages of topics that do not exist; without it,
             only their number is known.
+        keeps: whether dead letters without an outcome stay in the spool, because the gateway ends.
     """
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: Pool, spool: Spool | None = None) -> None:
         self._pool = pool
+        self._spool = spool
+        self.keeps = False
         self._topics: dict[str, Totals] = {}
         self._total = Totals()
         self._slots: dict[int, str] = {}
@@ -176,6 +189,8 @@ class Accounting:
             return
         for one in refused:
             self._total.discarded[one.reason] += 1
+            if self._spool is not None:
+                self._spool.finished_one(one.sequence)
         for call in self.on_refused:
             call(refused)
 
@@ -185,7 +200,7 @@ class Accounting:
         self._total.acked += messages
         if topic.trace is not None:
             topic.trace.acked(topic.name, taken, rows)
-        self._pool.release(messages, charge)
+        self._settled(taken, rows, charge)
 
     def discarded(
         self,
@@ -198,6 +213,9 @@ class Accounting:
         error: KafkaError | None = None,
         attempts: int = 0,
     ) -> None:
+        if reason == SHUTDOWN and self._spool is not None:
+            self._pool.release(len(rows), charge)  # the spool keeps the messages: in flight
+            return
         letter = Letter(topic.name, True, taken, rows, reason, charge, error, attempts)
         if self.dead_letters is not None and self.dead_letters.wants(topic.name, reason):
             self.dead_letters.accept(letter)  # the messages stay in flight
@@ -221,16 +239,20 @@ class Accounting:
             count += taken.count
         return count
 
-    def dead_lettered(self, letter: Letter, messages: int, charge: int) -> None:
+    def dead_lettered(self, letter: Letter, rows: Sequence[int], charge: int) -> None:
         """Count messages whose dead letters were acknowledged, and release their memory."""
+        messages = len(rows)
         if letter.known:
             self._of(letter.topic).dead_lettered += messages
         self._total.dead_lettered += messages
-        self._pool.release(messages, charge)
+        self._settled(letter.taken, rows, charge)
 
     def dead_letter_failed(self, letter: Letter, rows: Sequence[int], charge: int) -> None:
         """Discard messages whose dead letters failed, with the reason that they had."""
-        self._discard(letter, rows, charge)
+        if self.keeps:
+            self._pool.release(len(rows), charge)
+        else:
+            self._discard(letter, rows, charge)
 
     def _discard(self, letter: Letter, rows: Sequence[int], charge: int) -> None:
         count, taken, reason = len(rows), letter.taken, letter.reason
@@ -244,13 +266,20 @@ class Accounting:
             )
             for call in self.on_discard:
                 call(note)
-        self._pool.release(count, charge)
+        self._settled(taken, rows, charge)
 
     def possible_duplicates(self, topic: TopicState, taken: Taken, rows: Sequence[int]) -> None:
         self._of(topic.name).possible_duplicates += len(rows)
         self._total.possible_duplicates += len(rows)
         for call in self.on_duplicates:
             call(topic.name, taken, rows)
+
+    def _settled(self, taken: Taken, rows: Sequence[int], charge: int) -> None:
+        """Release messages whose outcome is counted; the spool need not keep them any more."""
+        self._pool.release(len(rows), charge)
+        if self._spool is not None:
+            self._spool.finished(taken, rows)
+            self._spool.released()
 
     def in_all(self) -> Totals:
         """Return the numbers in all. Context: loop."""
@@ -286,6 +315,12 @@ class Accounting:
         total.replayed = counts.replayed
         for reason, count in enumerate(counts.discarded):
             total.discarded[reason] += count
+        spool = self._spool
+        if spool is not None:
+            # What waits in the spool is received; the pool counts it when it is fed.
+            total.received += spool.waiting + spool.damaged
+            total.replayed = spool.recovered
+            total.discarded[SPOOL_DAMAGED] += spool.damaged
         total.in_flight = _in_flight(total)
         return total
 

@@ -81,7 +81,7 @@ class Letter(NamedTuple):
 class LetterOutcomes(Protocol):
     """Receives the outcomes of messages that became dead letters."""
 
-    def dead_lettered(self, letter: Letter, messages: int, charge: int) -> None:
+    def dead_lettered(self, letter: Letter, rows: Sequence[int], charge: int) -> None:
         """Count messages whose dead letters were acknowledged, and release their memory."""
 
     def dead_letter_failed(self, letter: Letter, rows: Sequence[int], charge: int) -> None:
@@ -218,19 +218,20 @@ class DeadLetters:
         producer: Producer,
         deliveries: Sequence[tuple[int, Delivery | None]],
     ) -> None:
-        written, lost = 0, []
+        written: list[int] = []
+        lost: list[int] = []
         last: KafkaError | None = None
         for row, delivery in deliveries:
             error: KafkaError | None = None
             if delivery is not None:
                 try:
                     await delivery
-                    written += 1
+                    written.append(row)
                     continue
                 except InvalidRecord as refusal:
                     error = refusal
                     if not error.names_record and await self._alone(letter, topic, producer, row):
-                        written += 1
+                        written.append(row)
                         continue
                 except KafkaError as refusal:
                     error = refusal
@@ -238,7 +239,7 @@ class DeadLetters:
             last = last or error
         charge = 0 if lost else letter.charge
         if written:
-            self.held -= written
+            self.held -= len(written)
             self._outcomes.dead_lettered(letter, written, charge)
         if lost:
             self._lost(letter, lost, letter.charge, last)

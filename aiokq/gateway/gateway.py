@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from aiokq.gateway.engine import Engine, TopicState
     from aiokq.gateway.http import Http
     from aiokq.gateway.served import Problems
+    from aiokq.gateway.spool.spool import Spool
 
 __all__ = ["Gateway"]
 
@@ -72,6 +73,7 @@ class Gateway:
         tcp: port to open on 127.0.0.1; 0 for a free port.
         http: port of the HTTP interface; 0 for a free port. Without it and without [http] in
             `config` there is no HTTP.
+        spool: directory of the spool; replaces the directory of `config`.
 
     Raises:
         ConfigError: an option is wrong, or contradicts another.
@@ -86,6 +88,7 @@ class Gateway:
         unix_stream: str | None = None,
         tcp: int | None = None,
         http: int | None = None,
+        spool: str | None = None,
     ) -> None:
         self._arguments = {
             "bootstrap_servers": bootstrap_servers,
@@ -93,6 +96,7 @@ class Gateway:
             "unix_stream": unix_stream,
             "tcp": tcp,
             "http": http,
+            "spool": spool,
         }
         self._path: Path | None = None
         if config is not None and not isinstance(config, GatewaySettings):
@@ -125,6 +129,7 @@ class Gateway:
         self._final: Snapshot | None = None
         self.inputs: tuple[OpenInput, ...] = ()
         self.http: Http | None = None
+        self.spool: Spool | None = None
 
     # ------------------------------------------------------------ life cycle
 
@@ -155,17 +160,24 @@ class Gateway:
         read_fd, wake_fd = _wake_pair()
         for descriptor in {read_fd, wake_fd}:
             stack.callback(os.close, descriptor)
+        if settings.spool is not None:
+            from aiokq.gateway.spool.spool import Spool
+
+            self.spool = Spool(settings.spool)
+            stack.callback(self.spool.close)
+            await loop.run_in_executor(None, self.spool.open)
         self.pool = Pool(
             settings.pool.max_bytes,
             wake_fd=wake_fd,
             sample_bytes=settings.discards.sample_bytes,
+            spooled=self.spool is not None,
             **_refused_options(settings),
         )
         stack.callback(self.pool.close)
         # Parts are closed in the reverse order: tasks end before the pool that they use.
         stack.push_async_callback(self._supervisor.close, CLOSE_SECONDS)
         await self._supervisor.start()
-        self.accounting = Accounting(self.pool)
+        self.accounting = Accounting(self.pool, self.spool)
         self.dead_letters = DeadLetters(
             cluster, settings, self.accounting, spawn=self._spawn, now_ms=_now_ms
         )
@@ -187,6 +199,10 @@ class Gateway:
         self.router.start()
         loop.add_reader(read_fd, self._woken, read_fd)
         stack.callback(loop.remove_reader, read_fd)
+        if self.spool is not None:
+            self.spool.start(self.pool)
+            if settings.spool is not None and settings.spool.fsync == "interval":
+                self._spawn(self.spool.sync_forever(), "sync of the spool")
         self.inputs = tuple(self._open_input(one) for one in sockets)
         stack.callback(self._stop_inputs)
         for each in self.inputs:
@@ -479,6 +495,7 @@ class Gateway:
             max_message_bytes=one.limit,
             when_full=one.when_full,
             allowed_uids=user_ids(one.allowed_users),
+            spool=None if self.spool is None else self.spool.writer,
             **options,
         )
         return OpenInput(socket, intake)
@@ -570,6 +587,8 @@ class Gateway:
             if topic is not None:
                 self._feed(topic)
         self.router.notice()
+        if self.spool is not None:
+            self.spool.note_discards()
         if delay_ms is not None:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(max(delay_ms, 0) / 1000, self._pump)
@@ -620,18 +639,34 @@ class Gateway:
     async def _drain(self, deadline: float) -> None:
         """Deliver what is held, until nothing is held or the time is up."""
         loop = asyncio.get_running_loop()
-        while self.pool.counts().held and loop.time() < deadline:
+        while self._remaining() and loop.time() < deadline:
             self._pump()
             for topic in list(self.router.topics.values()):
                 self._feed(topic)
             drained = self._supervisor.spawn(self.engine.drain(), name="drain")
             await asyncio.wait([drained], timeout=min(0.5, max(0.0, deadline - loop.time())))
             drained.cancel()
-            if self.pool.counts().held:
+            if self._remaining():
                 await asyncio.sleep(CHECK_SECONDS)
 
+    def _remaining(self) -> bool:
+        """Return whether some messages have no outcome."""
+        waiting = 0 if self.spool is None else self.spool.waiting
+        return bool(self.pool.counts().held or waiting)
+
     async def _discard_rest(self, deadline: float) -> None:
-        """Discard what has no outcome, with reason shutdown, or write it to the dead letters."""
+        """Discard what has no outcome, with reason shutdown, or write it to the dead letters.
+
+        A spool keeps it.
+        """
+        if self.spool is not None:
+            await self.engine.close()
+            self.accounting.keeps = True
+            await self.dead_letters.close(deadline)
+            kept = self.accounting.in_all().in_flight
+            if kept:
+                logger.warning("messages stay in the spool: %s", kept)
+            return
         self.router.discard_missing()
         for topic in list(self.router.topics.values()):
             while (taken := self.pool.take(topic.slot, flush=True)) is not None:

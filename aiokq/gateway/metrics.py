@@ -87,6 +87,21 @@ METRICS: Final = (
     GatewayMetric(
         "replayed", "counter", (), "messages", "Messages that were read from the spool again."
     ),
+    GatewayMetric("spool_bytes", "gauge", (), "bytes", "Size of the files of the spool."),
+    GatewayMetric(
+        "spool_waiting",
+        "gauge",
+        (),
+        "messages",
+        "Messages of the spool that are not in the pool yet.",
+    ),
+    GatewayMetric(
+        "spool_failures",
+        "counter",
+        (),
+        "failures",
+        "Times that data of the spool could not be made durable.",
+    ),
     GatewayMetric("pool_used_bytes", "gauge", (), "bytes", "Bytes of the pool in use."),
     GatewayMetric("pool_max_bytes", "gauge", (), "bytes", "Size of the pool."),
     GatewayMetric(
@@ -160,6 +175,8 @@ class _GatewayCollector(Collector):
         for row in METRICS:
             make = CounterMetricFamily if row.kind == "counter" else GaugeMetricFamily
             family = make(PREFIX + row.name, row.help, labels=row.labels)
+            if row.name not in samples:  # of a part that this gateway does not have
+                continue
             for labels, value in samples[row.name]:
                 family.add_metric(labels, value)
             yield family
@@ -176,6 +193,11 @@ class _GatewayCollector(Collector):
         yield "pool_max_bytes", [((), gateway.pool.max_bytes)]
         yield "unknown_topics", [((), snapshot.core.names)]
         yield from self._of_inputs()
+        spool = gateway.spool
+        if spool is not None:
+            yield "spool_bytes", [((), spool.counts.stored_bytes)]
+            yield "spool_waiting", [((), spool.waiting)]
+            yield "spool_failures", [((), spool.counts.failures)]
         yield from gateway.measures()
 
     def _of_inputs(self) -> Iterator[tuple[str, Samples]]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RESTART", "InputChanges", "changes", "input_changes", "needs_other_engine"]
 
-RESTART: Final = frozenset({"pool", "discards", "debug"})
+RESTART: Final = frozenset({"pool", "spool", "discards", "debug"})
 """The tables that only a restart can change."""
 
 

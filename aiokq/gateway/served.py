@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from aiokq.gateway.inputs import OpenInput
     from aiokq.gateway.router import Router
     from aiokq.gateway.settings import GatewaySettings
+    from aiokq.gateway.spool.spool import Spool
 
 __all__ = ["Problems", "Served"]
 
@@ -38,6 +39,7 @@ class Served(Protocol):
     router: Router
     engine: Engine
     accounting: Accounting
+    spool: Spool | None
     started_at: float
     reload_error: str | None
 

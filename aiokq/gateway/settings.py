@@ -35,6 +35,7 @@ __all__ = [
     "LimitsSettings",
     "PoolSettings",
     "RateLimitSettings",
+    "SpoolSettings",
     "TABLES",
     "TopicRules",
     "TopicSettings",
@@ -399,6 +400,29 @@ class DebugSettings(_Section):
         return self
 
 
+class SpoolSettings(_Section):
+    """Files that hold messages until their outcome is known, so that a restart loses none."""
+
+    path: str
+    """Absolute path of the directory. Its last part is created; only one gateway may use it."""
+    max_bytes: Annotated[ByteSize, Field(ge=64 * 1024, le=2**50)] = 1024 * 1024 * 1024
+    """Largest size of all files with messages. `when_full` of an input says what happens then."""
+    segment_bytes: Annotated[ByteSize, Field(ge=4096, le=2**30)] = 16 * 1024 * 1024
+    """Size of a file; a file is deleted when all of its messages have an outcome."""
+    fsync: Literal["never", "interval", "each"] = "never"
+    """When messages are written to the disk: `each` before they are accepted."""
+    fsync_interval_ms: Annotated[int, Field(ge=1, le=2**31 - 1)] = 1000
+    """Time between two writes to the disk with `interval`."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if not self.path.startswith("/"):
+            raise ValueError(f"`path` is {self.path!r}, and must be absolute")
+        if 2 * self.segment_bytes > self.max_bytes:
+            raise ValueError("`segment_bytes` is at most half of `max_bytes`")
+        return self
+
+
 class TopicSettings(_Section):
     """What is different for one topic: options that are not given are those of the whole file."""
 
@@ -461,6 +485,8 @@ class GatewaySettings(_Section):
     """Reports and log of discarded messages."""
     debug: DebugSettings = DebugSettings()
     """Files with the messages of single topics."""
+    spool: SpoolSettings | None = None
+    """Files for messages; None to hold messages in memory only."""
     empty_key: Literal["null", "empty"] = "null"
     """What an empty key becomes."""
     empty_value: Literal["null", "empty"] = "empty"
@@ -506,6 +532,7 @@ class GatewaySettings(_Section):
         unix_stream: str | None = None,
         tcp: int | None = None,
         http: int | None = None,
+        spool: str | None = None,
     ) -> Self:
         """Return settings with the values of arguments.
 
@@ -516,6 +543,7 @@ class GatewaySettings(_Section):
             unix_stream: path of an input, in addition to those of `base`.
             tcp: port of an input, in addition to those of `base`.
             http: port of the HTTP interface; replaces the port of `base`.
+            spool: directory of the spool; replaces the directory of `base`.
 
         Raises:
             ConfigError: a value is wrong, or contradicts another.
@@ -535,6 +563,10 @@ class GatewaySettings(_Section):
             old = values.get("http")
             kept = {} if old is None else {n: getattr(old, n) for n in old.model_fields_set}
             values["http"] = {**kept, "port": http}
+        if spool is not None:
+            had = values.get("spool")
+            kept = {} if had is None else {n: getattr(had, n) for n in had.model_fields_set}
+            values["spool"] = {**kept, "path": spool}
         return cls.checked(values)
 
     @property
@@ -766,6 +798,7 @@ TABLES: Final[Mapping[str, type[BaseModel]]] = {
     "dead_letters": DeadLettersSettings,
     "discards": DiscardsSettings,
     "debug": DebugSettings,
+    "spool": SpoolSettings,
     "topics": TopicSettings,
 }
 """The models of the tables, by name; of an array or a table of tables, the model of its elements.

@@ -39,6 +39,7 @@ CLOCK_AND_CHANCE = {
     "aiokq/fastpath/gateway/pool.py": {"os.urandom"},
     "aiokq/fastpath/gateway/pure_intake.py": {"time.monotonic", "time.sleep"},
     "aiokq/fastpath/gateway/pure_pool.py": {"time.monotonic_ns", "time.time_ns"},
+    "aiokq/fastpath/gateway/pure_spool.py": {"time.monotonic", "time.time_ns"},
     "aiokq/fastpath/produce/accumulator.py": {"time.time_ns", "time.monotonic"},
     "aiokq/fastpath/produce/outgoing.py": {"time.monotonic"},
     "aiokq/connection/network.py": {"random.Random"},

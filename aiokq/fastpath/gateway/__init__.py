@@ -14,6 +14,12 @@ from aiokq.fastpath.loading import load
 if TYPE_CHECKING:
     from aiokq.fastpath.gateway.intake import Intake
     from aiokq.fastpath.gateway.pool import Pool, Taken
+    from aiokq.fastpath.gateway.spool import (
+        SpoolWriter,
+        spool_frames,
+        spool_mark,
+        spool_version,
+    )
     from aiokq.fastpath.gateway.values import (
         API_KEY,
         API_VERSION,
@@ -29,6 +35,11 @@ if TYPE_CHECKING:
         RATE_LIMIT,
         REASONS,
         SHUTDOWN,
+        SPOOL_DAMAGED,
+        SPOOL_ERROR,
+        SPOOL_FULL,
+        SPOOL_HEADER_BYTES,
+        SPOOL_VERSION,
         TOO_LONG,
         TRANSPORTS,
         UNCLEAN_DISCONNECT,
@@ -37,6 +48,9 @@ if TYPE_CHECKING:
         PoolCounts,
         Refused,
         Sample,
+        SpoolCounts,
+        SpoolFrame,
+        SpoolProgress,
         TopicCounts,
     )
 else:
@@ -63,10 +77,22 @@ __all__ = [
     "REASONS",
     "Refused",
     "SHUTDOWN",
+    "SPOOL_DAMAGED",
+    "SPOOL_ERROR",
+    "SPOOL_FULL",
+    "SPOOL_HEADER_BYTES",
+    "SPOOL_VERSION",
     "Sample",
+    "SpoolCounts",
+    "SpoolFrame",
+    "SpoolProgress",
+    "SpoolWriter",
     "TOO_LONG",
     "TRANSPORTS",
     "Taken",
     "TopicCounts",
     "UNCLEAN_DISCONNECT",
+    "spool_frames",
+    "spool_mark",
+    "spool_version",
 ]

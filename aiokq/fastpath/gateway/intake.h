@@ -6,6 +6,7 @@
 #define AIOKQ_GATEWAY_INTAKE_H
 
 #include "aiokq/fastpath/gateway/pool.h"
+#include "aiokq/fastpath/gateway/spool.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -34,6 +35,7 @@
 #define AIOKQ_PRIORITY_WINDOW 10 /* milliseconds between two decisions about the priority */
 #define AIOKQ_BUSY 40            /* datagrams in a millisecond, from which on it is not raised */
 #define AIOKQ_FIRST_PARTIAL 256
+#define AIOKQ_PIECES 256 /* pieces of messages that are appended to a spool together */
 
 typedef struct aiokq_connection {
     struct aiokq_connection *before;
@@ -65,6 +67,10 @@ typedef struct {
 
 typedef struct {
     aiokq_pool *pool;
+    aiokq_spool *spool; /* NULL if messages are stored in the pool */
+    aiokq_piece pieces[AIOKQ_PIECES]; /* what was read and is not appended to the spool yet */
+    int piece_count;
+    unsigned char *owned; /* memory of one of the pieces */
     int fd;
     int transport;
     int64_t limit;
@@ -112,9 +118,103 @@ static inline void aiokq_wait_for_memory(aiokq_intake *intake) {
     intake->counts.blocked_ms += aiokq_ms(CLOCK_MONOTONIC) - began;
 }
 
+/* Appends pieces to the spool, without the mutex of the pool; returns -1, or the reason why they are
+ * not accepted. Waits if the input is to block; `*never` tells whether waiting is for nothing. */
+static inline int aiokq_spool_pieces(aiokq_intake *intake, int from, int to, int64_t wall,
+                                     int *never) {
+    int64_t size = 0;
+    int reason;
+    for (int n = from; n < to; n++)
+        size += intake->pieces[n].size;
+    *never = 0;
+    for (;;) {
+        int stops = aiokq_stopping(intake);
+        reason = aiokq_spool_append(intake->spool, intake->pieces + from, to - from, wall,
+                                    intake->block && stops);
+        if (reason < 0 || !intake->block || stops)
+            return reason;
+        if (!aiokq_spool_wait(intake->spool, size)) {
+            *never = 1;
+            return reason;
+        }
+    }
+}
+
+/* Counts pieces, and discards them for `reason` unless it is -1. */
+static inline void aiokq_count_pieces(aiokq_intake *intake, int from, int to, int64_t wall,
+                                      int reason) {
+    aiokq_pool_lock(intake->pool);
+    for (int n = from; n < to; n++) {
+        const unsigned char *at = intake->pieces[n].at, *end = at + intake->pieces[n].size;
+        intake->counts.received += intake->pieces[n].messages;
+        intake->counts.received_bytes += intake->pieces[n].size;
+        while (reason >= 0 && at < end) {
+            int64_t own = aiokq_big_i32(at);
+            aiokq_refuse_message(intake->pool, at, own, wall, intake->transport, reason);
+            intake->counts.reasons[reason]++;
+            at += own;
+        }
+    }
+    aiokq_pool_unlock(intake->pool);
+}
+
+/* Appends what was read to the spool; without the mutex of the pool. */
+static inline void aiokq_intake_flush(aiokq_intake *intake) {
+    int64_t began, mono, wall;
+    int count = intake->piece_count, reason, never;
+    if (count == 0)
+        return;
+    began = aiokq_ms(CLOCK_MONOTONIC);
+    aiokq_pool_now(intake->pool, &mono, &wall);
+    reason = aiokq_spool_pieces(intake, 0, count, wall, &never);
+    if (never && count > 1) {
+        /* Together they are larger than the spool may be. */
+        for (int n = 0; n < count; n++) {
+            reason = aiokq_spool_pieces(intake, n, n + 1, wall, &never);
+            aiokq_count_pieces(intake, n, n + 1, wall, reason);
+        }
+    } else {
+        aiokq_count_pieces(intake, 0, count, wall, reason);
+    }
+    if (intake->block) {
+        aiokq_pool_lock(intake->pool);
+        intake->counts.blocked_ms += aiokq_ms(CLOCK_MONOTONIC) - began;
+        aiokq_pool_unlock(intake->pool);
+    }
+    intake->piece_count = 0;
+    free(intake->owned);
+    intake->owned = NULL;
+}
+
+/* Adds one message to what will be appended to the spool, under the mutex. */
+static inline void aiokq_intake_add(aiokq_intake *intake, const unsigned char *data,
+                                    int64_t size) {
+    aiokq_piece *last = intake->pieces + intake->piece_count - 1;
+    if (intake->piece_count && last->at + last->size == data &&
+        last->size + size <= AIOKQ_SPOOL_FRAME_BYTES) {
+        last->size += size;
+        last->messages++;
+        return;
+    }
+    if (intake->piece_count == AIOKQ_PIECES) {
+        aiokq_pool_unlock(intake->pool);
+        aiokq_intake_flush(intake);
+        aiokq_pool_lock(intake->pool);
+    }
+    last = intake->pieces + intake->piece_count++;
+    last->at = data;
+    last->size = size;
+    last->messages = 1;
+}
+
 /* Stores or discards one message, under the mutex; waits for memory if the input is to block. */
 static inline void aiokq_intake_accept(aiokq_intake *intake, const unsigned char *data,
                                        int64_t size, int64_t mono, int64_t wall) {
+    aiokq_message message;
+    if (intake->spool != NULL && aiokq_parse(data, size, &message) < 0) {
+        aiokq_intake_add(intake, data, size);
+        return;
+    }
     for (;;) {
         int when_full = !intake->block           ? AIOKQ_DISCARD
                         : aiokq_stopping(intake) ? AIOKQ_FORCE
@@ -239,6 +339,7 @@ static inline int aiokq_connection_data(aiokq_intake *intake, aiokq_connection *
                 free(sample);
                 aiokq_partial_end(intake, connection);
                 aiokq_pool_unlock(pool);
+                aiokq_intake_flush(intake);
                 return 0;
             }
         }
@@ -264,11 +365,15 @@ static inline int aiokq_connection_data(aiokq_intake *intake, aiokq_connection *
             part = connection->size;
             aiokq_partial_end(intake, connection);
             aiokq_intake_accept(intake, whole, part, mono, wall);
-            free(whole);
+            if (intake->piece_count == 1 && intake->pieces[0].at == whole)
+                intake->owned = whole; /* the first message of these bytes */
+            else
+                free(whole);
             aiokq_breathe(intake, &locked, part);
         }
     }
     aiokq_pool_unlock(pool);
+    aiokq_intake_flush(intake);
     return 1;
 }
 
@@ -385,6 +490,7 @@ static inline int aiokq_burst_read(aiokq_intake *intake, aiokq_burst *burst) {
         aiokq_breathe(intake, &locked, size);
     }
     aiokq_pool_unlock(pool);
+    aiokq_intake_flush(intake);
     return count;
 }
 
@@ -473,7 +579,8 @@ static inline int aiokq_wait_for_room(aiokq_intake *intake, const aiokq_connecti
     if (!intake->block)
         return 1;
     aiokq_pool_lock(pool);
-    while (aiokq_crowded(pool) && !aiokq_stopping(intake))
+    /* With a spool, no message of the connection waits for the memory of the pool. */
+    while (intake->spool == NULL && aiokq_crowded(pool) && !aiokq_stopping(intake))
         aiokq_wait_for_memory(intake);
     if (pool->used >= pool->max_bytes && !aiokq_stopping(intake)) {
         /* Only incomplete messages fill the pool: the first of them is read to its end. */
@@ -754,6 +861,8 @@ static inline void aiokq_intake_stop(aiokq_intake *intake, int drain) {
     __atomic_store_n(&intake->stopping, 1, __ATOMIC_RELEASE);
     pthread_cond_broadcast(&intake->pool->memory);
     aiokq_pool_unlock(intake->pool);
+    if (intake->spool != NULL)
+        aiokq_spool_interrupt(intake->spool);
     written = write(intake->control, &one, sizeof one);
     (void)written;
     pthread_join(intake->thread, NULL);

@@ -3,6 +3,7 @@
 from libc.stdint cimport int64_t, uint32_t
 
 from aiokq.fastpath.gateway.pool cimport aiokq_pool
+from aiokq.fastpath.gateway.spool cimport aiokq_spool
 
 cdef extern from "aiokq/fastpath/gateway/intake.h" nogil:
     ctypedef struct aiokq_intake_counts:
@@ -20,6 +21,7 @@ cdef extern from "aiokq/fastpath/gateway/intake.h" nogil:
 
     ctypedef struct aiokq_intake:
         aiokq_pool *pool
+        aiokq_spool *spool
         int fd
         int transport
         int64_t limit

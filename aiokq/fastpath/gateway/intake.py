@@ -21,6 +21,7 @@ from aiokq.fastpath.gateway.values import TRANSPORTS, IntakeCounts
 
 if cython.compiled:
     from cython.cimports.aiokq.fastpath.gateway._pool import Pool
+    from cython.cimports.aiokq.fastpath.gateway._spool import SpoolWriter
     from cython.cimports.aiokq.fastpath.gateway.intake import (
         aiokq_intake,
         aiokq_intake_counts,
@@ -56,6 +57,8 @@ class Intake:
         max_connections: further connections are closed at once.
         idle_ms: connections without data for so long are closed; 0: never.
         partial_ms: connections with an incomplete message older than that are closed; 0: never.
+        spool: where well-formed messages are stored, instead of in the pool; `when_full` then
+            decides what happens to messages that the spool does not accept.
 
     Raises:
         ValueError: an argument is out of range, or TCP has an allow-list.
@@ -73,6 +76,7 @@ class Intake:
         max_connections=1024,
         idle_ms=0,
         partial_ms=0,
+        spool: SpoolWriter = None,
     ):
         if self.intake != cython.NULL:
             raise RuntimeError("the input is already initialized")
@@ -100,6 +104,10 @@ class Intake:
         self.pid = getpid()
         self.pool = pool
         intake.pool = pool.pool
+        if spool is not None:
+            spool._check()
+            self.spool = spool
+            intake.spool = spool.spool
         intake.fd = fd
         intake.transport = TRANSPORTS.index(transport)
         intake.limit = max_message_bytes

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import final
 
 from aiokq.fastpath.gateway.pool import Pool
+from aiokq.fastpath.gateway.spool import SpoolWriter
 from aiokq.fastpath.gateway.values import IntakeCounts
 
 @final
@@ -22,6 +23,7 @@ class Intake:
         max_connections: int = 1024,
         idle_ms: int = 0,
         partial_ms: int = 0,
+        spool: SpoolWriter | None = None,
     ) -> None: ...
     def start(self) -> None: ...
     def stop(self, *, drain: bool = False) -> None: ...

@@ -15,7 +15,9 @@
 #define AIOKQ_RATE_LIMIT 6
 #define AIOKQ_NO_MEMORY 7
 #define AIOKQ_BAD_TOPIC 8
-#define AIOKQ_REASONS 16 /* room for all of them */
+#define AIOKQ_SPOOL_FULL 14
+#define AIOKQ_SPOOL_ERROR 15
+#define AIOKQ_REASONS 32 /* room for all of them */
 
 typedef struct {
     const unsigned char *topic;
@@ -26,7 +28,8 @@ typedef struct {
     int32_t key_size;
     int32_t value_size;
     uint32_t partition_key;
-    int keyed; /* PartitionKey, not AnyPartition */
+    int64_t sequence; /* that feed() gave it; -1 if it gave none. Not set by aiokq_parse */
+    int keyed;        /* PartitionKey, not AnyPartition */
     int version;
 } aiokq_message;
 

@@ -254,6 +254,7 @@ typedef struct {
 
 typedef struct aiokq_refused {
     struct aiokq_refused *next;
+    int64_t sequence;
     int64_t timestamp;
     int64_t arrival;
     int64_t value_size;
@@ -274,6 +275,7 @@ typedef struct {
     int woken;
     int must_wake; /* write to wake_fd after unlocking */
     int closed;
+    int spooled; /* whether `finished` names the fed messages that were discarded */
     int fixed_clock;
     int64_t fixed_mono;
     int64_t fixed_wall;
@@ -322,6 +324,9 @@ typedef struct {
     aiokq_ring bad_topics;
     aiokq_refused *refused_first;
     aiokq_refused *refused_last;
+    int64_t *finished; /* sequences */
+    int64_t finished_count;
+    int64_t finished_room;
 } aiokq_pool;
 
 static inline int64_t aiokq_ms(clockid_t clock) {
@@ -709,6 +714,30 @@ static inline void aiokq_sample_topic(aiokq_pool *pool, const unsigned char *top
         memcpy(kept, topic, (size_t)size);
 }
 
+/* Notes that a message that was fed has an outcome. */
+static inline void aiokq_finish(aiokq_pool *pool, int64_t sequence) {
+    if (!pool->spooled || sequence < 0)
+        return;
+    if (pool->finished_count == pool->finished_room) {
+        int64_t room = 2 * pool->finished_room + 64;
+        int64_t *moved = (int64_t *)realloc(pool->finished, (size_t)room * sizeof *moved);
+        if (moved == NULL)
+            return; /* the message is fed again after the next start */
+        pool->finished = moved;
+        pool->finished_room = room;
+    }
+    pool->finished[pool->finished_count++] = sequence;
+}
+
+/* Notes that all messages that a slot holds have an outcome. */
+static inline void aiokq_finish_held(aiokq_pool *pool, const aiokq_slot *slot) {
+    if (!pool->spooled)
+        return;
+    for (const aiokq_segment *segment = slot->head; segment != NULL; segment = segment->next)
+        for (uint32_t n = segment->first; n < segment->count; n++)
+            aiokq_finish(pool, aiokq_row_at(segment, n)->sequence);
+}
+
 /* Discards a message; or, if it is asked for, puts it into the queue of refused messages. */
 static inline void aiokq_discard(aiokq_pool *pool, int reason, int transport,
                                  const aiokq_message *message, int64_t value_size, int64_t wall,
@@ -729,6 +758,7 @@ static inline void aiokq_discard(aiokq_pool *pool, int reason, int transport,
         if (entry != NULL) {
             unsigned char *at = entry->data;
             entry->next = NULL;
+            entry->sequence = pool->spooled ? message->sequence : -1;
             entry->timestamp = message->timestamp;
             entry->arrival = wall;
             entry->value_size = value_size;
@@ -759,14 +789,17 @@ static inline void aiokq_discard(aiokq_pool *pool, int reason, int transport,
         pool->refused_lost++;
     }
     pool->discarded[reason]++;
+    aiokq_finish(pool, message->sequence);
 }
 
 /* Discards a message that cannot be read, which the caller has counted as received. */
 static inline void aiokq_discard_raw(aiokq_pool *pool, int reason, int transport,
-                                     const unsigned char *data, int64_t size, int64_t wall) {
+                                     const unsigned char *data, int64_t size, int64_t wall,
+                                     int64_t sequence) {
     aiokq_message message;
     memset(&message, 0, sizeof message);
     message.value = data;
+    message.sequence = sequence;
     if (reason != AIOKQ_NO_MEMORY && reason != AIOKQ_NOT_ALLOWED)
         aiokq_sample_raw(pool, reason, transport, data, size, wall);
     aiokq_discard(pool, reason, transport, &message, size, wall, NULL);
@@ -777,7 +810,19 @@ static inline void aiokq_lost(aiokq_pool *pool, int reason, int64_t size, int tr
                               const unsigned char *data, int64_t known, int64_t wall) {
     pool->received++;
     pool->received_bytes += size;
-    aiokq_discard_raw(pool, reason, transport, data, known, wall);
+    aiokq_discard_raw(pool, reason, transport, data, known, wall, -1);
+}
+
+/* Discards a message that is well-formed, for a reason that the caller decides. */
+static inline void aiokq_refuse_message(aiokq_pool *pool, const unsigned char *data, int64_t size,
+                                int64_t wall, int transport, int reason) {
+    aiokq_message message;
+    pool->received++;
+    pool->received_bytes += size;
+    if (aiokq_parse(data, size, &message) >= 0)
+        return;
+    message.sequence = -1;
+    aiokq_discard(pool, reason, transport, &message, message.value_size, wall, NULL);
 }
 
 /* ---------------------------------------------------------------- messages */
@@ -852,9 +897,9 @@ static inline int aiokq_slot_fits(const aiokq_pool *pool, aiokq_slot *slot, int6
 }
 
 /* Stores or discards one message; returns 0, without counting it, if it has to wait. */
-static inline int aiokq_accept(aiokq_pool *pool, const unsigned char *data, int64_t size,
-                               int64_t mono, int64_t wall, int transport, int when_full,
-                               int64_t sequence) {
+static inline int aiokq_accept_at(aiokq_pool *pool, const unsigned char *data, int64_t size,
+                                  int64_t mono, int64_t wall, int64_t arrival, int transport,
+                                  int when_full, int64_t sequence) {
     aiokq_message message;
     aiokq_slot *slot;
     aiokq_row row;
@@ -862,6 +907,7 @@ static inline int aiokq_accept(aiokq_pool *pool, const unsigned char *data, int6
     uint32_t hash = 0;
     int reason = aiokq_parse(data, size, &message), made = 0;
     pool->outcome = -1;
+    message.sequence = sequence;
     if (reason >= 0) {
         pool->received++;
         pool->received_bytes += size;
@@ -876,7 +922,7 @@ static inline int aiokq_accept(aiokq_pool *pool, const unsigned char *data, int6
             if (n < pool->versions)
                 pool->version_count[n]++;
         }
-        aiokq_discard_raw(pool, reason, transport, data, size, wall);
+        aiokq_discard_raw(pool, reason, transport, data, size, arrival, sequence);
         return 1;
     }
     slot = pool->last_slot;
@@ -893,15 +939,15 @@ static inline int aiokq_accept(aiokq_pool *pool, const unsigned char *data, int6
             pool->received++;
             pool->received_bytes += size;
             aiokq_sample_topic(pool, message.topic, message.topic_size, wall);
-            aiokq_discard(pool, AIOKQ_BAD_TOPIC, transport, &message, message.value_size, wall,
-                          NULL);
+            aiokq_discard(pool, AIOKQ_BAD_TOPIC, transport, &message, message.value_size,
+                          arrival, NULL);
             return 1;
         }
         need += AIOKQ_TOPIC_OVERHEAD + message.topic_size;
     } else if (slot->registered && slot->max_message_bytes >= 0 && own > slot->max_message_bytes) {
         reason = AIOKQ_TOO_LONG;
         aiokq_sample_long(pool, transport, message.topic, message.topic_size, message.value,
-                          message.value_size, wall);
+                          message.value_size, arrival);
     }
     if (when_full == AIOKQ_WAIT && pool->used <= pool->partial)
         when_full = AIOKQ_FORCE; /* only incomplete messages fill the pool: nothing would end it */
@@ -915,7 +961,7 @@ static inline int aiokq_accept(aiokq_pool *pool, const unsigned char *data, int6
     pool->received_bytes += size;
     if (slot != NULL)
         slot->received++;
-    if (reason < 0 && slot != NULL && slot->registered && aiokq_limited(slot, mono))
+    if (reason < 0 && slot != NULL && slot->registered && aiokq_limited(slot, mono - (wall - arrival)))
         reason = AIOKQ_RATE_LIMIT;
     if (reason < 0 && slot == NULL) {
         slot = aiokq_slot_new(pool, hash, message.topic, message.topic_size);
@@ -931,7 +977,7 @@ static inline int aiokq_accept(aiokq_pool *pool, const unsigned char *data, int6
         }
     }
     if (reason >= 0) {
-        aiokq_discard(pool, reason, transport, &message, message.value_size, wall, slot);
+        aiokq_discard(pool, reason, transport, &message, message.value_size, arrival, slot);
         return 1;
     }
     if (made) {
@@ -942,7 +988,7 @@ static inline int aiokq_accept(aiokq_pool *pool, const unsigned char *data, int6
         aiokq_wake(pool);
     }
     row.timestamp = message.timestamp;
-    row.arrival = wall;
+    row.arrival = arrival;
     row.sequence = sequence >= 0 ? sequence : pool->sequence++;
     row.partition_key = message.partition_key;
     row.keyed = (uint32_t)message.keyed;
@@ -953,12 +999,19 @@ static inline int aiokq_accept(aiokq_pool *pool, const unsigned char *data, int6
     slot->held++;
     slot->held_bytes += own + AIOKQ_MESSAGE_OVERHEAD;
     if (slot->registered) {
-        aiokq_account(pool, slot, own, row.timestamp, wall, slot->held, mono, wall);
+        aiokq_account(pool, slot, own, row.timestamp, arrival, slot->held, mono, wall);
     } else {
         pool->unresolved++;
         slot->largest = own > slot->largest ? own : slot->largest;
     }
     return 1;
+}
+
+/* The same for a message that arrives now. */
+static inline int aiokq_accept(aiokq_pool *pool, const unsigned char *data, int64_t size,
+                               int64_t mono, int64_t wall, int transport, int when_full,
+                               int64_t sequence) {
+    return aiokq_accept_at(pool, data, size, mono, wall, wall, transport, when_full, sequence);
 }
 
 /* Charges the beginning of a message, or takes the charge back; returns 0 if there is no room. */
@@ -979,10 +1032,12 @@ static inline int aiokq_crowded(const aiokq_pool *pool) {
 
 /* Stores the messages of `size` bytes; returns the number of bytes that are whole messages. */
 static inline int64_t aiokq_feed(aiokq_pool *pool, const unsigned char *data, int64_t size,
-                                 int64_t sequence, int replayed, int when_full, int64_t limit) {
+                                 int64_t sequence, int replayed, int when_full, int64_t limit,
+                                 int64_t arrival) {
     int64_t at = 0, locked = 0, mono, wall;
     aiokq_pool_lock(pool);
     aiokq_pool_now(pool, &mono, &wall);
+    arrival = arrival < 0 || arrival > wall ? wall : arrival;
     while (size - at >= 4) {
         int64_t own = aiokq_big_i32(data + at);
         if (own < 4 || own - 4 > limit) {
@@ -991,8 +1046,8 @@ static inline int64_t aiokq_feed(aiokq_pool *pool, const unsigned char *data, in
             at = size;
             break;
         }
-        if (own > size - at || !aiokq_accept(pool, data + at, own, mono, wall, AIOKQ_FED, when_full,
-                                             sequence))
+        if (own > size - at || !aiokq_accept_at(pool, data + at, own, mono, wall, arrival,
+                                                AIOKQ_FED, when_full, sequence))
             break;
         pool->replayed += replayed;
         sequence += sequence >= 0;
@@ -1050,6 +1105,7 @@ static inline void aiokq_discard_held(aiokq_pool *pool, aiokq_slot *slot,
     message.timestamp = row->timestamp;
     message.partition_key = row->partition_key;
     message.keyed = (int)row->keyed;
+    message.sequence = row->sequence;
     pool->used -= aiokq_span(segment, n, n + 1) + AIOKQ_MESSAGE_OVERHEAD;
     pool->held--;
     if (reason == AIOKQ_TOO_LONG)
@@ -1321,6 +1377,7 @@ static inline void aiokq_samples_clear(aiokq_pool *pool) {
 static inline void aiokq_pool_free(aiokq_pool *pool) {
     aiokq_pool_clear(pool);
     aiokq_samples_clear(pool);
+    free(pool->finished);
     pthread_cond_destroy(&pool->memory);
     pthread_mutex_destroy(&pool->mutex);
 }

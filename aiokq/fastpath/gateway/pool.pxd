@@ -57,6 +57,7 @@ cdef extern from "aiokq/fastpath/gateway/pool.h" nogil:
 
     ctypedef struct aiokq_refused:
         aiokq_refused *next
+        int64_t sequence
         int64_t timestamp
         int64_t arrival
         int64_t value_size
@@ -70,6 +71,7 @@ cdef extern from "aiokq/fastpath/gateway/pool.h" nogil:
 
     ctypedef struct aiokq_pool:
         int closed
+        int spooled
         int fixed_clock
         int64_t fixed_mono
         int64_t fixed_wall
@@ -101,6 +103,9 @@ cdef extern from "aiokq/fastpath/gateway/pool.h" nogil:
         aiokq_ring bad_topics
         aiokq_refused *refused_first
         aiokq_refused *refused_last
+        int64_t *finished
+        int64_t finished_count
+        int64_t finished_room
 
     ctypedef struct aiokq_survey:
         int64_t empty_keys
@@ -167,8 +172,9 @@ cdef extern from "aiokq/fastpath/gateway/pool.h" nogil:
     void aiokq_new_window(aiokq_pool *pool) noexcept
     int64_t aiokq_feed(
         aiokq_pool *pool, const unsigned char *data, int64_t size, int64_t sequence, int replayed,
-        int when_full, int64_t limit
+        int when_full, int64_t limit, int64_t arrival
     ) noexcept
+    void aiokq_finish_held(aiokq_pool *pool, const aiokq_slot *slot) noexcept
     aiokq_ring *aiokq_ring_of(aiokq_pool *pool, int reason, int transport) noexcept
     void aiokq_samples_clear(aiokq_pool *pool) noexcept
 

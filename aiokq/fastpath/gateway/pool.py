@@ -47,6 +47,7 @@ if cython.compiled:
         aiokq_fill_partitions,
         aiokq_fill_times,
         aiokq_find,
+        aiokq_finish_held,
         aiokq_key_start,
         aiokq_limit,
         aiokq_list_remove,
@@ -423,6 +424,7 @@ class Pool:
             as BAD_TOPIC.
         refused_bytes: size of the queue of `refused()`, in addition to `max_bytes`.
         refused_reasons: the reasons for which messages are put into this queue.
+        spooled: whether `finished()` names the messages that the pool discards.
 
     Raises:
         ValueError: `max_bytes` is less than 1, or a number is negative.
@@ -440,6 +442,7 @@ class Pool:
         max_topic_names=65536,
         refused_bytes=0,
         refused_reasons=(),
+        spooled=False,
     ):
         if self.pool != cython.NULL:
             raise RuntimeError("the pool is already initialized")
@@ -461,6 +464,7 @@ class Pool:
         pool.sample_bytes = sample_bytes
         pool.max_names = max_topic_names
         pool.refused_bytes = refused_bytes
+        pool.spooled = bool(spooled)
         for reason in refused_reasons:
             if not 0 <= reason < _REASON_COUNT:
                 raise ValueError(f"reason {reason}: not an index of REASONS")
@@ -646,6 +650,7 @@ class Pool:
         self.pool.used -= slot.held_bytes
         self.pool.held -= count
         self.pool.discarded[index] += count
+        aiokq_finish_held(self.pool, slot)
         aiokq_end_unresolved(self.pool, slot)
         aiokq_slot_free(self.pool, slot)
         aiokq_pool_unlock(self.pool)
@@ -835,6 +840,28 @@ class Pool:
 
     # ------------------------------------------------------------ messages
 
+    def finished(self):
+        """Return the sequences of fed messages that the pool discarded since the last call.
+
+        A pool that is not `spooled` returns none.
+        """
+        self._check()
+        found: cython.pointer(int64_t)
+        count: int64_t
+        aiokq_pool_lock(self.pool)
+        found = self.pool.finished
+        count = self.pool.finished_count
+        self.pool.finished = cython.NULL
+        self.pool.finished_count = self.pool.finished_room = 0
+        aiokq_pool_unlock(self.pool)
+        if count == 0:
+            return memoryview(b"")
+        try:
+            stored = PyBytes_FromStringAndSize(cython.cast(cython.p_char, found), count * 8)
+        finally:
+            _free(found)
+        return memoryview(stored).cast("q")
+
     def feed(
         self,
         data,
@@ -843,6 +870,7 @@ class Pool:
         replayed=False,
         stop_when_full=False,
         max_message_bytes=0x7FFFFFFF,
+        arrival_ms=-1,
     ):
         """Store messages that follow each other, as an input does, without Python's lock.
 
@@ -851,6 +879,7 @@ class Pool:
             replayed: whether the messages were received by another process before.
             stop_when_full: stop before a message for which there is no room.
             max_message_bytes: largest message without the 4 bytes of its size.
+            arrival_ms: when the messages arrived; -1: now.
 
         Returns:
             The number of bytes of whole messages. After an impossible size nothing can be read: it
@@ -862,6 +891,7 @@ class Pool:
         again: cython.int = bool(replayed)
         when_full: cython.int = AIOKQ_WAIT if stop_when_full else AIOKQ_DISCARD
         limit: int64_t = max_message_bytes
+        arrival: int64_t = arrival_ms
         read: int64_t = 0
         PyObject_GetBuffer(data, cython.address(buffer), PyBUF_SIMPLE)
         try:
@@ -874,6 +904,7 @@ class Pool:
                     again,
                     when_full,
                     limit,
+                    arrival,
                 )
         finally:
             PyBuffer_Release(cython.address(buffer))
@@ -960,6 +991,7 @@ def _refused(entry: cython.pointer(aiokq_refused)) -> object:
         entry.timestamp,
         entry.arrival,
         entry.partition_key if entry.keyed else None,
+        entry.sequence,
     )
 
 

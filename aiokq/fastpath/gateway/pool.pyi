@@ -54,6 +54,7 @@ class Pool:
         max_topic_names: int = 65536,
         refused_bytes: int = 0,
         refused_reasons: Collection[int] = (),
+        spooled: bool = False,
     ) -> None: ...
     def register(
         self,
@@ -96,6 +97,8 @@ class Pool:
         replayed: bool = False,
         stop_when_full: bool = False,
         max_message_bytes: int = 0x7FFFFFFF,
+        arrival_ms: int = -1,
     ) -> int: ...
+    def finished(self) -> memoryview: ...
     def close(self) -> None: ...
     def set_clock(self, monotonic_ms: int, wall_ms: int) -> None: ...

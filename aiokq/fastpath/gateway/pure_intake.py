@@ -18,7 +18,8 @@ import time
 from collections.abc import Collection
 from typing import Final
 
-from aiokq.fastpath.gateway.pure_pool import COUNTED, DISCARD, FORCE, WAIT, Pool
+from aiokq.fastpath.gateway.pure_pool import COUNTED, DISCARD, FORCE, WAIT, Pool, parse
+from aiokq.fastpath.gateway.pure_spool import SpoolWriter
 from aiokq.fastpath.gateway.values import (
     API_KEY,
     API_VERSION,
@@ -63,6 +64,8 @@ class Intake:
         max_connections: further connections are closed at once.
         idle_ms: connections without data for so long are closed; 0: never.
         partial_ms: connections with an incomplete message older than that are closed; 0: never.
+        spool: where well-formed messages are stored, instead of in the pool; `when_full` then
+            decides what happens to messages that the spool does not accept.
 
     Raises:
         ValueError: an argument is out of range, or TCP has an allow-list.
@@ -80,6 +83,7 @@ class Intake:
         max_connections: int = 1024,
         idle_ms: int = 0,
         partial_ms: int = 0,
+        spool: SpoolWriter | None = None,
     ) -> None:
         if transport not in TRANSPORTS[:3]:
             raise ValueError(f"transport {transport!r}: one of {', '.join(TRANSPORTS[:3])}")
@@ -100,6 +104,8 @@ class Intake:
         self._allowed = None if allowed_uids is None else frozenset(allowed_uids)
         self._max_connections = max_connections
         self._idle, self._partial = idle_ms / 1000, partial_ms / 1000
+        self._spool = spool
+        self._pending: list[bytes] = []
         self._pid = os.getpid()
         self._thread: threading.Thread | None = None
         self._stopping = self._draining = False
@@ -133,6 +139,8 @@ class Intake:
             self._draining = drain
             self._stopping = True
             self._pool.memory.notify_all()
+        if self._spool is not None:
+            self._spool.interrupt()
         if self._stop_fds is not None:
             os.write(self._stop_fds[1], b"!")
             self._thread.join()
@@ -182,6 +190,9 @@ class Intake:
     def _accept(self, data: bytes, mono: int, wall: int) -> None:
         """Store or discard one message, under the lock of the pool."""
         pool = self._pool
+        if self._spool is not None and parse(data, wall).row is not None:
+            self._pending.append(data)  # `_flush` stores it, without the lock
+            return
         when_full = WAIT if self._block and not self._stopping else DISCARD
         if self._block and self._stopping:
             when_full = FORCE
@@ -194,6 +205,43 @@ class Intake:
         self._received_bytes += len(data)
         if pool.outcome >= 0:
             self._counted[pool.outcome] += 1
+
+    def _flush(self) -> None:
+        """Append to the spool the messages that were read; without the lock of the pool."""
+        if not self._pending:
+            return
+        assert self._spool is not None
+        messages, self._pending = self._pending, []
+        began = time.monotonic()
+        if not self._append(messages):
+            # Together they are larger than the spool may be.
+            for message in messages:
+                self._append([message], final=True)
+        if self._block:
+            with self._pool.lock:
+                self._blocked += time.monotonic() - began
+
+    def _append(self, messages: list[bytes], *, final: bool = False) -> bool:
+        """Append messages, or discard them; return False if they never fit, unless it is final."""
+        assert self._spool is not None
+        _, wall = self._pool.now()
+        data = b"".join(messages)
+        reason = self._spool.append(data, wall)
+        while reason >= 0 and self._block and not self._stopping:
+            if not self._spool.wait(len(data)):
+                if not final and len(messages) > 1:
+                    return False
+                break
+            reason = self._spool.append(data, wall)
+        if reason >= 0 and self._block and self._stopping:
+            reason = self._spool.append(data, wall, force=True)
+        with self._pool.lock:
+            self._received += len(messages)
+            self._received_bytes += len(data)
+            if reason >= 0:
+                for message in messages:
+                    self._pool.refuse(message, wall, self._transport, reason)
+        return True
 
     def _lost(self, reason: int, size: int, data: bytes) -> None:
         """Count one message that is not stored, under the lock of the pool."""
@@ -238,6 +286,7 @@ class Intake:
                     self._lost(MALFORMED, len(data), data)
                 else:
                     self._accept(data, mono, wall)
+        self._flush()
         return len(received)
 
     # ------------------------------------------------------------ streams
@@ -346,6 +395,7 @@ class Intake:
         connection.last = time.monotonic()
         with self._pool.lock:
             sound = self._consume(connection, data)
+        self._flush()
         if not sound:
             self._close(connection)
         return sound
@@ -356,7 +406,8 @@ class Intake:
             return True
         with self._pool.lock:
             began = time.monotonic()
-            while self._pool.crowded() and not self._stopping:
+            # With a spool, no message of the connection waits for the memory of the pool.
+            while self._spool is None and self._pool.crowded() and not self._stopping:
                 self._pool.memory.wait()
                 self._blocked = self._blocked + time.monotonic() - began
                 began = time.monotonic()

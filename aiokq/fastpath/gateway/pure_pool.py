@@ -41,7 +41,7 @@ from aiokq.fastpath.gateway.values import (
 MESSAGE_OVERHEAD: Final = 48
 TOPIC_OVERHEAD: Final = 1024
 FED: Final = TRANSPORTS.index("fed")
-COUNTED: Final = 16
+COUNTED: Final = 32
 VERSIONS: Final = 64
 EVALUATED: Final = 65536
 
@@ -388,6 +388,7 @@ class Pool:
             as BAD_TOPIC.
         refused_bytes: size of the queue of `refused()`, in addition to `max_bytes`.
         refused_reasons: the reasons for which messages are put into this queue.
+        spooled: whether `finished()` names the messages that the pool discards.
 
     Raises:
         ValueError: `max_bytes` is less than 1, or a number is negative.
@@ -405,6 +406,7 @@ class Pool:
         max_topic_names: int = 65536,
         refused_bytes: int = 0,
         refused_reasons: Collection[int] = (),
+        spooled: bool = False,
     ) -> None:
         if max_bytes < 1 or sample_bytes < 0 or max_topic_names < 0 or refused_bytes < 0:
             raise ValueError("max_bytes is at least 1, and no number is negative")
@@ -414,6 +416,8 @@ class Pool:
         self._max_topic_names = max_topic_names
         self._refused_bytes = refused_bytes
         self._refused_reasons = frozenset(refused_reasons)
+        self._spooled = spooled
+        self._finished: list[int] = []
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._memory = threading.Condition(self._lock)
@@ -522,6 +526,8 @@ class Pool:
             self._used -= slot.held_bytes
             self._held -= count
             self._discarded[reason] += count
+            if self._spooled:
+                self._finished.extend(row.sequence for row in slot.rows)
             self._sample_topic(topic, self.now()[1])
             self._memory.notify_all()
             return count
@@ -644,6 +650,13 @@ class Pool:
 
     # ------------------------------------------------------------ messages
 
+    def finished(self) -> memoryview:
+        self._check(closed=True)
+        with self._lock:
+            found, self._finished = self._finished, []
+        stored = struct.pack(f"={len(found)}q", *found)
+        return memoryview(stored).cast("q") if stored else memoryview(b"").cast("B")
+
     def feed(
         self,
         data: Buffer,
@@ -652,12 +665,14 @@ class Pool:
         replayed: bool = False,
         stop_when_full: bool = False,
         max_message_bytes: int = 0x7FFFFFFF,
+        arrival_ms: int = -1,
     ) -> int:
         self._check()
         view = memoryview(data).cast("B")
         at = 0
         with self._lock:
             mono, wall = self.now()
+            arrival = wall if arrival_ms < 0 else min(arrival_ms, wall)
             when_full = WAIT if stop_when_full else DISCARD
             while len(view) - at >= 4:
                 size = int.from_bytes(view[at : at + 4], "big", signed=True)
@@ -667,7 +682,7 @@ class Pool:
                 if size > len(view) - at:
                     break
                 message = bytes(view[at : at + size])
-                if not self.accept(message, mono, wall, FED, when_full, sequence):
+                if not self.accept(message, mono, wall, FED, when_full, sequence, arrival):
                     break
                 self._replayed += replayed
                 sequence += sequence >= 0
@@ -701,10 +716,14 @@ class Pool:
         transport: int,
         when_full: int,
         sequence: int = -1,
+        arrival: int = -1,
     ) -> bool:
         """Store or discard one message; return False, without counting it, if it has to wait."""
         self.outcome = -1
-        parsed = parse(data, wall)
+        arrival = wall if arrival < 0 else arrival
+        parsed = parse(data, arrival)
+        if parsed.row is not None:
+            parsed.row.sequence = sequence
         row = parsed.row
         if row is None:
             self._receive(data)
@@ -712,7 +731,7 @@ class Pool:
                 parsed.version in self._versions or len(self._versions) < VERSIONS
             ):
                 self._versions[parsed.version] = self._versions.get(parsed.version, 0) + 1
-            self.discard_raw(parsed.reason, transport, data, wall)
+            self.discard_raw(parsed.reason, transport, data, arrival, sequence)
             return True
         slot = self._topics.get(parsed.topic)
         need = row.charge
@@ -741,12 +760,13 @@ class Pool:
             self._discard(NO_MEMORY, transport, parsed.topic, row, slot)
             return True
         self._receive(data)
-        if slot is not None and slot.registered and slot.limited(mono):
+        if slot is not None and slot.registered and slot.limited(mono - (wall - arrival)):
             slot.received += 1
             self._discard(RATE_LIMIT, transport, parsed.topic, row, slot)
             return True
-        row.sequence = sequence if sequence >= 0 else self._sequence
-        self._sequence += sequence < 0
+        if sequence < 0:
+            row.sequence = self._sequence
+            self._sequence += 1
         if slot is None:
             slot = self._new_slot(parsed.topic)
             self._names += 1
@@ -761,10 +781,23 @@ class Pool:
         self._wake_for(slot, was_due)
         return True
 
-    def discard_raw(self, reason: int, transport: int, data: bytes, wall: int) -> None:
+    def discard_raw(
+        self, reason: int, transport: int, data: bytes, wall: int, sequence: int = -1
+    ) -> None:
         """Discard a message that cannot be read; the caller has counted it as received."""
         self._sample(reason, transport, wall, data[: self._sample_bytes])
-        self._discard(reason, transport, b"", Row(b"", data, 0, wall, None), None)
+        row = Row(b"", data, 0, wall, None)
+        row.sequence = sequence
+        self._discard(reason, transport, b"", row, None)
+
+    def refuse(self, data: bytes, wall: int, transport: int, reason: int) -> None:
+        """Discard a message that is well-formed, for a reason that the caller decides."""
+        parsed = parse(data, wall)
+        self._receive(data)
+        if parsed.row is not None:
+            self._discard(reason, transport, parsed.topic, parsed.row, None)
+        else:
+            self.discard_raw(parsed.reason, transport, data, wall)
 
     def fault(self, data: bytes, transport: int, wall: int) -> None:
         """Count a message whose size, its first 4 bytes, is impossible or above the limit."""
@@ -937,12 +970,15 @@ class Pool:
                         row.timestamp,
                         row.arrival,
                         row.partition_key,
+                        row.sequence if self._spooled else -1,
                     )
                 )
                 self.wake()
                 return
             self._refused_lost += 1
         self._discarded[reason] += 1
+        if self._spooled and row.sequence >= 0:
+            self._finished.append(row.sequence)
 
     def _sample(self, reason: int, transport: int, wall: int, data: bytes) -> None:
         kept = self._samples.setdefault((reason, transport), deque(maxlen=SAMPLES))

@@ -26,7 +26,15 @@ __all__ = [
     "REASONS",
     "Refused",
     "SHUTDOWN",
+    "SPOOL_DAMAGED",
+    "SPOOL_ERROR",
+    "SPOOL_FULL",
+    "SPOOL_HEADER_BYTES",
+    "SPOOL_VERSION",
     "Sample",
+    "SpoolCounts",
+    "SpoolFrame",
+    "SpoolProgress",
     "TOO_LONG",
     "TRANSPORTS",
     "TopicCounts",
@@ -48,10 +56,14 @@ REASONS: Final = (
     "attempt_limit",
     "autocreate_failed",
     "shutdown",
+    "spool_full",
+    "spool_error",
+    "spool_damaged",
 )
 """The names of all reasons; a reason is an index of this tuple.
 
-The core itself discards for the first nine. The others are outcomes of a delivery.
+The core itself discards for the first nine, and inputs with a spool for SPOOL_FULL and SPOOL_ERROR.
+The others are outcomes of a delivery, and SPOOL_DAMAGED is of messages that cannot be read again.
 """
 
 (
@@ -69,7 +81,10 @@ The core itself discards for the first nine. The others are outcomes of a delive
     ATTEMPT_LIMIT,
     AUTOCREATE_FAILED,
     SHUTDOWN,
-) = range(14)
+    SPOOL_FULL,
+    SPOOL_ERROR,
+    SPOOL_DAMAGED,
+) = range(17)
 
 TRANSPORTS: Final = ("unix_datagram", "unix_stream", "tcp", "fed")
 """The ways on which messages arrive; `fed` is `Pool.feed`."""
@@ -211,6 +226,7 @@ class Refused(NamedTuple):
     Attributes:
         topic, key: empty if the message could not be read.
         value: the value; all bytes of a message that could not be read.
+        sequence: the number that `feed` gave to the message; -1 if it gave none.
     """
 
     reason: int
@@ -221,3 +237,62 @@ class Refused(NamedTuple):
     timestamp_ms: int
     arrival_ms: int
     partition_key: int | None
+    sequence: int = -1
+
+
+SPOOL_VERSION: Final = 1
+"""Version of the spool's files that is written and read."""
+
+SPOOL_HEADER_BYTES: Final = 32
+"""Size of the header of a segment, after which its frames begin."""
+
+
+class SpoolFrame(NamedTuple):
+    """Where the messages of a frame are in the data that was searched.
+
+    Attributes:
+        begin, end: positions of the messages.
+        sequence: number of the first message.
+        messages: number of messages.
+    """
+
+    begin: int
+    end: int
+    sequence: int
+    messages: int
+    arrival_ms: int
+
+
+class SpoolProgress(NamedTuple):
+    """What was appended to a spool.
+
+    Attributes:
+        sealed: the segments that were finished since the last call: base sequence, size, and the
+            sequence after the last message.
+        base, end: base sequence and size of the current segment; base is -1 if there is none.
+        sequence: the sequence after the last message.
+    """
+
+    sealed: tuple[tuple[int, int, int], ...]
+    base: int
+    end: int
+    sequence: int
+
+
+class SpoolCounts(NamedTuple):
+    """One snapshot of a spool's writer.
+
+    Attributes:
+        appended, appended_bytes: messages that were accepted, and their bytes.
+        sequence: the sequence after the last message.
+        stored_bytes: size of the segments.
+        failures: times that data could not be made durable.
+        error: errno of the last write or sync, if it failed.
+    """
+
+    appended: int
+    appended_bytes: int
+    sequence: int
+    stored_bytes: int
+    failures: int
+    error: int

@@ -23,6 +23,8 @@ def problems(gateway: Served) -> Problems:
     for one in gateway.inputs:
         if gateway.accepting and not one.counts().running:
             reasons.append(f"the input {one.where} does not run")
+    if gateway.spool is not None and gateway.spool.error is not None:
+        reasons.append(f"the spool cannot be used: {gateway.spool.error}")
     health = gateway.cluster.health()
     if not health.brokers_up:
         why = "" if health.metadata_error is None else f": {health.metadata_error}"

@@ -162,9 +162,11 @@ class Reports:
         """Return where the messages are that have no outcome."""
         gateway = self._gateway
         gateway.accounting.drain()
-        return queues(
+        found = queues(
             gateway.pool.counts(topics=True), gateway.accounting.names, gateway.engine.held()
         )
+        waiting = 0 if gateway.spool is None else gateway.spool.waiting
+        return found._replace(new=found.new + waiting)
 
     def _makers(self) -> dict[str, Callable[[], bytes]]:
         """Return the functions that make the reports without parameters, by path."""

@@ -3,6 +3,7 @@
  *     gateway_fuzz bytes SEED ROUNDS    random and mutated messages, fed and as a stream in pieces;
  *                                       in every second round, allocations fail now and then
  *     gateway_fuzz threads MESSAGES     inputs with real sockets, senders, and a loop that takes
+ *     gateway_fuzz spool MESSAGES       the same with a spool, and a loop that deletes its segments
  *
  * It ends with 0 if the counts add up and no sanitizer complained. */
 #define _GNU_SOURCE
@@ -48,6 +49,7 @@ static inline void *fuzz_mmap(void *at, size_t size, int allowed, int flags, int
 #undef realloc
 #undef mmap
 
+#include <dirent.h>
 #include <sys/un.h>
 
 #define CHECK(what)                                                                             \
@@ -228,10 +230,74 @@ static int64_t loop_turn(aiokq_pool *pool) {
     return released;
 }
 
+/* ---------------------------------------------------------------- the spool */
+
+static uint32_t sum_of(uint32_t crc, const unsigned char *at, size_t size) {
+    for (size_t n = 0; n < size; n++)
+        crc = crc * 31 + at[n];
+    return crc;
+}
+
+static void spool_make(aiokq_spool *spool, const char *directory, int64_t max_bytes,
+                       int64_t segment_bytes, int sync) {
+    CHECK(aiokq_spool_make(spool, directory, sum_of));
+    spool->max_bytes = max_bytes;
+    spool->segment_bytes = segment_bytes;
+    spool->sync = sync;
+}
+
+/* Reads a segment and deletes it; returns the number of its messages. */
+static int64_t read_segment(const char *path) {
+    FILE *file = fopen(path, "rb");
+    int64_t size, at = AIOKQ_SPOOL_HEADER, messages = 0;
+    unsigned char *data;
+    CHECK(file != NULL && fseek(file, 0, SEEK_END) == 0);
+    size = ftell(file);
+    data = (unsigned char *)malloc((size_t)size);
+    rewind(file);
+    CHECK(size >= AIOKQ_SPOOL_HEADER && fread(data, 1, (size_t)size, file) == (size_t)size);
+    fclose(file);
+    while (at < size) {
+        int64_t own = aiokq_spool_frame(data + at, size - at, sum_of), end = at + own;
+        int64_t held = aiokq_big_u32(data + at + 12);
+        CHECK(own > 0);
+        messages += held;
+        for (at += AIOKQ_SPOOL_FRAME; at < end; held--) {
+            aiokq_message message;
+            CHECK(aiokq_parse(data + at, aiokq_big_i32(data + at), &message) < 0);
+            at += aiokq_big_i32(data + at);
+        }
+        CHECK(held == 0 && at == end);
+    }
+    free(data);
+    CHECK(unlink(path) == 0);
+    return messages;
+}
+
+/* Reads and deletes all segments; returns the number of their messages. */
+static int64_t spool_messages(const char *directory) {
+    DIR *listing = opendir(directory);
+    struct dirent *entry;
+    int64_t messages = 0;
+    CHECK(listing != NULL);
+    while ((entry = readdir(listing)) != NULL) {
+        char path[PATH_MAX];
+        if (entry->d_name[0] == '.')
+            continue;
+        snprintf(path, sizeof path, "%s/%s", directory, entry->d_name);
+        messages += read_segment(path);
+    }
+    closedir(listing);
+    return messages;
+}
+
 static void fuzz_bytes(uint64_t seed, int64_t rounds) {
     unsigned char *room = (unsigned char *)malloc(1 << 20);
+    char directory[] = "/tmp/aiokq-fuzz-XXXXXX";
+    CHECK(mkdtemp(directory) != NULL);
     state = seed;
     while (rounds--) {
+        aiokq_spool spool;
         aiokq_pool pool;
         aiokq_intake intake;
         aiokq_connection *connection = NULL;
@@ -251,6 +317,11 @@ static void fuzz_bytes(uint64_t seed, int64_t rounds) {
         intake.limit = chance(2) ? 65536 : chance(30000) + 1;
         intake.block = (int)chance(2);
         intake.stopping = intake.block; /* a blocking input would wait for ever */
+        pool.spooled = (int)chance(2);
+        if (chance(2)) {
+            spool_make(&spool, directory, 1 + chance(200000), chance(20000) + 1, (int)chance(3));
+            intake.spool = &spool;
+        }
         for (int step = 0; step < 300; step++) {
             int64_t size = 0, at = 0;
             unsigned char *exact;
@@ -262,7 +333,8 @@ static void fuzz_bytes(uint64_t seed, int64_t rounds) {
             memcpy(exact, room, (size_t)size);
             if (chance(2)) {
                 int64_t read = aiokq_feed(&pool, exact, size, chance(2) ? -1 : 7, (int)chance(2),
-                                          chance(2) ? AIOKQ_WAIT : AIOKQ_DISCARD, intake.limit);
+                                          chance(2) ? AIOKQ_WAIT : AIOKQ_DISCARD, intake.limit,
+                                          chance(2) ? -1 : (int64_t)chance(1000000));
                 CHECK(read >= 0 && read <= size);
             } else {
                 while (at < size) {
@@ -289,8 +361,14 @@ static void fuzz_bytes(uint64_t seed, int64_t rounds) {
             aiokq_connection_end(&intake, connection);
         CHECK(pool.partial == 0 && intake.counts.connections == 0);
         check_books(&pool, released);
+        if (intake.spool != NULL) {
+            CHECK(intake.piece_count == 0 && intake.owned == NULL);
+            CHECK(spool.appended == spool_messages(directory));
+            aiokq_spool_free(&spool);
+        }
         aiokq_pool_free(&pool);
     }
+    rmdir(directory);
     free(room);
 }
 
@@ -324,6 +402,32 @@ static void *send_messages(void *given) {
     return NULL;
 }
 
+/* Starts an input with a socket of its own, and names it to two senders. */
+static void start_input(aiokq_intake *intake, aiokq_pool *pool, aiokq_spool *spool, int number,
+                        int64_t messages, sender *senders) {
+    struct sockaddr_un address;
+    memset(&address, 0, sizeof address);
+    address.sun_family = AF_UNIX;
+    snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "aiokq-fuzz-%d-%d", (int)getpid(),
+             number);
+    intake->fd = socket(AF_UNIX, number ? SOCK_STREAM : SOCK_DGRAM, 0);
+    CHECK(bind(intake->fd, (struct sockaddr *)&address, sizeof address) == 0);
+    CHECK(number == 0 || listen(intake->fd, 16) == 0);
+    intake->pool = pool;
+    intake->spool = spool;
+    intake->transport = number;
+    intake->limit = 65536;
+    intake->block = 1;
+    intake->max_connections = 100;
+    intake->idle_ms = 10000;
+    CHECK(aiokq_intake_start(intake) == 0);
+    for (int half = 0; half < 2; half++) {
+        senders[half].address = address;
+        senders[half].stream = number > 0;
+        senders[half].messages = messages;
+    }
+}
+
 static void run_threads(int64_t messages) {
     aiokq_pool pool;
     aiokq_intake intakes[3];
@@ -334,29 +438,8 @@ static void run_threads(int64_t messages) {
     pool.sample_bytes = 100;
     pool.max_names = 1000;
     memset(intakes, 0, sizeof intakes);
-    for (int n = 0; n < 3; n++) {
-        aiokq_intake *intake = intakes + n;
-        struct sockaddr_un address;
-        memset(&address, 0, sizeof address);
-        address.sun_family = AF_UNIX;
-        snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "aiokq-fuzz-%d-%d",
-                 (int)getpid(), n);
-        intake->fd = socket(AF_UNIX, n ? SOCK_STREAM : SOCK_DGRAM, 0);
-        CHECK(bind(intake->fd, (struct sockaddr *)&address, sizeof address) == 0);
-        CHECK(n == 0 || listen(intake->fd, 16) == 0);
-        intake->pool = &pool;
-        intake->transport = n;
-        intake->limit = 65536;
-        intake->block = 1;
-        intake->max_connections = 100;
-        intake->idle_ms = 10000;
-        CHECK(aiokq_intake_start(intake) == 0);
-        for (int half = 0; half < 2; half++) {
-            senders[2 * n + half].address = address;
-            senders[2 * n + half].stream = n > 0;
-            senders[2 * n + half].messages = messages;
-        }
-    }
+    for (int n = 0; n < 3; n++)
+        start_input(intakes + n, &pool, NULL, n, messages, senders + 2 * n);
     for (int n = 0; n < 6; n++)
         CHECK(pthread_create(threads + n, NULL, send_messages, senders + n) == 0);
     while (released < most) {
@@ -398,6 +481,56 @@ static void run_threads(int64_t messages) {
     aiokq_pool_free(&pool);
 }
 
+/* Inputs that block append to a small spool; this thread deletes what is finished, and syncs. */
+static void run_spool(int64_t messages) {
+    char directory[] = "/tmp/aiokq-fuzz-XXXXXX";
+    aiokq_pool pool;
+    aiokq_spool spool;
+    aiokq_intake intakes[3];
+    sender senders[6];
+    pthread_t threads[6];
+    int64_t found = 0, most = 6 * messages;
+    CHECK(mkdtemp(directory) != NULL);
+    CHECK(aiokq_pool_make(&pool, 200000, -1, 1));
+    pool.sample_bytes = 100;
+    pool.max_names = 1000;
+    spool_make(&spool, directory, 100000, 20000, AIOKQ_SYNC_INTERVAL);
+    memset(intakes, 0, sizeof intakes);
+    for (int n = 0; n < 3; n++)
+        start_input(intakes + n, &pool, &spool, n, messages, senders + 2 * n);
+    for (int n = 0; n < 6; n++)
+        CHECK(pthread_create(threads + n, NULL, send_messages, senders + n) == 0);
+    while (found < most) {
+        aiokq_sealed now, *sealed;
+        int count = 0;
+        CHECK((sealed = aiokq_spool_progress(&spool, &count, &now)) != NULL);
+        for (int n = 0; n < count; n++) {
+            char path[PATH_MAX];
+            snprintf(path, sizeof path, "%s/%020lld.spool", directory, (long long)sealed[n].base);
+            found += read_segment(path);
+            aiokq_spool_freed(&spool, sealed[n].end);
+        }
+        free(sealed);
+        CHECK(aiokq_spool_flush(&spool) == 0);
+        if (now.sequence == most) {
+            found += spool_messages(directory);
+            break;
+        }
+        if (count == 0)
+            aiokq_pause();
+    }
+    for (int n = 0; n < 6; n++)
+        pthread_join(threads[n], NULL);
+    for (int n = 0; n < 3; n++) {
+        aiokq_intake_stop(intakes + n, 1);
+        close(intakes[n].fd);
+    }
+    CHECK(found == most && spool.appended == most && pool.received == 0);
+    aiokq_spool_free(&spool);
+    aiokq_pool_free(&pool);
+    CHECK(rmdir(directory) == 0);
+}
+
 #endif
 
 int main(int count, char **given) {
@@ -406,6 +539,8 @@ int main(int count, char **given) {
 #if defined(__linux__)
     else if (count == 3 && strcmp(given[1], "threads") == 0)
         run_threads(atoll(given[2]));
+    else if (count == 3 && strcmp(given[1], "spool") == 0)
+        run_spool(atoll(given[2]));
 #endif
     else
         return 2;

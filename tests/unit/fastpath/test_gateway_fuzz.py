@@ -65,3 +65,9 @@ def test_any_bytes(tmp_path: Path) -> None:
 def test_inputs_and_a_loop_that_takes(tmp_path: Path, sanitizer: str) -> None:
     """Three blocking inputs, six senders, a small pool: nothing is lost, doubled or raced for."""
     run([*built(sanitizer, tmp_path), "threads", "3000"])
+
+
+@pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
+def test_inputs_and_a_spool(tmp_path: Path, sanitizer: str) -> None:
+    """The same with a small spool, whose segments are read and deleted meanwhile."""
+    run([*built(sanitizer, tmp_path), "spool", "3000"])

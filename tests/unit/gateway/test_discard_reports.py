@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 
+from aiokq.fastpath.gateway import REASONS
 from aiokq.gateway.reports.discards import discard_document, discard_lines
 from aiokq.gateway.reports.windows import DiscardReport, TopicSpan
 from tests.unit.gateway.report_support import Desk, message
@@ -22,7 +23,7 @@ DORY = {
 FULL = DiscardReport(
     3,
     1_700_000_000,
-    (4, 3, 2, 1, 0, 1, 5, 0, 6, 0, 0, 0, 0, 0),
+    (4, 3, 2, 1, 0, 1, 5, 0, 6, *[0] * (len(REASONS) - 9)),
     1,
     2,
     {1: 2},

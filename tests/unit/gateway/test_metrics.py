@@ -28,6 +28,9 @@ def gateway(desk: Desk) -> Any:
         pool=desk.pool,
         cluster=SimpleNamespace(counters=ClientCounters("test")),
         inputs=[SimpleNamespace(type="tcp", where="127.0.0.1:1", counts=lambda: counts)],
+        spool=SimpleNamespace(
+            counts=SimpleNamespace(stored_bytes=100, failures=0), waiting=1, recovered=0
+        ),
         measures=lambda: (
             [(name, [((), 1.0)]) for name in MEASURES if name != "queued"]
             + [("queued", [(("new",), 2.0)])]

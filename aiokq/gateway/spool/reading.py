@@ -1,0 +1,267 @@
+"""Reader: feeds the pool from the segments of a spool, in order. Context: loop.
+
+A frame that is damaged is passed over: the next sound frame is searched, and the messages between
+the two are counted as SPOOL_DAMAGED. Tests: tests/unit/gateway/test_spool.py.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from aiokq.fastpath.gateway import SPOOL_HEADER_BYTES, SpoolFrame, spool_frames
+
+if TYPE_CHECKING:
+    from aiokq.fastpath.gateway import Pool
+    from aiokq.gateway.spool.segment import Segment
+
+__all__ = ["LEAST_MESSAGE", "Reader", "next_frame"]
+
+logger = logging.getLogger("aiokq.gateway")
+
+CHUNK: Final = 256 * 1024
+TURN_BYTES: Final = 1024 * 1024
+"""Bytes that are fed in one turn of the loop."""
+
+FRAME_MAGIC: Final = b"aKqF"
+FRAME_HEADER_BYTES: Final = 32
+LEAST_MESSAGE: Final = 31
+"""Bytes of the smallest message."""
+
+ATTEMPTS: Final = 5
+"""Number of times that a segment is read before its messages count as damaged."""
+
+
+def next_frame(segment: Segment, position: int, expected: int) -> SpoolFrame | None:
+    """Return the first sound frame at or after `position`; its positions are those in the file.
+
+    Args:
+        expected: the sequence that follows; the frame has this one or a later one.
+
+    Raises:
+        OSError: the segment cannot be read.
+    """
+    begin = position
+    while position + FRAME_HEADER_BYTES <= segment.size:
+        data = segment.read(CHUNK, position)
+        if not data:
+            return None
+        at = data.find(FRAME_MAGIC)
+        while at >= 0:
+            where = position + at
+            header = data[at : at + FRAME_HEADER_BYTES]
+            if len(header) < FRAME_HEADER_BYTES:
+                header = segment.read(FRAME_HEADER_BYTES, where)
+            size = int.from_bytes(header[4:8], "big")
+            if where + FRAME_HEADER_BYTES + size <= segment.size:
+                frames = spool_frames(segment.read(FRAME_HEADER_BYTES + size, where))
+                # A message may contain what looks like a frame. The bound keeps its sequence from
+                # being believed, whatever it is.
+                most = expected + (where - begin) // LEAST_MESSAGE
+                if frames and expected <= frames[0].sequence <= most:
+                    _, end, sequence, messages, arrival = frames[0]
+                    return SpoolFrame(
+                        where + FRAME_HEADER_BYTES, where + end, sequence, messages, arrival
+                    )
+            at = data.find(FRAME_MAGIC, at + 1)
+        position += max(len(data) - len(FRAME_MAGIC) + 1, 1)
+    return None
+
+
+class _Run(NamedTuple):
+    """Consecutive messages that are fed together."""
+
+    data: memoryview
+    sequence: int
+    messages: int
+    arrival_ms: int
+
+
+class Reader:
+    """Reads the segments of a spool in order, and feeds their messages to a pool.
+
+    Args:
+        segments: the segments, which the owner extends.
+        replay_end: messages before this sequence are of an earlier process.
+        on_change: called with a segment that was read to its end, or that lost messages.
+
+    Attributes:
+        fed: number of messages that were fed.
+        damaged: number of messages that could not be read.
+        error: the error of the last attempt to read, if it failed.
+    """
+
+    def __init__(
+        self,
+        segments: deque[Segment],
+        pool: Pool,
+        replay_end: int,
+        on_change: Callable[[Segment], None],
+    ) -> None:
+        self._segments = segments
+        self._pool = pool
+        self._replay_end = replay_end
+        self._on_change = on_change
+        self._current: Segment | None = None
+        self._position = 0
+        self._expected = 0
+        self._runs: deque[_Run] = deque()
+        self._attempts = 0
+        self._room = pool.max_bytes - pool.max_bytes // 8
+        self.fed = 0
+        self.damaged = 0
+        self.error: OSError | None = None
+
+    @property
+    def segment(self) -> Segment | None:
+        """The segment that is being read; those before it were read to their ends."""
+        return self._current
+
+    def stop(self) -> None:
+        """End reading; the segments are no longer in use."""
+        self._current = None
+        self._runs.clear()
+
+    # hot: once per wake-up of the loop
+    def feed(self) -> tuple[bool, bool]:
+        """Feed messages, at most TURN_BYTES.
+
+        Returns:
+            Whether more can be fed at once, and whether the pool has no room.
+        """
+        left = TURN_BYTES
+        # A part of the pool is left to the incomplete messages of connections.
+        used = self._pool.counts().used_bytes
+        while left > 0:
+            if not self._runs and not self._load():
+                return False, False
+            if not self._runs:
+                continue
+            run = self._runs[0]
+            if used >= self._room:
+                return False, True
+            size = len(run.data)
+            taken = self._pool.feed(
+                run.data,
+                sequence=run.sequence,
+                replayed=run.sequence < self._replay_end,
+                stop_when_full=True,
+                arrival_ms=run.arrival_ms,
+            )
+            left -= taken
+            used += taken + run.messages * 48
+            if taken == size:
+                self.fed += run.messages
+                self._runs.popleft()
+                continue
+            messages = sum(1 for _ in _sizes(run.data[:taken]))
+            self.fed += messages
+            self._runs[0] = _Run(
+                run.data[taken:], run.sequence + messages, run.messages - messages, run.arrival_ms
+            )
+            return False, True
+        return True, False
+
+    def _load(self) -> bool:
+        """Read the next frames; return False if there are none yet."""
+        segment = self._current
+        if segment is None:
+            segment = self._next_segment()
+            if segment is None:
+                return False
+        try:
+            if self._position < segment.size and self._expected < segment.end:
+                self._read(segment)
+                self._attempts = 0
+                self.error = None
+                return True
+        except OSError as error:
+            self._attempts += 1
+            self.error = error
+            segment.close()
+            if self._attempts < ATTEMPTS:
+                return False
+            logger.error("the spool cannot be read: file=%s error=%s", segment.path, error)
+            self._attempts = 0
+        if not segment.sealed:
+            return False
+        self._lost(segment, segment.end)
+        if segment.left:
+            segment.close()  # at most the segments that are read and written have open files
+        self._current = None
+        self._on_change(segment)
+        return True
+
+    def _next_segment(self) -> Segment | None:
+        for segment in self._segments:
+            if segment.base >= self._expected:
+                self._current = segment
+                self._position, self._expected = SPOOL_HEADER_BYTES, segment.base
+                return segment
+        return None
+
+    def _read(self, segment: Segment) -> None:
+        data = memoryview(segment.read(CHUNK, self._position))
+        frames = spool_frames(data)
+        start = self._position
+        if not frames:
+            frame = next_frame(segment, start, self._expected)
+            if frame is None:
+                self._position = segment.size
+                return
+            data = memoryview(segment.read(frame.end - frame.begin, frame.begin))
+            start = frame.begin
+            frames = [frame._replace(begin=0, end=len(data))]
+        for frame in frames:
+            if frame.sequence > self._expected:
+                self._lost(segment, min(frame.sequence, segment.end))
+            if frame.sequence == self._expected and frame.sequence + frame.messages <= segment.end:
+                self._runs.extend(_unfinished(segment, frame, data[frame.begin : frame.end]))
+                self._expected += frame.messages
+            # Any other frame was not accepted: the same sequences follow in the next segment.
+        self._position = start + frames[-1].end
+
+    def _lost(self, segment: Segment, until: int) -> None:
+        """Count the messages before `until` that were not read."""
+        if until <= self._expected:
+            return
+        lost = segment.finish_range(self._expected, until)
+        if lost:
+            segment.damaged = True
+            self.damaged += lost
+            self._on_change(segment)
+            logger.error(
+                "messages of the spool cannot be read: file=%s messages=%s", segment.path, lost
+            )
+        self._expected = until
+
+
+def _sizes(data: memoryview) -> Iterator[int]:
+    at = 0
+    while at < len(data):
+        size = int.from_bytes(data[at : at + 4], "big")
+        yield size
+        at += size
+
+
+def _unfinished(segment: Segment, frame: SpoolFrame, data: memoryview) -> Iterator[_Run]:
+    """Yield the messages of a frame that are not finished, consecutive ones together."""
+    first, messages = frame.sequence, frame.messages
+    finished = segment.finished_in(first, first + messages)
+    if not finished:
+        yield _Run(data, first, messages, frame.arrival_ms)
+        return
+    begin = end = count = 0
+    for index, size in enumerate(_sizes(data)):
+        if segment.is_finished(first + index):
+            if count:
+                yield _Run(data[begin:end], first + index - count, count, frame.arrival_ms)
+            begin = end = end + size
+            count = 0
+        else:
+            end += size
+            count += 1
+    if count:
+        yield _Run(data[begin:end], first + messages - count, count, frame.arrival_ms)

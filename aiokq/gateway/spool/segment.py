@@ -1,0 +1,209 @@
+"""Segment: a file with messages, and beside it a file that says which of them are finished.
+
+The messages are written by `aiokq.fastpath.gateway.SpoolWriter`, in the input's threads. The file
+`<base>.done` has 16 bytes for the sequence after the last message (zero while it is not known), and
+then a bit per message. It is written without fsync: what is lost of it is delivered again.
+Tests: tests/unit/gateway/test_spool.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import Final
+
+from aiokq.fastpath.gateway import SPOOL_HEADER_BYTES, spool_mark
+
+__all__ = ["Segment", "done_path", "segment_path"]
+
+DONE_HEADER_BYTES: Final = 16
+
+
+def segment_path(directory: str, base: int) -> str:
+    return f"{directory}/{base:020d}.spool"
+
+
+def done_path(directory: str, base: int) -> str:
+    return f"{directory}/{base:020d}.done"
+
+
+class Segment:
+    """The messages `base` to `end` - 1, in one file.
+
+    Attributes:
+        base: sequence of the first message.
+        end: the sequence after the last message.
+        size: bytes of the file that are read.
+        sealed: whether nothing is appended any more.
+        damaged: whether some of its messages cannot be read.
+    """
+
+    __slots__ = (
+        "_changed",
+        "_directory",
+        "_done",
+        "_done_fd",
+        "_end_noted",
+        "_fd",
+        "_finished",
+        "base",
+        "damaged",
+        "end",
+        "sealed",
+        "size",
+    )
+
+    def __init__(self, directory: str, base: int) -> None:
+        self._directory = directory
+        self.base = base
+        self.end = base
+        self.size = SPOOL_HEADER_BYTES
+        self.sealed = False
+        self.damaged = False
+        self._fd = -1
+        self._done_fd = -1
+        self._done = bytearray()
+        self._finished = 0
+        self._changed: tuple[int, int] | None = None
+        self._end_noted = False
+
+    @property
+    def path(self) -> str:
+        return segment_path(self._directory, self.base)
+
+    @property
+    def left(self) -> int:
+        """Number of messages without an outcome."""
+        return self.end - self.base - self._finished
+
+    @property
+    def changed(self) -> bool:
+        """Whether `write_done` has something to write."""
+        return self._changed is not None
+
+    def extend(self, size: int, end: int, *, sealed: bool) -> None:
+        """Note what was appended."""
+        self.size, self.end, self.sealed = size, end, sealed
+        missing = (end - self.base + 7 >> 3) - len(self._done)
+        if missing > 0:
+            self._done.extend(bytes(missing))
+
+    def load_done(self) -> int:
+        """Read which messages are finished; return the noted end, 0 if none is.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        try:
+            with open(done_path(self._directory, self.base), "rb") as file:
+                stored = file.read()
+        except FileNotFoundError:
+            return 0
+        if len(stored) < DONE_HEADER_BYTES:
+            return 0
+        self._done = bytearray(stored[DONE_HEADER_BYTES:])
+        return int.from_bytes(stored[:8], "big")
+
+    def settle_end(self, size: int, end: int) -> None:
+        """Set the end of a segment of an earlier process, after `load_done`."""
+        count = end - self.base
+        del self._done[count + 7 >> 3 :]
+        if count & 7 and len(self._done) == count + 7 >> 3:
+            self._done[-1] &= (1 << (count & 7)) - 1
+        self._finished = int.from_bytes(self._done, "big").bit_count()
+        self.extend(size, end, sealed=True)
+
+    # ------------------------------------------------------------ messages
+
+    def read(self, size: int, position: int) -> bytes:
+        """Return bytes of the file, none after `size` of the segment.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        if self._fd < 0:
+            self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        return os.pread(self._fd, max(0, min(size, self.size - position)), position)
+
+    def is_finished(self, sequence: int) -> bool:
+        index = sequence - self.base
+        return bool(self._done[index >> 3] >> (index & 7) & 1)
+
+    def finished_in(self, first: int, end: int) -> int:
+        """Return the number of finished messages from `first` to `end` - 1."""
+        if not self._finished:
+            return 0
+        low, high = first - self.base, end - self.base
+        bits = int.from_bytes(self._done[low >> 3 : high + 7 >> 3], "little") >> (low & 7)
+        return (bits & ((1 << high - low) - 1)).bit_count()
+
+    def finish_range(self, first: int, end: int) -> int:
+        """Note that the messages `first` to `end` - 1 are finished; return how many were not."""
+        low, high = first - self.base, end - self.base
+        begin, stop = low >> 3, high + 7 >> 3
+        before = int.from_bytes(self._done[begin:stop], "little")
+        after = before | ((1 << high - low) - 1) << (low & 7)
+        self._done[begin:stop] = after.to_bytes(stop - begin, "little")
+        return self._note(after.bit_count() - before.bit_count(), begin, stop)
+
+    def finish(self, sequences: memoryview) -> int:
+        """Note that messages of this segment are finished; return how many were not."""
+        low, high = min(sequences) - self.base, max(sequences) - self.base
+        count = spool_mark(self._done, self.base, sequences)
+        return self._note(count, low >> 3, (high >> 3) + 1)
+
+    def _note(self, count: int, begin: int, stop: int) -> int:
+        self._finished += count
+        if self._changed is not None:
+            begin, stop = min(begin, self._changed[0]), max(stop, self._changed[1])
+        self._changed = begin, stop
+        return count
+
+    # ------------------------------------------------------------ files
+
+    def write_done(self) -> None:
+        """Write which messages are finished.
+
+        Raises:
+            OSError: the file cannot be written; a later call writes it.
+        """
+        if self._done_fd < 0:
+            path = done_path(self._directory, self.base)
+            self._done_fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        if self._changed is not None:
+            begin, stop = self._changed
+            os.pwrite(self._done_fd, self._done[begin:stop], DONE_HEADER_BYTES + begin)
+            self._changed = None
+        if self.sealed and not self._end_noted:
+            os.pwrite(self._done_fd, self.end.to_bytes(8, "big") + bytes(8), 0)
+            self._end_noted = True
+
+    def sync_done(self) -> None:
+        """Write the end and the finished messages to the disk. Raises OSError."""
+        self.write_done()
+        os.fdatasync(self._done_fd)
+
+    def remove(self) -> None:
+        """Delete the files; keep a damaged segment under another name.
+
+        Raises:
+            OSError: a file cannot be deleted; a later call deletes it.
+        """
+        self.close()
+        with contextlib.suppress(FileNotFoundError):
+            if self.damaged:
+                os.rename(self.path, f"{self.path.removesuffix('.spool')}.damaged")
+            else:
+                os.unlink(self.path)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(done_path(self._directory, self.base))
+
+    def close(self) -> None:
+        """Close the files. They are opened again when they are used."""
+        for fd in (self._fd, self._done_fd):
+            if fd >= 0:
+                os.close(fd)
+        self._fd = self._done_fd = -1
+
+    def __repr__(self) -> str:
+        return f"<Segment {self.base}..{self.end} left={self.left}>"

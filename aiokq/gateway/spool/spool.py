@@ -1,0 +1,319 @@
+"""Spool: stores messages in files before they are delivered.
+
+The inputs append to it in their threads (`writer`). On the loop, the reader feeds the pool from the
+files, and outcomes are noted; a segment whose messages all have an outcome is deleted. Tests:
+tests/unit/gateway/test_spool.py, tests/fault/test_gateway_spool.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from aiokq.fastpath.gateway import SpoolWriter
+from aiokq.gateway.spool.opening import open_spool
+from aiokq.gateway.spool.reading import Reader
+from aiokq.gateway.spool.segment import Segment
+
+if TYPE_CHECKING:
+    from aiokq.fastpath.gateway import Pool, SpoolCounts, Taken
+    from aiokq.gateway.settings import SpoolSettings
+
+__all__ = ["Spool"]
+
+logger = logging.getLogger("aiokq.gateway")
+
+RETRY_SECONDS: Final = 0.1
+"""Seconds until the pool or a failed file is tried again."""
+
+
+class Spool:
+    """The spool of a gateway. Context: loop, except `writer`.
+
+    Attributes:
+        writer: appends messages; for the inputs.
+        recovered: number of messages of earlier processes that had no outcome.
+    """
+
+    def __init__(self, settings: SpoolSettings) -> None:
+        self._settings = settings
+        self._directory = settings.path
+        self._stack = contextlib.ExitStack()
+        self._segments: deque[Segment] = deque()
+        self._bases: list[int] = []
+        self._changed: dict[Segment, None] = {}
+        self._flush_at: asyncio.Handle | None = None
+        self._feed_at: asyncio.Handle | None = None
+        self._stalled = False
+        self._trash: list[tuple[Segment, int]] = []
+        self._file_error: OSError | None = None
+        self._reader: Reader | None = None
+        self.recovered = 0
+
+    def open(self) -> None:
+        """Lock the directory and read what is there. Any thread; waits for the disk.
+
+        Raises:
+            ConfigError: the directory cannot be used.
+        """
+        settings = self._settings
+        opened = open_spool(self._directory)
+        self._stack.callback(os.close, opened.lock_fd)
+        wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._stack.callback(os.close, wake_fd)
+        self._wake_fd = wake_fd
+        self._segments.extend(opened.segments)
+        self._bases.extend(segment.base for segment in opened.segments)
+        self.recovered = opened.unfinished
+        self._replay_end = opened.sequence
+        self.writer = SpoolWriter(
+            self._directory,
+            sequence=opened.sequence,
+            stored_bytes=opened.stored_bytes,
+            max_bytes=settings.max_bytes,
+            segment_bytes=settings.segment_bytes,
+            fsync=settings.fsync,
+            wake_fd=wake_fd,
+        )
+        if opened.unfinished:
+            logger.info(
+                "messages of the spool are delivered: messages=%s segments=%s",
+                opened.unfinished,
+                len(opened.segments),
+            )
+
+    def start(self, pool: Pool) -> None:
+        """Begin to feed the pool, on the running loop."""
+        self._pool = pool
+        self._reader = Reader(self._segments, pool, self._replay_end, self._touch)
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._wake_fd, self._woken)
+        self._stack.callback(self._loop.remove_reader, self._wake_fd)
+        self._feed_soon()
+
+    async def sync_forever(self) -> None:
+        """Write what was appended to the disk, at each interval; only for `fsync = "interval"`."""
+        failed = 0
+        while True:
+            await asyncio.sleep(self._settings.fsync_interval_ms / 1000)
+            error = await self._loop.run_in_executor(None, self.writer.sync)
+            if error and error != failed:
+                logger.error(
+                    "the spool cannot be written to the disk: error=%s", os.strerror(error)
+                )
+            failed = error
+
+    # ------------------------------------------------------------ messages
+
+    @property
+    def waiting(self) -> int:
+        """Number of messages that are in the spool and were not fed to the pool yet."""
+        reader = self._reader
+        if reader is None:
+            return self.recovered
+        appended = self.writer.counts().appended
+        return self.recovered + appended - reader.fed - reader.damaged
+
+    @property
+    def damaged(self) -> int:
+        """Number of messages that could not be read again."""
+        return 0 if self._reader is None else self._reader.damaged
+
+    @property
+    def counts(self) -> SpoolCounts:
+        """The numbers of the writer."""
+        return self.writer.counts()
+
+    @property
+    def error(self) -> str | None:
+        """Why the files cannot be written or read, or None."""
+        number = self.writer.counts().error
+        if number:
+            return os.strerror(number)
+        error = self._file_error
+        if error is None and self._reader is not None:
+            error = self._reader.error
+        return None if error is None else str(error)
+
+    def finished(self, taken: Taken, rows: Sequence[int] | None = None) -> None:
+        """Note that messages have an outcome: all of `taken`, or some rows."""
+        sequences = taken.sequences()
+        if rows is not None and len(rows) != taken.count:
+            sequences = taken.select(rows).sequences()
+        self._finish(sequences)
+
+    def finished_one(self, sequence: int) -> None:
+        """Note that a message has an outcome; -1 is none of the spool."""
+        if sequence >= 0:
+            segment = self._segment_of(sequence)
+            if segment is not None:
+                segment.finish_range(sequence, sequence + 1)
+                self._touch(segment)
+
+    def released(self) -> None:
+        """Note that the pool may have room again."""
+        if self._stalled:
+            self._stalled = False
+            self._feed_soon()
+
+    # hot: once per outcome of messages that were taken together
+    def _finish(self, sequences: memoryview) -> None:
+        count = len(sequences)
+        if not count:
+            return
+        first, last = sequences[0], sequences[-1]
+        segment = self._segment_of(first)
+        if segment is not None and last < segment.end:
+            if last - first == count - 1:
+                segment.finish_range(first, last + 1)
+            else:
+                segment.finish(sequences)
+            self._touch(segment)
+        else:
+            self._finish_across(sequences)
+
+    def _finish_across(self, sequences: Iterable[int]) -> None:
+        """Note outcomes in any segments."""
+        segment: Segment | None = None
+        for sequence in sequences:
+            if segment is None or not segment.base <= sequence < segment.end:
+                segment = self._segment_of(sequence)
+                if segment is None:
+                    continue
+                self._touch(segment)
+            segment.finish_range(sequence, sequence + 1)
+
+    def _segment_of(self, sequence: int) -> Segment | None:
+        index = bisect_right(self._bases, sequence) - 1
+        if index < 0:
+            return None
+        segment = self._segments[index]
+        return segment if sequence < segment.end else None
+
+    # ------------------------------------------------------------ feeding
+
+    def _woken(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._wake_fd, 8)
+        self._note_progress()
+        if not self._stalled and self._feed_at is None:
+            self._feed()
+
+    def _note_progress(self) -> None:
+        """Learn from the writer what was appended."""
+        progress = self.writer.progress()
+        for base, size, end in progress.sealed:
+            segment = self._segment(base)
+            segment.extend(size, end, sealed=True)
+            self._touch(segment)
+        if progress.base >= 0:
+            self._segment(progress.base).extend(progress.end, progress.sequence, sealed=False)
+
+    def _segment(self, base: int) -> Segment:
+        if self._bases and self._bases[-1] == base:
+            return self._segments[-1]
+        segment = Segment(self._directory, base)
+        self._segments.append(segment)
+        self._bases.append(base)
+        return segment
+
+    def _feed_soon(self) -> None:
+        if self._feed_at is None:
+            self._feed_at = self._loop.call_soon(self._feed)
+
+    def _feed(self) -> None:
+        reader, self._feed_at = self._reader, None
+        assert reader is not None
+        more, full = reader.feed()
+        self.note_discards()
+        self._stalled = full
+        if more:
+            self._feed_soon()
+        elif full or reader.error is not None:
+            # The end of an incomplete message makes room without a call of `released`.
+            self._feed_at = self._loop.call_later(RETRY_SECONDS, self._feed)
+
+    def note_discards(self) -> None:
+        """Note the messages that the pool discarded itself."""
+        self._finish_across(self._pool.finished())
+
+    # ------------------------------------------------------------ files of outcomes
+
+    def _touch(self, segment: Segment) -> None:
+        """Note that there is something to write for a segment, or that it may be finished."""
+        self._changed[segment] = None
+        if self._flush_at is None:
+            self._flush_at = self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        """Write the outcomes, and delete the segments whose messages all have one."""
+        self._flush_at = None
+        error: OSError | None = None
+        assert self._reader is not None
+        reading = self._reader.segment
+        changed, self._changed = self._changed, {}
+        for segment in changed:
+            try:
+                if segment.sealed and segment.left <= 0 and segment is not reading:
+                    self._remove(segment)
+                elif segment.changed:
+                    segment.write_done()
+            except OSError as failure:
+                error = failure
+                self._changed[segment] = None
+        for segment, size in list(self._trash):
+            try:
+                segment.remove()
+            except OSError as failure:
+                error = failure
+                continue
+            self._trash.remove((segment, size))
+            self.writer.freed(size)
+        if error is not None:
+            if self._file_error is None:
+                logger.error("a file of the spool cannot be written: error=%s", error)
+            self._flush_at = self._loop.call_later(RETRY_SECONDS, self._flush)
+        self._file_error = error
+
+    def _remove(self, segment: Segment) -> None:
+        """Take a segment out of the list; its files are deleted later."""
+        index = self._segments.index(segment)
+        if index:
+            # The end of the segment before it is no longer known from the name of this one.
+            before = self._segments[index - 1]
+            if self._settings.fsync == "never":
+                before.write_done()
+            else:
+                before.sync_done()
+        del self._segments[index]
+        del self._bases[index]
+        self._trash.append((segment, segment.size))
+
+    # ------------------------------------------------------------ end
+
+    def close(self) -> None:
+        """Write the outcomes and release the directory. What is not delivered stays in it."""
+        if self._reader is not None:
+            for handle in (self._flush_at, self._feed_at):
+                if handle is not None:
+                    handle.cancel()
+            self._feed_at = None
+            self.note_discards()
+            self.writer.close()
+            self._note_progress()
+            self._reader.stop()
+            for segment in self._segments:
+                segment.sealed = True
+                self._changed[segment] = None
+            self._flush()
+            if self._flush_at is not None:
+                self._flush_at.cancel()
+        for segment in self._segments:
+            segment.close()
+        self._stack.close()

@@ -1,0 +1,479 @@
+"""The spool on the loop's side: replay, order, outcomes, damage, and the ends of segments."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aiokq.errors import ConfigError
+from aiokq.fastpath.gateway import SPOOL_HEADER_BYTES, Pool, spool_frames
+from aiokq.gateway.settings import SpoolSettings
+from aiokq.gateway.spool.spool import Spool
+from tests.forking import in_child, needs_fork
+from tests.gateway_messages import encode
+
+MIB = 1 << 20
+
+
+def settings(path: Path, **options: Any) -> SpoolSettings:
+    given = {"path": str(path), "max_bytes": MIB, "segment_bytes": 4096, **options}
+    return SpoolSettings(**given)
+
+
+class Run:
+    """One process: a spool and a pool, whose topic "t" is registered."""
+
+    def __init__(self, path: Path, *, pool_bytes: int = MIB, **options: Any) -> None:
+        self.spool = Spool(settings(path, **options))
+        self.spool.open()
+        self.pool = Pool(pool_bytes, spooled=True)
+        self.slot = self.pool.register(b"t")
+        self.spool.start(self.pool)
+        self.held: list[Any] = []
+
+    def append(self, *values: bytes, together: bool = False, topic: bytes = b"t") -> None:
+        messages = [encode(topic, value) for value in values]
+        for data in [b"".join(messages)] if together else messages:
+            assert self.spool.writer.append(data, time.time_ns() // 1_000_000) == -1
+
+    def take(self) -> list[bytes]:
+        """Take what is due; its outcome is not known yet."""
+        values = []
+        while (taken := self.pool.take(self.slot)) is not None:
+            self.held.append(taken)
+            values += [taken.message(n).value for n in range(taken.count)]
+        return values
+
+    def settle(self, wanted: Callable[[bytes], bool] = lambda value: True) -> None:
+        """Say that messages that were taken have an outcome."""
+        for taken in self.held:
+            rows = [n for n in range(taken.count) if wanted(taken.message(n).value)]
+            self.pool.release(taken.count, taken.charge)
+            if rows:
+                self.spool.finished(taken, rows)
+            self.spool.released()
+        self.held = []
+
+    async def values(self, count: int) -> list[bytes]:
+        found: list[bytes] = []
+        async with asyncio.timeout(10):
+            while len(found) < count:
+                found += self.take()
+                await asyncio.sleep(0.001)
+        await asyncio.sleep(0.01)
+        return found + self.take()
+
+    def close(self) -> None:
+        self.spool.close()
+        self.pool.close()
+
+    def kill(self) -> None:
+        """End as a SIGKILL does: nothing more is written."""
+        assert self.spool._reader is not None
+        self.spool._reader.stop()
+        for handle in (self.spool._flush_at, self.spool._feed_at):
+            if handle is not None:
+                handle.cancel()
+        self.spool.writer.close()
+        for segment in self.spool._segments:
+            segment.close()
+        self.spool._stack.close()
+        self.pool.close()
+
+
+def numbers(first: int, count: int) -> list[bytes]:
+    return [b"%d" % n for n in range(first, first + count)]
+
+
+def segments(path: Path) -> list[Path]:
+    return sorted(path.glob("*.spool"))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "spool"
+
+
+async def test_messages_pass_through_in_order(path: Path) -> None:
+    run = Run(path)
+    for start in range(0, 300, 3):
+        run.append(*numbers(start, 3), together=True)
+    assert await run.values(300) == numbers(0, 300)
+    assert len(segments(path)) > 2
+    assert run.spool.waiting == 0
+    run.settle()
+    await asyncio.sleep(0.01)
+    assert len(segments(path)) == 1  # the one that is written to
+    run.close()
+    assert sorted(os.listdir(path)) == ["lock"]
+
+
+async def test_what_has_no_outcome_is_replayed_first(path: Path) -> None:
+    run = Run(path)
+    run.append(*numbers(0, 200))
+    await run.values(200)
+    run.settle(lambda value: int(value) % 3 == 0)
+    await asyncio.sleep(0.01)
+    run.kill()
+    left = [value for value in numbers(0, 200) if int(value) % 3]
+    for _ in range(2):
+        run = Run(path)
+        assert run.spool.recovered == run.spool.waiting == len(left)
+        run.append(*numbers(1000, 5))
+        assert await run.values(len(left) + 5) == left + numbers(1000, 5)
+        counts = run.pool.counts()
+        assert (counts.received, counts.replayed) == (len(left) + 5, len(left))
+        run.settle(lambda value: int(value) >= 1000)
+        await asyncio.sleep(0.01)
+        run.kill()
+    run = Run(path)
+    assert await run.values(len(left)) == left
+    run.settle()
+    run.close()
+    assert segments(path) == []
+
+
+async def test_what_was_not_fed_is_replayed(path: Path) -> None:
+    run = Run(path, pool_bytes=3000)
+    run.append(*numbers(0, 500))
+    first = await run.values(10)
+    assert len(first) < 100
+    assert run.spool.waiting == 500 - len(first)
+    run.settle()
+    run.close()
+    run = Run(path, pool_bytes=3000)
+    assert run.spool.recovered == 500 - len(first)
+    found = list(first)
+    async with asyncio.timeout(10):
+        while len(found) < 500:
+            found += run.take()
+            run.settle()
+            await asyncio.sleep(0)
+    assert found == numbers(0, 500)
+    run.close()
+    assert segments(path) == []
+
+
+async def test_a_segment_in_the_middle_is_deleted_first(path: Path) -> None:
+    run = Run(path)
+    run.append(*numbers(0, 300))
+    await run.values(300)
+    run.settle(lambda value: value not in (b"1", b"299"))
+    await asyncio.sleep(0.01)
+    assert len(segments(path)) == 2
+    run.kill()
+    run = Run(path)
+    assert await run.values(2) == [b"1", b"299"]
+    assert run.spool.damaged == 0
+    run.settle()
+    run.close()
+    assert segments(path) == []
+
+
+async def test_messages_that_the_pool_discards_are_finished(path: Path) -> None:
+    run = Run(path)
+    run.append(b"a", topic=b"bad/name")
+    run.append(b"b")
+    assert await run.values(1) == [b"b"]
+    run.settle()
+    run.close()
+    assert segments(path) == []
+    assert run.pool.counts().discarded[8] == 1
+
+
+async def test_outcomes_across_segments_and_twice(path: Path) -> None:
+    run = Run(path)
+    run.append(*numbers(0, 200))
+    await run.values(200)
+    run.settle()
+    run.spool._finish(memoryview(b"\0" * 8).cast("q"))
+    run.spool.finished_one(-1)
+    run.spool.finished_one(10_000)
+    await asyncio.sleep(0.01)
+    run.append(b"x", b"y")
+    await run.values(2)
+    run.spool.finished_one(200)
+    run.spool.finished_one(200)
+    run.kill()
+    run = Run(path)
+    assert await run.values(1) in ([b"y"], [b"x", b"y"])
+    run.close()
+
+
+# ---------------------------------------------------------------- damage
+
+
+async def _stored(path: Path, count: int, **options: Any) -> list[Path]:
+    run = Run(path, **options)
+    run.append(*numbers(0, count))
+    await run.values(count)
+    run.kill()
+    return segments(path)
+
+
+@pytest.mark.parametrize("cut", [1, 5, 33, 60])
+async def test_a_torn_tail_is_cut_off(path: Path, cut: int) -> None:
+    (segment,) = await _stored(path, 10, segment_bytes=MIB // 2)
+    size = segment.stat().st_size
+    os.truncate(segment, size - cut)
+    run = Run(path)
+    assert run.spool.recovered == 9
+    data = segment.read_bytes()
+    assert spool_frames(data, SPOOL_HEADER_BYTES)[-1].end == len(data)
+    run.append(b"new")
+    assert await run.values(10) == [*numbers(0, 9), b"new"]
+    assert run.spool.damaged == 0
+    run.settle()
+    run.close()
+    assert os.listdir(path) == ["lock"]
+
+
+async def test_what_follows_the_tail_is_cut_off(path: Path) -> None:
+    (segment,) = await _stored(path, 10, segment_bytes=MIB // 2)
+    size = segment.stat().st_size
+    with segment.open("ab") as file:
+        file.write(b"aKqF" + bytes(3000))
+    run = Run(path)
+    assert segment.stat().st_size == size
+    assert await run.values(10) == numbers(0, 10)
+    run.close()
+
+
+async def test_a_damaged_frame_is_passed_over_and_counted(path: Path) -> None:
+    all_of_them = await _stored(path, 200)
+    segment = all_of_them[1]
+    data = bytearray(segment.read_bytes())
+    frames = spool_frames(data, SPOOL_HEADER_BYTES)
+    data[frames[2].begin + 10] ^= 1
+    data[frames[3].begin - 20] ^= 1
+    segment.write_bytes(data)
+    run = Run(path)
+    lost = {frames[2].sequence, frames[3].sequence}
+    expected = [value for value in numbers(0, 200) if int(value) not in lost]
+    assert await run.values(198) == expected
+    assert run.spool.damaged == 2
+    assert run.spool.waiting == 0
+    run.settle()
+    run.close()
+    assert sorted(os.listdir(path)) == [segment.name.replace(".spool", ".damaged"), "lock"]
+
+
+async def test_a_damaged_frame_of_the_newest_segment(path: Path) -> None:
+    (segment,) = await _stored(path, 20, segment_bytes=MIB // 2)
+    data = bytearray(segment.read_bytes())
+    frames = spool_frames(data, SPOOL_HEADER_BYTES)
+    data[frames[4].begin - 32] ^= 1  # its magic
+    segment.write_bytes(data)
+    run = Run(path)
+    assert run.spool.recovered == 20
+    assert await run.values(19) == numbers(0, 4) + numbers(5, 15)
+    assert run.spool.damaged == 1
+    run.close()
+
+
+async def test_a_damaged_end_of_an_older_segment_is_counted(path: Path) -> None:
+    first, *_ = await _stored(path, 200)
+    count = len(spool_frames(first.read_bytes(), SPOOL_HEADER_BYTES))
+    os.truncate(first, first.stat().st_size - 3)
+    run = Run(path)
+    assert await run.values(199) == numbers(0, count - 1) + numbers(count, 200 - count)
+    assert run.spool.damaged == 1
+    run.close()
+
+
+async def test_a_message_that_looks_like_a_frame_is_not_believed(path: Path) -> None:
+    other = path.parent / "other"
+    run = Run(other, segment_bytes=MIB // 2)
+    run.spool.writer.close()
+    run.close()
+    from aiokq.fastpath.gateway.pure_spool import _frames_of
+
+    parts, _ = _frames_of(memoryview(encode(b"t", b"forged")), 10**15, 0)
+    run = Run(path, segment_bytes=MIB // 2)
+    run.append(b"0", b"".join(parts), b"2")
+    await run.values(3)
+    run.kill()
+    (segment,) = segments(path)
+    data = bytearray(segment.read_bytes())
+    frames = spool_frames(data, SPOOL_HEADER_BYTES)
+    data[frames[1].begin + 5] ^= 1
+    segment.write_bytes(data)
+    run = Run(path)
+    assert run.spool.recovered == 3
+    assert await run.values(2) == [b"0", b"2"]
+    assert run.spool.damaged == 1
+    run.close()
+
+
+async def test_a_damaged_header_loses_nothing(path: Path) -> None:
+    first, *_ = await _stored(path, 100)
+    data = bytearray(first.read_bytes())
+    data[:SPOOL_HEADER_BYTES] = bytes(SPOOL_HEADER_BYTES)
+    first.write_bytes(data)
+    run = Run(path)
+    assert await run.values(100) == numbers(0, 100)
+    run.close()
+
+
+async def test_files_without_messages_are_removed(path: Path) -> None:
+    os.mkdir(path)
+    (path / f"{5:020d}.spool").write_bytes(b"")
+    (path / f"{7:020d}.spool").write_bytes(bytes(20))
+    (path / f"{9:020d}.done").write_bytes(b"\xff" * 40)
+    (path / "notes.txt").write_text("kept")
+    run = Run(path)
+    assert run.spool.recovered == 0
+    run.append(b"a")
+    assert await run.values(1) == [b"a"]
+    run.settle()
+    run.close()
+    assert sorted(os.listdir(path)) == ["lock", "notes.txt"]
+
+
+async def test_a_done_file_of_any_content_is_survived(path: Path) -> None:
+    run = Run(path)
+    run.append(*numbers(0, 60))
+    await run.values(60)
+    run.settle(lambda value: int(value) < 3)
+    await asyncio.sleep(0.01)
+    run.kill()
+    done = path / f"{0:020d}.done"
+    good = done.read_bytes()
+    for content in (b"", good[:10], good[:17], b"\xff" * 16 + good[16:], good + bytes(1000)):
+        done.write_bytes(content)
+        run = Run(path)
+        assert 50 <= run.spool.recovered <= 60
+        assert len(await run.values(run.spool.recovered)) == run.spool.recovered
+        run.kill()
+
+
+# ---------------------------------------------------------------- the directory
+
+
+async def test_a_directory_has_one_gateway(path: Path) -> None:
+    run = Run(path)
+    with pytest.raises(ConfigError, match=f"another gateway uses it .process {os.getpid()}"):
+        Spool(settings(path)).open()
+    run.close()
+    Run(path).close()
+
+
+def test_a_missing_parent_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="No such file"):
+        Spool(settings(tmp_path / "a" / "b")).open()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="Not a directory"):
+        Spool(settings(tmp_path / "file")).open()
+
+
+async def test_an_unknown_version_is_refused(path: Path) -> None:
+    (segment,) = await _stored(path, 3)
+    data = bytearray(segment.read_bytes())
+    data[9] = 9
+    segment.write_bytes(data)
+    with pytest.raises(ConfigError, match=r"version 9, and this gateway knows version 1"):
+        Spool(settings(path)).open()
+    data[9] = 1
+    segment.write_bytes(data)
+    Run(path).close()  # the lock was released
+
+
+@needs_fork
+async def test_a_fork_leaves_the_spool_alone(path: Path) -> None:
+    run = Run(path)
+    run.append(b"a")
+
+    def child() -> None:
+        with pytest.raises(RuntimeError, match="process that created it"):
+            run.spool.writer.append(encode(), 0)
+
+    in_child(child)
+    assert await run.values(1) == [b"a"]
+    run.close()
+
+
+# ---------------------------------------------------------------- the disk
+
+
+async def test_a_segment_that_cannot_be_read_is_counted_and_kept(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, *_ = await _stored(path, 200)
+    count = len(spool_frames(first.read_bytes(), SPOOL_HEADER_BYTES))
+    monkeypatch.setattr("aiokq.gateway.spool.spool.RETRY_SECONDS", 0.01)
+    real = os.pread
+
+    def broken(fd: int, size: int, position: int) -> bytes:
+        if os.readlink(f"/proc/self/fd/{fd}") == str(first) and size > SPOOL_HEADER_BYTES:
+            raise OSError(errno.EIO, "Input/output error")
+        return real(fd, size, position)
+
+    monkeypatch.setattr(os, "pread", broken)
+    run = Run(path)
+    await asyncio.sleep(0.005)
+    assert run.spool.error is not None
+    assert await run.values(200 - count) == numbers(count, 200 - count)
+    assert run.spool.damaged == count
+    assert run.spool.error is None
+    monkeypatch.undo()
+    await asyncio.sleep(0.05)
+    assert first.with_suffix(".damaged").exists()
+    run.close()
+
+
+async def test_outcomes_that_cannot_be_written_are_written_later(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aiokq.gateway.spool.spool.RETRY_SECONDS", 0.01)
+    run = Run(path)
+    run.append(*numbers(0, 10))
+    await run.values(10)
+    real = os.pwrite
+
+    def full(fd: int, data: bytes, position: int) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    run.settle(lambda value: int(value) < 4)
+    await asyncio.sleep(0.05)
+    assert run.spool.error is not None
+    monkeypatch.setattr(os, "pwrite", real)
+    await asyncio.sleep(0.05)
+    assert run.spool.error is None
+    run.kill()
+    run = Run(path)
+    assert await run.values(6) == numbers(4, 6)
+    run.close()
+
+
+async def test_a_full_spool_has_room_when_messages_have_outcomes(path: Path) -> None:
+    run = Run(path, max_bytes=64 * 1024, segment_bytes=16 * 1024)
+    accepted = 0
+    for n in range(2000):
+        if run.spool.writer.append(encode(b"t", b"%d" % n), 0) == -1:
+            accepted += 1
+    assert accepted < 2000
+    assert len(await run.values(accepted)) == accepted
+    run.settle()
+    await asyncio.sleep(0.01)
+    run.append(b"again")
+    assert await run.values(1) == [b"again"]
+    run.close()
+
+
+async def test_interval_is_synced(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(path, fsync="interval", fsync_interval_ms=1)
+    synced = asyncio.ensure_future(run.spool.sync_forever())
+    run.append(*numbers(0, 100))
+    await run.values(100)
+    await asyncio.sleep(0.05)
+    synced.cancel()
+    assert run.spool.error is None
+    run.close()
