@@ -8,6 +8,7 @@ tests/unit/gateway/test_queues.py.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from json.encoder import encode_basestring_ascii as quoted
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -51,8 +52,14 @@ class Queues(NamedTuple):
             sum(topic.ack_wait for topic in self.topics),
         )
 
-    def document(self) -> dict[str, object]:
-        return {"sending": [topic._asdict() for topic in self.topics], "new": self.new}
+    def json(self) -> str:
+        """Return the members of the JSON report; faster than by a dictionary per topic."""
+        rows = ", ".join(
+            f'{{"topic": {quoted(topic)}, "batch": {batch}, "send_wait": {send_wait}, '
+            f'"ack_wait": {ack_wait}}}'
+            for topic, batch, send_wait, ack_wait in self.topics
+        )
+        return f'"sending": [{rows}], "new": {self.new}'
 
     def lines(self) -> Iterator[str]:
         """Yield the lines of the report as text."""

@@ -176,7 +176,7 @@ class Reports:
             "/counters/plain": self._counters_text,
             "/counters/json": self._counters_json,
             "/queues/plain": self._queues_text,
-            "/queues/json": lambda: _json({**self._envelope(), **self.queues().document()}),
+            "/queues/json": self._queues_json,
             "/metadata_fetch_time/plain": self._metadata_text,
             "/metadata_fetch_time/json": self._metadata_json,
             "/accounting/json": lambda: _json(self._gateway.snapshot().document()),
@@ -224,6 +224,10 @@ class Reports:
             for counter, value in counter_values(self.counter_source())
         )
         return _text([*self._head(), "", *values])
+
+    def _queues_json(self) -> bytes:
+        envelope = json.dumps(self._envelope())
+        return f"{envelope[:-1]}, {self.queues().json()}}}\n".encode()
 
     def _queues_text(self) -> bytes:
         return _text([*self._head(), "", *self.queues().lines()])

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 from aiokq.gateway.engine import InEngine
 from aiokq.gateway.reports.cached import Cached
-from aiokq.gateway.reports.queues import TopicQueue, queues
+from aiokq.gateway.reports.queues import Queues, TopicQueue, queues
 from tests.unit.gateway.report_support import Desk, message
 
 
@@ -52,6 +53,12 @@ def test_the_text_has_a_line_per_topic_and_the_totals():
         "         0 total ack_wait",
         "         2 total (all states: new + batch + send_wait + ack_wait)",
     ]
+
+
+def test_the_json_has_a_row_per_topic_whatever_its_name():
+    rows = [TopicQueue('quote"\n', 1, 2, 3), TopicQueue("orders", 4, 5, 6)]
+    found = json.loads("{" + Queues(7, rows).json() + "}")
+    assert found == {"sending": [row._asdict() for row in rows], "new": 7}
 
 
 def test_reading_5000_topics_100_times_a_second_computes_the_report_seldom():
