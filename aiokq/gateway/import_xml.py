@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 
 from aiokq.errors import ConfigError
 from aiokq.gateway.bruce_flags import SWITCHES, parse_flags
-from aiokq.gateway.settings import DeliverySettings, GatewaySettings
+from aiokq.gateway.settings import GatewaySettings
+from aiokq.gateway.sizes import largest_log_line
 from aiokq.gateway.xml_document import read_document
 
 if TYPE_CHECKING:
@@ -198,7 +199,6 @@ class _Toml:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self._table = ""
 
     def comment(self, text: str) -> None:
         self.lines += textwrap.wrap(
@@ -206,22 +206,11 @@ class _Toml:
         )
 
     def table(self, header: str) -> None:
-        self._table = header.strip("[]").split(".")[0]
-        self.lines += ["", self._unless_unknown("", header)]
+        self.lines += ["", header]
 
     def set(self, name: str, value: Value | Mapping[str, Value], note: str = "") -> None:
         line = f"{name} = {_toml(value)}"
-        line = f"{line:<38} # {note}" if note else line
-        self.lines.append(self._unless_unknown(name, line))
-
-    def _unless_unknown(self, name: str, line: str) -> str:
-        """Return a line, as a comment if this version has no such table or option."""
-        known = GatewaySettings.model_fields
-        if self._table == "delivery" and name:
-            known = DeliverySettings.model_fields
-        else:
-            name = self._table
-        return f"# {line}" if name and name not in known else line
+        self.lines.append(f"{line:<38} # {note}" if note else line)
 
     def text(self) -> str:
         return "\n".join(self.lines).strip("\n") + "\n"
@@ -603,10 +592,12 @@ class _Import:
     def _discards(self) -> None:
         toml = self._toml
         toml.table("[discards]")
-        seconds, note = self._number("httpInterface/discardReportInterval", 600, least=1)
+        seconds, note = self._number(
+            "httpInterface/discardReportInterval", 600, least=1, most=7 * 24 * 3600
+        )
         toml.set("report_interval_s", seconds, note or "discardReportInterval")
         prefix, note = self._number("httpInterface/badMsgPrefixSize", 256)
-        toml.set("sample_bytes", prefix, note or "badMsgPrefixSize")
+        toml.set("sample_bytes", min(prefix, MIB), note or "badMsgPrefixSize")
         toml.set("log_lines", self._boolean("logging/logDiscards", True), "logDiscards")
         if not self._enabled.get("discardLogging"):
             toml.comment("no discard log, as in the original")
@@ -614,23 +605,28 @@ class _Import:
         path = self._given["discardLogging/path"]
         if not path.text.startswith("/"):
             raise path.error(f"the path {path.text!r} is not absolute")
-        toml.set("log_path", path.text)
-        size, note = self._number("discardLogging/maxFileSize", MIB, least=1, most=2**40)
-        toml.set("log_max_file_bytes", _size(size), note or "maxFileSize")
-        if note and self._dory:
-            toml.comment(
-                "Dory itself refuses its default of maxFileSize, which is not twice the largest "
-                "limit of its inputs."
-            )
-        archive, note = self._number(
+        size, size_note = self._number("discardLogging/maxFileSize", MIB, least=1, most=2**40)
+        archive, archive_note = self._number(
             "discardLogging/maxArchiveSize", 32 * MIB if self._dory else 8 * MIB, most=2**40
         )
-        toml.set("log_max_archive_bytes", _size(archive), note or "maxArchiveSize")
         key = "discardLogging/maxMsgPrefixSize"
         if key not in self._given and "discardLogging/badMsgPrefixSize" in self._given:
             key = "discardLogging/badMsgPrefixSize"
-        prefix, note = self._number(key, INT32_MAX if self._dory else 256)
-        toml.set("log_max_prefix_bytes", prefix, note or "maxMsgPrefixSize")
+        prefix, prefix_note = self._number(key, INT32_MAX if self._dory else 256)
+        toml.set("log_path", path.text)
+        least = 2 * largest_log_line(0)
+        if size < least:
+            toml.comment(f"maxFileSize was {size}: two lines may need {least} bytes.")
+            size = -(-least // KIB) * KIB
+        toml.set("log_max_file_bytes", _size(size), size_note or "maxFileSize")
+        if archive < size:
+            toml.comment(f"maxArchiveSize was {archive}: it is at least the size of the file.")
+        toml.set("log_max_archive_bytes", _size(max(archive, size)), archive_note)
+        # Two lines must fit into a file.
+        most = max(0, 3 * ((size - least) // 16 - 1))
+        if prefix > most:
+            toml.comment("The limit is the longest key or value of which two lines fit a file.")
+        toml.set("log_max_prefix_bytes", min(prefix, most, 2**30), prefix_note)
 
     def _debug(self) -> None:
         toml = self._toml
@@ -644,7 +640,7 @@ class _Import:
         if not path.text.startswith("/"):
             raise path.error(f"the path {path.text!r} is not absolute")
         toml.set("directory", path.text)
-        seconds, note = self._number("msgDebug/timeLimit", 3600)
+        seconds, note = self._number("msgDebug/timeLimit", 3600, least=1)
         toml.set("time_limit_s", seconds, note or "timeLimit")
         size, note = self._number(
             "msgDebug/byteLimit", 2 * MIB if self._dory else 2048 * MIB, most=2**40

@@ -221,6 +221,11 @@ def check_delivery(settings: GatewaySettings, table: str) -> None:
     assert (delivery.message_max_bytes, delivery.replication_timeout_ms) == (1000012, 8_000)
     assert delivery.autocreate
     assert (delivery.autocreate_with, delivery.autocreate_timeout_ms) == ("metadata", 21_000)
+    discards, debug = settings.discards, settings.debug
+    assert (discards.report_interval_s, discards.sample_bytes) == (300, 128)
+    assert (discards.log_lines, discards.log_max_prefix_bytes) == (False, 500)
+    assert (discards.log_max_file_bytes, discards.log_max_archive_bytes) == (8 * MIB, 40 * MIB)
+    assert (debug.time_limit_s, debug.max_bytes) == (600, 10 * MIB)
     assert settings.kafka["client_id"] == "probe"
     assert settings.kafka["metadata_max_age_ms"] == 5 * 60_000
     assert settings.kafka["request_timeout_ms"] == 30_000
@@ -283,6 +288,17 @@ def test_defaults_of_dory_are_written_out(tmp_path: Path):
     assert settings.compression.type == "none"
     assert settings.rate_limit is None
     assert "default of Dory" in text
+
+
+def test_a_discard_log_with_the_defaults_of_dory_gets_limits_that_fit(tmp_path: Path):
+    """Dory refuses its own default of maxFileSize, and has no limit of keys and values."""
+    log = '<discardLogging enable="true"><path value="/d"/></discardLogging></doryConfig>'
+    settings, _ = made(tmp_path, SMALL.replace("</doryConfig>", log))
+    assert settings.discards.log_max_file_bytes == MIB
+    assert 100_000 < settings.discards.log_max_prefix_bytes < MIB
+    small = log.replace("/>", '/><maxFileSize value="1k"/><maxArchiveSize value="2k"/>')
+    settings, _ = made(tmp_path, SMALL.replace("</doryConfig>", small))
+    assert settings.discards.log_max_archive_bytes == settings.discards.log_max_file_bytes
 
 
 def test_a_broker_without_port_gets_the_port_of_the_code(tmp_path: Path):
