@@ -19,7 +19,7 @@ from aiokq.fastpath.gateway import (
     SPOOL_DAMAGED,
     TOO_LONG,
 )
-from aiokq.gateway.dead_letters import Letter
+from aiokq.gateway.dead_letters import Letter, RefusedMessage
 
 if TYPE_CHECKING:
     from aiokq.errors import KafkaError
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["Accounting", "Discard", "Snapshot", "Totals"]
 
 REASON_COUNT: Final = len(REASONS)
+TRIES: Final = 8
 
 
 class Totals:
@@ -180,19 +181,34 @@ class Accounting:
         for call in self.on_forget:
             call(counts)
 
-    def drain(self) -> None:
-        """Count the messages that the pool did not accept and holds for the hooks."""
-        if not self.on_refused:
-            return
-        refused = self._pool.refused()
-        if not refused:
-            return
-        for one in refused:
-            self._total.discarded[one.reason] += 1
-            if self._spool is not None:
-                self._spool.finished_one(one.sequence)
-        for call in self.on_refused:
-            call(refused)
+    def drain(self) -> int:
+        """Count the messages that the pool did not accept and holds for the hooks.
+
+        Returns:
+            The number of messages that became dead letters.
+        """
+        dead = self.dead_letters
+        if not self.on_refused and (dead is None or not dead.enabled):
+            return 0
+        letters = 0
+        discarded: list[Refused] = []
+        for one in self._pool.refused():
+            topic = one.topic.decode("utf-8", "replace")
+            if dead is None or not dead.wants(topic, one.reason):
+                self._total.discarded[one.reason] += 1
+                discarded.append(one)
+                if self._spool is not None:
+                    self._spool.finished_one(one.sequence)
+                continue
+            known = one.topic.isascii() and topic in self._topics
+            if known:  # its slot has counted it as discarded; it is in flight now
+                self._of(topic).discarded[one.reason] -= 1
+            dead.accept(Letter(topic, known, RefusedMessage(one), (0,), one.reason, 0, None, 0))
+            letters += 1
+        if discarded:
+            for call in self.on_refused:
+                call(discarded)
+        return letters
 
     def acked(self, topic: TopicState, taken: Taken, rows: Sequence[int], charge: int) -> None:
         messages = len(rows)
@@ -250,7 +266,8 @@ class Accounting:
     def dead_letter_failed(self, letter: Letter, rows: Sequence[int], charge: int) -> None:
         """Discard messages whose dead letters failed, with the reason that they had."""
         if self.keeps:
-            self._pool.release(len(rows), charge)
+            if not isinstance(letter.taken, RefusedMessage):
+                self._pool.release(len(rows), charge)
         else:
             self._discard(letter, rows, charge)
 
@@ -259,6 +276,11 @@ class Accounting:
         if letter.known:
             self._of(letter.topic).discarded[reason] += count
         self._total.discarded[reason] += count
+        if isinstance(taken, RefusedMessage):
+            for refusal in self.on_refused:
+                refusal([taken.refused])
+            self._settled(taken, rows, charge)
+            return
         if self.on_discard:
             stamps = _stamps(taken, rows)
             note = Discard(
@@ -274,8 +296,12 @@ class Accounting:
         for call in self.on_duplicates:
             call(topic.name, taken, rows)
 
-    def _settled(self, taken: Taken, rows: Sequence[int], charge: int) -> None:
+    def _settled(self, taken: Taken | RefusedMessage, rows: Sequence[int], charge: int) -> None:
         """Release messages whose outcome is counted; the spool need not keep them any more."""
+        if isinstance(taken, RefusedMessage):  # it holds no memory of the pool
+            if self._spool is not None:
+                self._spool.finished_one(taken.refused.sequence)
+            return
         self._pool.release(len(rows), charge)
         if self._spool is not None:
             self._spool.finished(taken, rows)
@@ -294,6 +320,11 @@ class Accounting:
         """
         self.drain()
         counts = self._pool.counts(topics=True, new_window=new_window)
+        for _ in range(TRIES if not new_window else 0):
+            if not self.drain():
+                break
+            # The counts have messages as discarded that are dead letters by now.
+            counts = self._pool.counts(topics=True)
         topics: dict[str, Totals] = {}
         by_name = {name: slot for slot, name in self._slots.items()}
         for name, own in self._topics.items():

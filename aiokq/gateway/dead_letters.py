@@ -14,14 +14,14 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from aiokq.errors import InvalidRecord, KafkaError
-from aiokq.fastpath.gateway import REASONS, SHUTDOWN
+from aiokq.fastpath.gateway import REASONS, SHUTDOWN, Message
 
 if TYPE_CHECKING:
     from aiokq import Cluster, Delivery, Producer
-    from aiokq.fastpath.gateway import Message, Taken
+    from aiokq.fastpath.gateway import Refused, Taken
     from aiokq.gateway.settings import DeadLettersSettings, GatewaySettings
 
-__all__ = ["HEADERS", "DeadLetters", "Letter", "LetterOutcomes"]
+__all__ = ["HEADERS", "DeadLetters", "Letter", "LetterOutcomes", "RefusedMessage"]
 
 logger = logging.getLogger("aiokq.gateway")
 
@@ -59,6 +59,17 @@ SHUTDOWN_SHARE: Final = 0.25
 """Part of the time of a shutdown that is kept for dead letters of undelivered messages."""
 
 
+class RefusedMessage:
+    """A message that the pool did not accept, with the methods of a Taken that has one row."""
+
+    def __init__(self, refused: Refused) -> None:
+        self.refused = refused
+
+    def message(self, row: int) -> Message:
+        one = self.refused
+        return Message(one.key, one.value, one.timestamp_ms, one.arrival_ms, one.partition_key, -1)
+
+
 class Letter(NamedTuple):
     """Messages of one topic with one reason.
 
@@ -70,7 +81,7 @@ class Letter(NamedTuple):
 
     topic: str
     known: bool
-    taken: Taken
+    taken: Taken | RefusedMessage
     rows: Sequence[int]
     reason: int
     charge: int
@@ -142,6 +153,11 @@ class DeadLetters:
     def wants(self, topic: str, reason: int) -> bool:
         """Return whether messages of a topic become dead letters for a reason."""
         return reason in self._reasons and topic != self._topic and not self._closing
+
+    @property
+    def enabled(self) -> bool:
+        """Whether there is a topic of dead letters."""
+        return self._topic is not None
 
     @property
     def wants_shutdown(self) -> bool:

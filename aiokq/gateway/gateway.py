@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from aiokq import Cluster, ClusterSettings
 from aiokq.core.supervisor import Supervisor, shielded
 from aiokq.errors import Closed, ConfigError, KafkaError
-from aiokq.fastpath.gateway import BAD_TOPIC, SHUTDOWN, Intake, Pool
+from aiokq.fastpath.gateway import BAD_TOPIC, SHUTDOWN, TOO_LONG, Intake, Pool
 from aiokq.gateway.accounting import Accounting, Snapshot
 from aiokq.gateway.dead_letters import SHUTDOWN_SHARE, DeadLetters
 from aiokq.gateway.inputs import (
@@ -729,9 +729,11 @@ def _wake_pair() -> tuple[int, int]:
 
 def _refused_options(settings: GatewaySettings) -> dict[str, Any]:
     """Return the options of a pool that keeps what it does not accept, if that is needed."""
-    if settings.discards.log_path is None:
-        return {}
-    return {"refused_bytes": REFUSED_BYTES, "refused_reasons": range(BAD_TOPIC + 1)}
+    if settings.discards.log_path is not None:
+        return {"refused_bytes": REFUSED_BYTES, "refused_reasons": range(BAD_TOPIC + 1)}
+    if settings.dead_letters is not None:
+        return {"refused_bytes": REFUSED_BYTES, "refused_reasons": (TOO_LONG, BAD_TOPIC)}
+    return {}
 
 
 def _now_ms() -> int:

@@ -40,6 +40,8 @@ def changes(old: GatewaySettings, new: GatewaySettings) -> list[str]:
         else:
             changed.append(name)
     fixed = [name for name in changed if name in RESTART]
+    if (old.dead_letters is None) != (new.dead_letters is None):
+        fixed.append("dead_letters")  # the pool keeps what it refuses only if it is needed
     if fixed:
         raise ConfigError(
             f"{', '.join(fixed)}: changed in the file, and only a restart can change it; nothing "

@@ -100,6 +100,30 @@ async def test_a_dead_letter_names_topic_reason_and_times(engine: str):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
+async def test_messages_that_the_pool_refuses_become_dead_letters(engine: str):
+    """The core knows that a topic has no valid name, and the limit of a known topic."""
+    given = {**values(engine), "limits": {"max_message_bytes": 1000}}
+    async with rig(given, topics=TOPICS) as r:
+        watch = asyncio.ensure_future(watched(r))
+        await r.send(message("orders", b"first"))
+        await r.settled(1)
+        await r.send(
+            *(message("orders", bytes(2000), b"k") for _ in range(50)), message("no/name", b"v")
+        )
+        snapshot = await r.settled(52)
+        watch.cancel()
+        assert (snapshot.total.acked, snapshot.total.dead_lettered) == (1, 51)
+        assert discarded(snapshot) == {}
+        orders = snapshot.topics["orders"]
+        assert (orders.received, orders.dead_lettered, sum(orders.discarded)) == (51, 50, 0)
+        found = sorted(
+            (headers_of(record)["topic"], headers_of(record)["reason"])
+            for record in await r.records("dead")
+        )
+        assert found == [("no/name", "bad_topic")] + [("orders", "too_long")] * 50
+
+
+@pytest.mark.parametrize("engine", ENGINES)
 async def test_messages_that_kafka_refuses_have_its_error(
     engine: str, monkeypatch: pytest.MonkeyPatch
 ):
