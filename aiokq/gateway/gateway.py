@@ -62,7 +62,8 @@ class Gateway:
 
     ``async with Gateway("gateway.toml") as gateway:`` opens the inputs at once: Kafka need not be
     reachable, and messages wait for it in the pool. The end of the block closes the inputs,
-    delivers the messages within `shutdown_max_delay_ms`, and discards the others, counted.
+    delivers the messages within `shutdown_max_delay_ms`, and discards the others, counted, unless
+    a spool keeps them.
 
     Args:
         config: settings, or the path of a TOML file.
