@@ -1,0 +1,200 @@
+"""Many messages from several processes while the broker is killed, suspended and restarted.
+
+60,000 messages in all; a million in `make torture`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import random
+import signal
+import socket
+import sys
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import aiokq
+from tests.fault.gateway_support import (
+    ROOT,
+    balanced,
+    directory,
+    gateway_process,
+    message,
+    records_of,
+    rig,
+    values_of,
+)
+
+SENDER = """
+import socket, sys, time
+from aiokq.gateway.messages import encode
+kind, address, partition, count = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+if kind == "tcp":
+    opened = socket.create_connection(("127.0.0.1", int(address)))
+else:
+    opened = socket.socket(socket.AF_UNIX,
+                           socket.SOCK_STREAM if kind == "unix_stream" else socket.SOCK_DGRAM)
+    opened.connect(address)
+for n in range(count):
+    opened.sendall(encode(b"orders", b"", b"%d" % n, int(time.time() * 1000), partition))
+    if n % 100 == 99:
+        time.sleep(0.01)
+opened.close()
+"""
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+        return port
+
+
+async def started(*arguments: str) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        *arguments,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+
+
+async def broker(port: int, path: Path) -> asyncio.subprocess.Process:
+    arguments = ("-m", "aiokq", "broker", "--port", str(port), "--data-dir", str(path / "data"))
+    process = await started(*arguments)
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                return process
+            except OSError:
+                await asyncio.sleep(0.05)
+
+
+def numbers(port: int) -> dict[str, Any]:
+    url = f"http://127.0.0.1:{port}/accounting/json"
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        found: dict[str, Any] = json.load(answer)
+    known = found["acked"] + sum(found["discarded"].values()) + found["dead_lettered"]
+    assert found["received"] == known + found["in_flight"]
+    return found
+
+
+@pytest.mark.parametrize("each", [20_000, pytest.param(333_334, marks=pytest.mark.torture)])
+async def test_the_books_balance_and_order_holds_while_the_broker_is_killed_and_suspended(
+    each: int,
+):
+    port, http = free_port(), free_port()
+    with directory() as path:
+        kafka = await broker(port, path)
+        servers = f"127.0.0.1:{port}"
+        async with aiokq.Admin(servers) as admin:
+            await admin.create_topics([aiokq.NewTopic("orders", 3)])
+        arguments = ("--bootstrap-servers", servers, "--http", str(http), "--tcp", "0")
+        sockets = ("--unix-datagram", f"{path}/d", "--unix-stream", f"{path}/s")
+        try:
+            async with gateway_process(*arguments, *sockets) as gateway:
+                await gateway.started()
+                tcp = gateway.ready["inputs"][-1]["address"].rpartition(":")[2]
+                places = (
+                    ("unix_datagram", f"{path}/d"),
+                    ("unix_stream", f"{path}/s"),
+                    ("tcp", tcp),
+                )
+                senders = [
+                    await started("-c", SENDER, kind, place, str(n), str(each))
+                    for n, (kind, place) in enumerate(places)
+                ]
+                async with asyncio.timeout(60 + each / 1000):
+                    done = asyncio.gather(*(one.wait() for one in senders))
+                    while not done.done():
+                        await asyncio.sleep(0.4)
+                        kafka.kill()
+                        await kafka.wait()
+                        await asyncio.to_thread(numbers, http)
+                        kafka = await broker(port, path)
+                        await asyncio.sleep(0.4)
+                        kafka.send_signal(signal.SIGSTOP)
+                        await asyncio.sleep(0.4)
+                        await asyncio.to_thread(numbers, http)
+                        kafka.send_signal(signal.SIGCONT)
+                    assert await done == [0, 0, 0]
+                    while (await asyncio.to_thread(numbers, http))["in_flight"]:  # noqa: ASYNC110
+                        await asyncio.sleep(0.1)
+                found = await asyncio.to_thread(numbers, http)
+                assert (found["received"], found["acked"]) == (3 * each, 3 * each)
+                gateway.signal(signal.SIGTERM)
+                assert await gateway.ended() == 0
+            records = await records_of(servers, "orders")
+            for partition in range(3):
+                values = [one.value for one in records if one.partition == partition]
+                assert values == [b"%d" % n for n in range(each)]
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                kafka.kill()
+            await kafka.wait()
+
+
+def misbehave(path: Path, seed: int) -> None:
+    """Write what no program should write, to all inputs."""
+    source = random.Random(seed)
+    whole = message("orders", b"never complete", b"k")
+    with contextlib.ExitStack() as stack:
+        for end in range(1, len(whole)):  # closed after every byte
+            opened = stack.enter_context(socket.socket(socket.AF_UNIX))
+            opened.connect(f"{path}/stream")
+            opened.send(whole[:end])
+            if end % 2:
+                opened.close()
+        for _ in range(300):
+            opened = stack.enter_context(socket.socket(socket.AF_UNIX))
+            opened.connect(f"{path}/stream")
+            with contextlib.suppress(OSError):
+                opened.sendall(source.randbytes(source.randrange(200)))
+        datagrams = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
+        datagrams.connect(f"{path}/datagram")
+        for _ in range(2000):
+            data = bytearray(message(f"made-up-{source.randrange(500)}", b"v"))
+            for _ in range(source.randrange(4)):
+                data[source.randrange(len(data))] = source.randrange(256)
+            datagrams.send(data)
+        large = stack.enter_context(socket.socket(socket.AF_UNIX))
+        large.connect(f"{path}/stream")
+        with contextlib.suppress(OSError):  # refused by its size
+            large.sendall(message("orders", bytes(16 * 1024 * 1024)))
+
+
+async def test_programs_that_misbehave_cost_other_senders_nothing():
+    async with rig({"pool": {"max_bytes": "8 MiB"}}) as r:
+        descriptors = len(os.listdir("/proc/self/fd"))
+        hostile = [asyncio.to_thread(misbehave, r.path, seed) for seed in range(3)]
+        attack = asyncio.gather(*hostile)
+        sent = 0
+        while not attack.done() or sent < 20:
+            data = [message("orders", b"good-%d" % n) for n in range(sent, sent + 20)]
+            await r.send(*data, kind=("unix_datagram", "tcp", "unix_stream")[sent // 20 % 3])
+            sent += 20
+            snapshot = r.gateway.snapshot()
+            balanced(snapshot)
+            assert r.gateway.pool.counts().used_bytes <= 8 * 1024 * 1024
+            await asyncio.sleep(0.005)
+        await attack
+        async with asyncio.timeout(20):
+            while r.gateway.snapshot().topics["orders"].acked < sent:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+            while r.gateway.snapshot().total.in_flight:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        good = {value for value in values_of(await r.records("orders")) if value}
+        assert good >= {b"good-%d" % n for n in range(sent)}
+        assert all(one.counts().running for one in r.gateway.inputs)
+        async with asyncio.timeout(10):
+            while len(os.listdir("/proc/self/fd")) > descriptors + 40:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        assert r.gateway.pool.counts().used_bytes == 0
