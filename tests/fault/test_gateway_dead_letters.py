@@ -146,7 +146,11 @@ async def test_a_message_that_failed_too_often_becomes_a_dead_letter(
 ):
     refuse(monkeypatch, "orders", CorruptRecord)
     given = dict(values("bruce"))
-    given["delivery"] = {"engine": "bruce", "error_table": "seed"}
+    given["delivery"] = {
+        "engine": "bruce",
+        "error_table": "seed",
+        "max_failed_delivery_attempts": 1,
+    }
     async with rig(given, topics=TOPICS) as r:
         await r.send(message("orders", b"v"))
         snapshot = await r.settled(1)
