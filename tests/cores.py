@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from importlib.util import find_spec
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from aiokq.core.types import Buffer
 from aiokq.fastpath.loading import load
 from aiokq.fastpath.units import UNITS
 
@@ -27,3 +29,19 @@ def core(name: str) -> SimpleNamespace:
 def cores() -> list[SimpleNamespace]:
     """The pure core, and the compiled one where it is built."""
     return [core(name) for name in NAMES if BUILT or name == "pure"]
+
+
+def split(accumulator: Any, batch: Any, payload: Buffer | None = None) -> list[Any]:
+    """Split a batch in two as a producer does (`aiokq.producer.batch_split`), on either core."""
+    if len(batch) < 2:
+        raise ValueError("a batch of one record cannot be split")
+    records = batch.records(payload)
+    accumulator.release(batch)
+    middle = -(-len(records) // 2)
+    parts, targets = [], []
+    for half in (records[:middle], records[middle:]):
+        part, deliveries = accumulator.new_batch(batch.slot, half, batch.created)
+        parts.append(part)
+        targets.extend(deliveries)
+    batch.forward(targets)
+    return parts

@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
 UNITS: Final[dict[str, tuple[str, ...]]] = {
     "": ("shared",),
-    "produce": ("arguments", "columns", "deliveries", "batch", "routes", "accumulator", "outgoing"),
+    "produce": (
+        *("arguments", "columns", "deliveries", "batch", "routes"),
+        *("accumulator", "building", "outgoing"),
+    ),
     "consume": ("cursor", "columns", "stream"),
     "broker": ("compaction", "produced"),
     "gateway": ("pool", "spool", "intake"),

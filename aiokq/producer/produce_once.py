@@ -29,7 +29,7 @@ from aiokq.core.errors import (
 from aiokq.core.frozen import frozen
 from aiokq.core.offload import FAST_CODEC_THRESHOLD, GZIP_THRESHOLD
 from aiokq.core.types import TopicPartition
-from aiokq.fastpath.produce import Accumulator, Batch, Slot
+from aiokq.fastpath.produce import Accumulator, Batch, Slot, build_batch
 from aiokq.producer.batch_builder import BatchBuilder
 from aiokq.producer.rules import acks_as_number
 from aiokq.records.compression import GZIP, NONE, ZSTD, compress
@@ -173,7 +173,8 @@ class ProduceOnce:
         raise LeaderNotAvailable(f"{node} has no leader", topic_partition=node)
 
     def _build(self, tp: TopicPartition, builder: BatchBuilder) -> Batch:
-        return self._accumulator.build(
+        return build_batch(
+            self._accumulator,
             Slot(*tp),
             builder.parts,
             self._engine.environment.clock.timestamp_ms(),

@@ -180,7 +180,7 @@ class Side:
     def split(self, n: int) -> Any:
         batch = self.pick(self.batches, n)
         if batch is not None:
-            parts = self.accumulator.split(batch)
+            parts = cores.split(self.accumulator, batch)
             self.batches.extend(parts)
             return [(part.count, part.size) for part in parts]
         return None

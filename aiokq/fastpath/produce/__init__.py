@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from aiokq.fastpath.produce.batch import Batch, Slot
     from aiokq.fastpath.produce.batch import PlainRecord as PlainRecord
     from aiokq.fastpath.produce.batch import SlotOwner as SlotOwner
+    from aiokq.fastpath.produce.building import build_batch
     from aiokq.fastpath.produce.columns import RecordColumns
     from aiokq.fastpath.produce.deliveries import Deliveries, Delivery, RecordMetadata
     from aiokq.fastpath.produce.outgoing import HandlerResults, Outgoing
@@ -31,4 +32,5 @@ __all__ = [
     "RecordMetadata",
     "Route",
     "Slot",
+    "build_batch",
 ]

@@ -1,10 +1,12 @@
-# The C types of accumulator.py, and the C functions of it that outgoing.py calls.
+# The C types of accumulator.py, and the C functions of it that outgoing.py and building.py call.
 
 # A forward declaration, because batches and routes refer to accumulators, and these to routes.
 cdef class Accumulator
 
 from aiokq.fastpath._shared cimport LoopGuard
 from aiokq.fastpath.native cimport uint64_t
+from aiokq.fastpath.produce._batch cimport Batch, Slot
+from aiokq.fastpath.produce._columns cimport RecordColumns
 from aiokq.fastpath.produce._deliveries cimport Deliveries, Delivery
 from aiokq.fastpath.produce._routes cimport Route
 
@@ -47,3 +49,14 @@ cdef object append_noted(
     Deliveries many,
 )
 cdef object note_delivery(Deliveries many, Delivery delivery)
+cdef Batch put_apart(
+    Accumulator accumulator,
+    Slot slot,
+    object value,
+    object key,
+    long long timestamp,
+    object headers,
+)
+cdef Batch put_row_apart(
+    Accumulator accumulator, Slot slot, RecordColumns columns, Py_ssize_t n, long long now
+)

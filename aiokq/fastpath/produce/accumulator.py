@@ -64,13 +64,11 @@ if cython.compiled:
         set_block,
     )
     from cython.cimports.aiokq.fastpath.produce._columns import (
-        Part,
         RecordColumns,
         bit,
         int32_at,
         int64_at,
         row_headers_size,
-        row_numbers,
     )
     from cython.cimports.aiokq.fastpath.produce._deliveries import (
         Deliveries,
@@ -112,13 +110,11 @@ else:
         set_block,
     )
     from aiokq.fastpath.produce.columns import (
-        Part,
         RecordColumns,
         bit,
         int32_at,
         int64_at,
         row_headers_size,
-        row_numbers,
     )
     from aiokq.fastpath.produce.deliveries import (
         Deliveries,
@@ -614,98 +610,6 @@ class Accumulator:
         apart.batch = None
         batch.slot = slot
         return batch, deliveries
-
-    def build(self, slot, parts, timestamp_ms, size=0):
-        """Return a new batch of records and rows, without Deliveries.
-
-        The batch may exceed buffer_memory.
-
-        Args:
-            slot: the Slot that provides topic and partition of the batch.
-            parts: `(key, value, headers, timestamp_ms)` tuples and `(columns, rows)` tuples: rows
-                are int32 indexes, None for all rows of the columns.
-            timestamp_ms: the timestamp of records and rows that have none.
-            size: expected size of the batch in bytes.
-
-        Raises:
-            RecordTooLarge: the parts do not fit into one batch.
-            IndexError: a row is out of range.
-            ValueError: there are no records.
-        """
-        apart: Slot = Slot(slot.topic, slot.partition)
-        columns: RecordColumns
-        batch: Batch = None
-        now: cython.longlong = timestamp_ms
-        n: cython.Py_ssize_t
-        item: cython.Py_ssize_t
-        count: cython.Py_ssize_t
-        chosen: Part
-        limit = self.batch_size
-        apart.hint = size
-        try:
-            self.batch_size = self.max_record_bytes
-            for part in parts:
-                if len(part) == 4:
-                    key, value, headers, time_ms = part
-                    if time_ms is None:
-                        time_ms = timestamp_ms
-                    batch = _same(
-                        batch, _put(self, apart, None, value, key, time_ms, headers, -1.0, True)
-                    )
-                    continue
-                columns = part[0]
-                if part[1] is None:
-                    for n in range(columns.count):
-                        batch = _same(batch, _put_row(self, apart, None, columns, n, now, True))
-                    continue
-                chosen = row_numbers(part[1])
-                count = chosen.size // 4
-                for item in range(count):
-                    n = int32_at(chosen, item)
-                    if not 0 <= n < columns.count:
-                        raise IndexError(f"row {n} of {columns.count}")
-                    batch = _same(batch, _put_row(self, apart, None, columns, n, now, True))
-        except BaseException as error:
-            for failed in (batch, apart.batch):
-                if failed is not None:
-                    failed.fail(error)
-            raise
-        finally:
-            self.batch_size = limit
-        if batch is None:
-            raise ValueError("a batch has at least one record")
-        detach(batch)
-        batch.slot = slot
-        return batch
-
-    def split(self, batch, payload=None, parts=2):
-        """Split a batch that the broker found too large, and return the smaller batches.
-
-        Each Delivery follows its record to the new batch.
-
-        Args:
-            batch: a batch that is not done; it is done afterwards.
-            payload: the uncompressed records of the batch, required if it was compressed.
-            parts: maximum number of new batches.
-
-        Raises:
-            ValueError: the batch has one record and cannot be split, or its records are freed and
-                `payload` is None.
-        """
-        old: Batch = batch
-        if old.count < 2:
-            raise ValueError("a batch of one record cannot be split")
-        records = old.records(payload)
-        self.release(old)  # the new batches reserve memory for the same records
-        step = -(-len(records) // parts)
-        out = []
-        targets = []
-        for at in range(0, len(records), step):
-            part, deliveries = self.new_batch(old.slot, records[at : at + step], old.created)
-            out.append(part)
-            targets.extend(deliveries)
-        old.forward(targets)
-        return out
 
     def release(self, batch):
         """Subtract the bytes of a batch from `used_bytes` before the batch is done."""
@@ -1251,21 +1155,6 @@ def _put_row(
 
 
 @cython.cfunc
-@cython.inline
-def _same(batch: Batch | None, there: Batch) -> Batch:
-    """Return `there` if it is `batch`, or if `batch` is None.
-
-    Raises:
-        RecordTooLarge: a second batch was opened.
-    """
-    if batch is not None and there is not batch:
-        raise RecordTooLarge(
-            f"these records do not fit into a batch of {batch.accumulator.max_record_bytes} bytes"
-        )
-    return there
-
-
-@cython.cfunc
 def _put_row_headers(at: cython.p_uchar, columns: RecordColumns, n: cython.Py_ssize_t) -> object:
     if cython.compiled:
         item: cython.Py_ssize_t
@@ -1465,6 +1354,31 @@ def _open(
 
 
 # ---------------------------------------------------------------- appends of many records
+
+
+@cython.cfunc
+def put_apart(
+    accumulator: Accumulator,
+    slot: Slot,
+    value: object,
+    key: object,
+    timestamp: cython.longlong,
+    headers: object,
+) -> Batch:
+    """Encode a record for building.py, whatever buffer memory is in use."""
+    return _put(accumulator, slot, None, value, key, timestamp, headers, -1.0, True)
+
+
+@cython.cfunc
+def put_row_apart(
+    accumulator: Accumulator,
+    slot: Slot,
+    columns: RecordColumns,
+    n: cython.Py_ssize_t,
+    now: cython.longlong,
+) -> Batch:
+    """Encode a row for building.py, whatever buffer memory is in use."""
+    return _put_row(accumulator, slot, None, columns, n, now, True)
 
 
 @cython.cfunc

@@ -9,7 +9,7 @@ from typing import TypeAlias, final
 from aiokq.core.clock import Clock
 from aiokq.core.errors import KafkaError
 from aiokq.core.types import Buffer
-from aiokq.fastpath.produce.batch import Batch, PlainHeaders, PlainRecord, Slot, SlotOwner
+from aiokq.fastpath.produce.batch import Batch, PlainRecord, Slot, SlotOwner
 from aiokq.fastpath.produce.columns import RecordColumns
 from aiokq.fastpath.produce.deliveries import Deliveries, Delivery
 from aiokq.fastpath.produce.routes import Route
@@ -23,12 +23,6 @@ RecordTuple: TypeAlias = (
     | tuple[Buffer | None, Buffer | None, Headers | None, int | None]
 )
 """(key, value[, headers[, timestamp_ms]])."""
-
-BuiltPart: TypeAlias = (
-    tuple[bytes | None, bytes | None, PlainHeaders, int | None]
-    | tuple[RecordColumns, Buffer | None]
-)
-"""(key, value, headers, timestamp_ms), or rows of columns: (columns, int32 indexes or None)."""
 
 @final
 class Accumulator:
@@ -122,14 +116,6 @@ class Accumulator:
     def new_batch(
         self, slot: Slot, records: Iterable[PlainRecord], created: float | None = None
     ) -> tuple[Batch, list[Delivery]]: ...
-    def build(
-        self,
-        slot: Slot,
-        parts: Iterable[BuiltPart],
-        timestamp_ms: int,
-        size: int = 0,
-    ) -> Batch: ...
-    def split(self, batch: Batch, payload: Buffer | None = None, parts: int = 2) -> list[Batch]: ...
     def release(self, batch: Batch) -> None: ...
     def refuse(self, error: KafkaError | None) -> None: ...
     def check_accepts(self) -> None: ...

@@ -11,6 +11,7 @@ from aiokafka.record.default_records import DefaultRecordBatch
 
 from aiokq.core.errors import KafkaError, NotLeaderOrFollower, RecordTooLarge
 from aiokq.records import compression
+from tests import cores
 
 Make = Callable[..., object]
 
@@ -169,7 +170,7 @@ def test_a_split_moves_the_deliveries(bench: Make) -> None:
     deliveries = [made.append("t", b"%d" % n, timestamp_ms=n) for n in range(9)]
     batch = made.opened[0]
     batch.stamp(1, 0, 0)
-    parts = made.accumulator.split(batch)
+    parts = cores.split(made.accumulator, batch)
     assert batch.done
     assert [len(part) for part in parts] == [5, 4]
     assert {part.created for part in parts} == {batch.created}
@@ -188,7 +189,7 @@ def test_a_split_reports_the_memory_that_it_frees(bench: Make) -> None:
     for _ in range(9):
         made.append("t", b"x")
     made.accumulator.waiting = 1
-    made.accumulator.split(made.opened[0])
+    cores.split(made.accumulator, made.opened[0])
     assert freed == [0]
 
 
@@ -198,19 +199,11 @@ def test_splitting_twice_still_finds_every_delivery(bench: Make) -> None:
     deliveries = [made.append("t", b"x") for _ in range(8)]
     pieces = [made.opened[0]]
     for _ in range(3):
-        pieces = [part for piece in pieces for part in made.accumulator.split(piece)]
+        pieces = [part for piece in pieces for part in cores.split(made.accumulator, piece)]
     assert [len(p) for p in pieces] == [1] * 8
     for n, piece in enumerate(pieces):
         piece.complete(10 * n)
     assert [d.result().offset for d in deliveries] == [10 * n for n in range(8)]
-
-
-def test_one_record_cannot_be_split(bench: Make) -> None:
-    """It fails with the broker's error instead."""
-    made = bench()
-    made.append("t", b"x")
-    with pytest.raises(ValueError, match="one record"):
-        made.accumulator.split(made.opened[0])
 
 
 def test_forward_wants_a_target_per_record(bench: Make) -> None:

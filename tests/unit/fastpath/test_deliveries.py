@@ -9,6 +9,7 @@ import pytest
 
 from aiokq.core.errors import DeliveryFailed, NotLeaderOrFollower, RecordTooLarge
 from aiokq.core.types import TopicPartition
+from tests import cores
 
 Make = Callable[..., object]
 
@@ -222,7 +223,7 @@ async def test_a_wait_for_all_counts_for_each_of_its_records(bench: Make) -> Non
     other = asyncio.create_task(wait_for(more))
     await turn()
     assert batch.awaited
-    first, second = made.accumulator.split(batch)
+    first, second = cores.split(made.accumulator, batch)
     assert first.awaited
     assert second.awaited
     for task in waits:
@@ -242,7 +243,7 @@ async def test_a_wait_for_all_follows_a_split(bench: Make) -> None:
     deliveries, _ = made.accumulator.append_many("t", [(None, b"v", None, n) for n in range(10)])
     task = asyncio.create_task(wait_for(deliveries))
     await turn()
-    first, second = made.accumulator.split(made.opened[0])
+    first, second = cores.split(made.accumulator, made.opened[0])
     second.complete(50)
     await turn()
     assert not task.done()

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from aiokq.core.errors import KafkaError, NotLeaderOrFollower
+from tests import cores
 
 Make = Callable[..., object]
 
@@ -367,7 +368,7 @@ async def test_waits_follow_a_split(bench: Make) -> None:
     seen: list[object] = []
     deliveries[3].add_done_callback(seen.append)
     await turn()
-    first, second = made.accumulator.split(made.opened[0])
+    first, second = cores.split(made.accumulator, made.opened[0])
     assert (first.waiters, second.waiters) == (2, 3)
     tasks[1].cancel()
     await turn()

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from aiokq.core.errors import NotLeaderOrFollower, RecordTooLarge
+from tests import cores
 from tests.unit.fastpath.conftest import FixedClock
 
 Make = Callable[..., Any]
@@ -394,7 +395,7 @@ def test_the_items_whose_results_failed_are_found(loop: Make) -> None:
     first.complete(0)
     assert made.results.failures() == []
     second.seal(0)
-    failed, kept = there.accumulator.split(second)
+    failed, kept = cores.split(there.accumulator, second)
     assert made.results.failures() == []
     failed.fail(NotLeaderOrFollower("x"))
     found = made.results.failures()

@@ -477,7 +477,9 @@ def test_a_batch_is_built_of_rows_and_records(core: SimpleNamespace) -> None:
     slot = core.Slot("t", 2)
     record = (b"k", b"v", [("h", None)], None)
 
-    batch = accumulator.build(slot, [(columns, rows), record, (columns, None)], 77, 5000)
+    batch = core.build_batch(
+        accumulator, slot, [(columns, rows), record, (columns, None)], 77, 5000
+    )
 
     expected = [columns.record(n) for n in (*rows, *range(35))]
     expected.insert(len(rows), (*record, None))
@@ -498,10 +500,10 @@ def test_a_batch_that_cannot_be_built_leaves_nothing(core: SimpleNamespace) -> N
     slot = core.Slot("t", 0)
 
     with pytest.raises(RecordTooLarge, match="do not fit into a batch of 40000 bytes"):
-        accumulator.build(slot, [(columns, None)], 77)
+        core.build_batch(accumulator, slot, [(columns, None)], 77)
     with pytest.raises(IndexError, match="row 35 of 35"):
-        accumulator.build(slot, [(columns, struct.pack("=2i", 0, 35))], 77)
+        core.build_batch(accumulator, slot, [(columns, struct.pack("=2i", 0, 35))], 77)
     with pytest.raises(ValueError, match="at least one record"):
-        accumulator.build(slot, [], 77)
+        core.build_batch(accumulator, slot, [], 77)
     assert accumulator.used_bytes == 0
     assert accumulator.batch_size == 40_000
