@@ -9,9 +9,30 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks import report
-from benchmarks.suites import broker, clients, groups, log_load, logs, micro, spark, transactions
+from benchmarks.suites import (
+    broker,
+    clients,
+    gateway,
+    groups,
+    log_load,
+    logs,
+    micro,
+    spark,
+    transactions,
+)
 
-SUITES = ("mock", "embedded", "sizes", "broker", "log", "groups", "transactions", "spark", "micro")
+SUITES = (
+    "mock",
+    "embedded",
+    "sizes",
+    "broker",
+    "log",
+    "groups",
+    "transactions",
+    "gateway",
+    "spark",
+    "micro",
+)
 
 
 def main() -> None:
@@ -47,6 +68,8 @@ def main() -> None:
                     made = transactions.transactions(
                         options.records // 2, options.rounds, status.update
                     )
+                case "gateway":
+                    made = gateway.gateways(options.records, options.rounds, status.update)
                 case "spark":
                     made = spark.spark(2 * options.records, options.rounds, status.update)
                 case _:
