@@ -2,15 +2,18 @@
 
 There is one Producer for each configuration of compression, all on one Cluster. Each topic has a
 lane: its messages are appended in order, and what a lane waits for holds up no other lane. Tests:
-tests/fault/test_gateway_delivery.py.
+tests/fault/test_gateway_delivery.py, tests/unit/gateway/test_producer_engine.py.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from aiokq import ClusterSettings, RecordColumns
@@ -84,16 +87,19 @@ class _Piece:
 
     Attributes:
         rows: the indexes of the rows, in order.
+        number: the pieces of a topic are numbered in the order in which they arrived. Parts of a
+            piece that are sent again keep its number.
         restamped: whether the timestamps are replaced, because the topic refused them.
         alone: whether each record is sent in a batch of its own.
         attempts: number of times that the rows were sent.
     """
 
-    __slots__ = ("alone", "attempts", "held", "restamped", "rows")
+    __slots__ = ("alone", "attempts", "held", "number", "restamped", "rows")
 
-    def __init__(self, held: _Held, rows: Sequence[int], attempts: int = 0) -> None:
+    def __init__(self, held: _Held, rows: Sequence[int], number: int, attempts: int = 0) -> None:
         self.held = held
         self.rows = rows
+        self.number = number
         self.restamped = False
         self.alone = False
         self.attempts = attempts
@@ -106,7 +112,8 @@ class _Lane:
         bytes: bytes of the messages.
         compression: the compression of the pieces in flight, and with it their producer.
         queue: pieces that were not sent.
-        again: pieces that failed and are sent again, before `queue`, when nothing is in flight.
+        again: pieces that failed, in any order; they are sent again in the order of their arrival,
+            before `queue`, when nothing is in flight.
         in_flight: number of pieces without outcome.
         sent: number of messages in flight.
         running: whether a task serves the lane.
@@ -176,7 +183,10 @@ class ProducerEngine:
         self._bytes = 0
         self._idle = asyncio.Event()
         self._idle.set()
+        self._numbers = itertools.count()
         self._closing = False
+        self._broken = False
+        """Whether a producer has failed: no lane is served any more, until `close`."""
         self._options = _producer_options(settings)
         largest = max([one.limit for one in settings.inputs], default=0)
         self.max_message_bytes = self._options["max_request_size"] - RECORD_OVERHEAD
@@ -212,7 +222,7 @@ class ProducerEngine:
             lane = self._lanes[topic] = _Lane(topic)
         held, start = _Held(taken), 0
         for end in taken.batches(0, PIECE) if taken.charge > PIECE else (taken.count,):
-            lane.queue.append(_Piece(held, range(start, end)))
+            lane.queue.append(_Piece(held, range(start, end), next(self._numbers)))
             start = end
         lane.bytes += taken.charge
         self._bytes += taken.charge
@@ -220,8 +230,7 @@ class ProducerEngine:
         if lane.running:
             lane.woken.set()
         else:
-            lane.running = True
-            self._spawn(self._serve(lane), f"lane of {topic.name}")
+            self._run(lane)
 
     def held(self) -> Mapping[str, InEngine]:
         return {
@@ -243,42 +252,60 @@ class ProducerEngine:
             await producer.close(timeout=0)
         for lane in list(self._lanes.values()):
             lane.woken.set()
+            if not lane.running:  # the gateway has failed: nothing serves the lane
+                self._discard_waiting(lane)
+                self._end_if_empty(lane)
         try:
             async with asyncio.timeout(5):
                 await self._idle.wait()
         except TimeoutError:
             logger.error("messages have no outcome after the producers were closed")
 
+    def _run(self, lane: _Lane) -> None:
+        """Start the task that serves a lane, unless the gateway has failed."""
+        if self._broken:
+            return
+        with contextlib.suppress(Closed):  # `close` discards the messages then
+            self._spawn(self._serve(lane), f"lane of {lane.topic.name}")
+            lane.running = True
+
     async def _serve(self, lane: _Lane) -> None:
-        """Send the pieces of a lane, until there are none."""
         try:
-            while True:
-                lane.woken.clear()
-                if self._closing:
-                    self._discard_waiting(lane)
-                    return
-                if lane.again:
-                    if lane.in_flight:
-                        await lane.woken.wait()  # later pieces must not overtake these
-                        continue
-                    again, lane.again = lane.again, []
-                    if any(not piece.restamped and not piece.alone for piece in again):
-                        await self._pause(lane)
-                    lane.queue.extendleft(reversed(again))
-                if not lane.queue:
-                    return
-                compression = lane.topic.rules.compression
-                if lane.in_flight >= MOST_IN_FLIGHT or (
-                    # A reload has changed it: what the other producer sends must not be overtaken.
-                    lane.in_flight and lane.compression != compression
-                ):
-                    await lane.woken.wait()
-                    continue
-                lane.compression = compression
-                await self._send(lane, lane.queue.popleft())
+            await self._send_all(lane)
+        except Closed:  # of a producer that has failed
+            self._broken = True
+            raise
         finally:
             lane.running = False
             self._end_if_empty(lane)
+
+    async def _send_all(self, lane: _Lane) -> None:
+        """Send the pieces of a lane, until there are none."""
+        while True:
+            lane.woken.clear()
+            if self._closing:
+                self._discard_waiting(lane)
+                return
+            if lane.again:
+                if lane.in_flight:
+                    await lane.woken.wait()  # later pieces must not overtake these
+                    continue
+                again = sorted(lane.again, key=lambda piece: (piece.number, piece.rows[0]))
+                lane.again = []
+                if any(not piece.restamped and not piece.alone for piece in again):
+                    await self._pause(lane)
+                lane.queue.extendleft(reversed(again))
+            if not lane.queue:
+                return
+            compression = lane.topic.rules.compression
+            if lane.in_flight >= MOST_IN_FLIGHT or (
+                # A reload has changed it: what the other producer sends must not be overtaken.
+                lane.in_flight and lane.compression != compression
+            ):
+                await lane.woken.wait()
+                continue
+            lane.compression = compression
+            await self._send(lane, lane.queue.popleft())
 
     async def _pause(self, lane: _Lane) -> None:
         try:
@@ -348,7 +375,7 @@ class ProducerEngine:
         for row in piece.rows:
             try:
                 producer = await self._producer(lane.compression)
-                one = self._columns(topic, _Piece(piece.held, [row]))
+                one = self._columns(topic, _Piece(piece.held, [row], piece.number))
                 await (await producer.send_columns(topic.name, one))
                 errors.append(None)
             except DeliveryFailed as failed:
@@ -394,7 +421,7 @@ class ProducerEngine:
         topic = lane.topic
         delivered: list[int] = []
         reasons: dict[int, list[int]] = {}
-        again: dict[tuple[bool, bool], list[int]] = {}
+        again: list[tuple[tuple[bool, bool], int]] = []
         uncertain: list[int] = []
         first: KafkaError | None = None
         for row, cause in zip(piece.rows, errors, strict=True):
@@ -410,14 +437,15 @@ class ProducerEngine:
             if how is None:
                 reasons.setdefault(self._reason(error), []).append(row)
                 continue
-            again.setdefault(how, []).append(row)
+            again.append((how, row))
             if error.may_have_been_written:
                 uncertain.append(row)
         if uncertain:
             self._outcomes.possible_duplicates(topic, piece.held.taken, uncertain)
-        for (restamped, alone), rows in again.items():
-            part = _Piece(piece.held, rows, piece.attempts)
-            part.restamped, part.alone = restamped, alone
+        # Each run of rows is a part, so that no row of a partition overtakes another one.
+        for how, run in itertools.groupby(again, key=itemgetter(0)):
+            part = _Piece(piece.held, [row for _, row in run], piece.number, piece.attempts)
+            part.restamped, part.alone = how
             lane.again.append(part)
         if BAD_TOPIC in reasons:
             self._on_gone(topic)
@@ -492,8 +520,7 @@ class ProducerEngine:
         if lane.running or lane.in_flight:
             return
         if lane.again or lane.queue:
-            lane.running = True
-            self._spawn(self._serve(lane), f"lane of {lane.topic.name}")
+            self._run(lane)
             return
         self._lanes.pop(lane.topic, None)
         if not self._lanes:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import Any
 
-from aiokq.fastpath.gateway import Pool
+import pytest
+
+from aiokq.errors import Closed, DeliveryFailed, InvalidTimestamp, KafkaError, RequestTimeout
+from aiokq.fastpath.gateway import SHUTDOWN, Pool, Taken
 from aiokq.gateway import GatewaySettings
 from aiokq.gateway.accounting import Accounting
+from aiokq.gateway.client import encode
 from aiokq.gateway.engine import TopicState
 from aiokq.gateway.producer_engine import (
     LEAST_PIECE,
     PIECE,
     ProducerEngine,
     _compression,
+    _Piece,
     _producer_options,
 )
 
@@ -119,3 +126,146 @@ def test_a_compression_becomes_settings_of_its_producer() -> None:
         "compression_max_ratio": 0.8,
     }
     assert _compression(GatewaySettings().compression) == {"compression_type": "none"}
+
+
+class Run(ProducerEngine):
+    """An engine whose pieces are sent to a list, with an outcome by hand.
+
+    Attributes:
+        sent: values of the pieces, in the order in which they were sent.
+        pieces: the outcome of each of them, to be set.
+        discards: reason and number of messages of each discard.
+        refuses: raised for each piece that is sent; None if it is accepted.
+        spawns: whether tasks can be started.
+    """
+
+    def __init__(self) -> None:
+        self.sent: list[list[bytes]] = []
+        self.pieces: list[asyncio.Future[None]] = []
+        self.discards: list[tuple[int, int]] = []
+        self.refuses: KafkaError | None = None
+        self.spawns = True
+        self.tasks: list[asyncio.Task[None]] = []
+        self.pool = Pool(1 << 20)
+        self.one = topic()
+        self.one.slot = self.pool.register(b"orders")
+        outcomes: Any = self
+        cluster: Any = None
+        super().__init__(
+            cluster,
+            GatewaySettings(),
+            outcomes,
+            spawn=self.spawn,
+            now_ms=lambda: 0,
+            on_room=lambda topic: None,
+            on_gone=lambda topic: None,
+        )
+
+    def spawn(self, coro: Coroutine[Any, Any, None], name: str) -> None:
+        if not self.spawns:
+            coro.close()
+            raise Closed("the gateway has failed")
+        self.tasks.append(asyncio.create_task(coro, name=name))
+
+    def feed(self, *values: bytes) -> None:
+        """Give messages to the engine as one piece."""
+        for value in values:
+            self.pool.feed(encode("orders", value))
+        taken = self.pool.take(self.one.slot)
+        assert taken is not None
+        self.accept(self.one, taken)
+
+    async def _producer(self, compression: object) -> Any:
+        return self
+
+    def _columns(self, topic: TopicState, piece: _Piece) -> Any:
+        return [piece.held.taken.message(row).value for row in piece.rows]
+
+    async def send_columns(self, topic: str, values: list[bytes]) -> asyncio.Future[None]:
+        self.sent.append(values)
+        if self.refuses is not None:
+            raise self.refuses
+        self.pieces.append(asyncio.get_running_loop().create_future())
+        return self.pieces[-1]
+
+    def fail(self, piece: int, *errors: KafkaError | None) -> None:
+        self.pieces[piece].set_exception(DeliveryFailed(1, errors, []))
+
+    def acked(self, *outcome: object) -> None:
+        pass
+
+    def possible_duplicates(self, *outcome: object) -> None:
+        pass
+
+    def discarded(
+        self, topic: TopicState, taken: Taken, rows: Sequence[int], reason: int, *_: Any, **__: Any
+    ) -> None:
+        self.discards.append((reason, len(rows)))
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        async with asyncio.timeout(10):
+            while not holds():  # noqa: ASYNC110  any condition
+                await asyncio.sleep(0.001)
+
+
+@pytest.fixture
+async def run() -> AsyncIterator[Run]:
+    made = Run()
+    yield made
+    for task in made.tasks:
+        task.cancel()
+    await asyncio.gather(*made.tasks, return_exceptions=True)
+
+
+async def test_pieces_that_fail_are_sent_again_in_the_order_of_their_arrival(run: Run) -> None:
+    """The second piece fails before the first one."""
+    for value in (b"0", b"1", b"2"):
+        run.feed(value)
+    await run.until(lambda: len(run.pieces) == 3)
+    run.fail(1, RequestTimeout("timed out"))
+    await asyncio.sleep(0)
+    run.fail(0, RequestTimeout("timed out"))
+    run.pieces[2].set_result(None)
+    await run.until(lambda: len(run.sent) == 5)
+    assert run.sent[3:] == [[b"0"], [b"1"]]
+
+
+async def test_rows_of_a_piece_that_fail_for_different_reasons_keep_their_order(run: Run) -> None:
+    """A row whose timestamp was refused overtakes no row that timed out, or the reverse."""
+    timed_out, refused = RequestTimeout("timed out"), InvalidTimestamp("too old")
+    run.feed(b"0", b"1", b"2", b"3", b"4")
+    await run.until(lambda: len(run.pieces) == 1)
+    run.fail(0, timed_out, refused, None, refused, timed_out)
+    await run.until(lambda: len(run.sent) == 4)
+    assert run.sent[1:] == [[b"0"], [b"1", b"3"], [b"4"]]
+
+
+async def test_a_producer_that_has_failed_ends_the_gateway_and_is_asked_once(run: Run) -> None:
+    """The other pieces are not discarded one by one: `close` discards them."""
+    run.refuses = Closed("the producer has failed")
+    for value in (b"0", b"1", b"2"):
+        run.feed(value)
+    (served,) = run.tasks
+    with pytest.raises(Closed, match="the producer has failed"):
+        await served
+    run.feed(b"3")
+    await asyncio.sleep(0.01)
+    assert run.sent == [[b"0"]]
+    assert run.discards == [(SHUTDOWN, 1)]
+    async with asyncio.timeout(1):
+        await run.close()
+    assert run.discards == [(SHUTDOWN, 1)] * 4
+    assert not run.held()
+
+
+async def test_messages_that_arrive_after_the_gateway_failed_are_discarded_by_close(
+    run: Run,
+) -> None:
+    """No task can be started then."""
+    run.spawns = False
+    run.feed(b"0")
+    run.feed(b"1")
+    assert not run.sent
+    async with asyncio.timeout(1):
+        await run.close()
+    assert run.discards == [(SHUTDOWN, 1)] * 2
