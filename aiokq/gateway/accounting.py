@@ -19,7 +19,7 @@ from aiokq.fastpath.gateway import (
     SPOOL_DAMAGED,
     TOO_LONG,
 )
-from aiokq.gateway.dead_letters import Letter, RefusedMessage
+from aiokq.gateway.dead_letters import REFUSED_BYTES, Letter, RefusedMessages, refused_size
 
 if TYPE_CHECKING:
     from aiokq.errors import KafkaError
@@ -190,25 +190,36 @@ class Accounting:
         dead = self.dead_letters
         if not self.on_refused and (dead is None or not dead.enabled):
             return 0
-        letters = 0
+        letters: dict[tuple[bytes, int], RefusedMessages] = {}
         discarded: list[Refused] = []
+        size = 0
         for one in self._pool.refused():
             topic = one.topic.decode("utf-8", "replace")
-            if dead is None or not dead.wants(topic, one.reason):
-                self._total.discarded[one.reason] += 1
-                discarded.append(one)
-                if self._spool is not None:
-                    self._spool.finished_one(one.sequence)
-                continue
-            known = one.topic.isascii() and topic in self._topics
-            if known:  # its slot has counted it as discarded; it is in flight now
-                self._of(topic).discarded[one.reason] -= 1
-            dead.accept(Letter(topic, known, RefusedMessage(one), (0,), one.reason, 0, None, 0))
-            letters += 1
+            if dead is not None and dead.wants(topic, one.reason):
+                size += refused_size(one)
+                if dead.refused_bytes + size <= REFUSED_BYTES:
+                    key = one.topic, one.reason
+                    letters.setdefault(key, RefusedMessages()).refused.append(one)
+                    continue
+                size -= refused_size(one)
+            self._total.discarded[one.reason] += 1
+            discarded.append(one)
+            if self._spool is not None:
+                self._spool.finished_one(one.sequence)
+        count = 0
+        for (name, reason), taken in letters.items():
+            assert dead is not None
+            topic = name.decode("utf-8", "replace")
+            rows = range(len(taken.refused))
+            known = name.isascii() and topic in self._topics
+            if known:  # its slot has counted them as discarded; they are in flight now
+                self._of(topic).discarded[reason] -= len(rows)
+            dead.accept(Letter(topic, known, taken, rows, reason, 0, None, 0))
+            count += len(rows)
         if discarded:
             for call in self.on_refused:
                 call(discarded)
-        return letters
+        return count
 
     def acked(self, topic: TopicState, taken: Taken, rows: Sequence[int], charge: int) -> None:
         messages = len(rows)
@@ -266,7 +277,7 @@ class Accounting:
     def dead_letter_failed(self, letter: Letter, rows: Sequence[int], charge: int) -> None:
         """Discard messages whose dead letters failed, with the reason that they had."""
         if self.keeps:
-            if not isinstance(letter.taken, RefusedMessage):
+            if not isinstance(letter.taken, RefusedMessages):
                 self._pool.release(len(rows), charge)
         else:
             self._discard(letter, rows, charge)
@@ -276,9 +287,9 @@ class Accounting:
         if letter.known:
             self._of(letter.topic).discarded[reason] += count
         self._total.discarded[reason] += count
-        if isinstance(taken, RefusedMessage):
+        if isinstance(taken, RefusedMessages):
             for refusal in self.on_refused:
-                refusal([taken.refused])
+                refusal([taken.refused[row] for row in rows])
             self._settled(taken, rows, charge)
             return
         if self.on_discard:
@@ -296,11 +307,12 @@ class Accounting:
         for call in self.on_duplicates:
             call(topic.name, taken, rows)
 
-    def _settled(self, taken: Taken | RefusedMessage, rows: Sequence[int], charge: int) -> None:
+    def _settled(self, taken: Taken | RefusedMessages, rows: Sequence[int], charge: int) -> None:
         """Release messages whose outcome is counted; the spool need not keep them any more."""
-        if isinstance(taken, RefusedMessage):  # it holds no memory of the pool
+        if isinstance(taken, RefusedMessages):  # they hold no memory of the pool
             if self._spool is not None:
-                self._spool.finished_one(taken.refused.sequence)
+                for row in rows:
+                    self._spool.finished_one(taken.refused[row].sequence)
             return
         self._pool.release(len(rows), charge)
         if self._spool is not None:

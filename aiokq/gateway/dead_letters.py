@@ -2,7 +2,7 @@
 
 A message whose dead letter is not acknowledged yet is in flight, and keeps its memory in the pool.
 A dead letter that fails is discarded with the reason that the message had. Tests:
-tests/fault/test_gateway_dead_letters.py.
+tests/fault/test_gateway_dead_letters.py, tests/unit/gateway/test_dead_letters.py.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from aiokq.errors import InvalidRecord, KafkaError
+from aiokq.errors import Closed, InvalidRecord, KafkaError
 from aiokq.fastpath.gateway import REASONS, SHUTDOWN, Message
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from aiokq.fastpath.gateway import Refused, Taken
     from aiokq.gateway.settings import DeadLettersSettings, GatewaySettings
 
-__all__ = ["HEADERS", "DeadLetters", "Letter", "LetterOutcomes", "RefusedMessage"]
+__all__ = ["HEADERS", "DeadLetters", "Letter", "LetterOutcomes", "RefusedMessages"]
 
 logger = logging.getLogger("aiokq.gateway")
 
@@ -49,6 +49,13 @@ REFUSED_SECONDS: Final = 10.0
 """Time for which dead letters are discarded at once, after one could not be accepted."""
 
 BUFFER_BYTES: Final = 16 * 1024 * 1024
+REFUSED_BYTES: Final = 16 * 1024 * 1024
+"""Largest size of the messages that the pool did not accept and that have no outcome yet. The pool
+does not count them; further ones are discarded."""
+
+REFUSED_OVERHEAD: Final = 1024
+"""Bytes that such a message takes in addition to its topic, key and value."""
+
 OVERHEAD: Final = 64 * 1024
 """Bytes by which a dead letter with its headers may be larger than the message."""
 
@@ -59,15 +66,24 @@ SHUTDOWN_SHARE: Final = 0.25
 """Part of the time of a shutdown that is kept for dead letters of undelivered messages."""
 
 
-class RefusedMessage:
-    """A message that the pool did not accept, with the methods of a Taken that has one row."""
+class RefusedMessages:
+    """Messages that the pool did not accept, with the methods of a Taken."""
 
-    def __init__(self, refused: Refused) -> None:
-        self.refused = refused
+    def __init__(self) -> None:
+        self.refused: list[Refused] = []
 
     def message(self, row: int) -> Message:
-        one = self.refused
+        one = self.refused[row]
         return Message(one.key, one.value, one.timestamp_ms, one.arrival_ms, one.partition_key, -1)
+
+    def size(self, rows: Sequence[int]) -> int:
+        """Return the bytes that the messages take."""
+        return sum(refused_size(self.refused[row]) for row in rows)
+
+
+def refused_size(one: Refused) -> int:
+    """Return the bytes that a message takes that the pool did not accept."""
+    return len(one.topic) + len(one.key) + len(one.value) + REFUSED_OVERHEAD
 
 
 class Letter(NamedTuple):
@@ -81,7 +97,7 @@ class Letter(NamedTuple):
 
     topic: str
     known: bool
-    taken: Taken | RefusedMessage
+    taken: Taken | RefusedMessages
     rows: Sequence[int]
     reason: int
     charge: int
@@ -110,6 +126,7 @@ class DeadLetters:
 
     Attributes:
         held: number of messages whose dead letters are not written yet.
+        refused_bytes: size of those of them that the pool did not accept.
     """
 
     def __init__(
@@ -128,9 +145,12 @@ class DeadLetters:
         self._queue: deque[Letter] = deque()
         self._running = False
         self._closing = False
+        self._failed = False
+        """Whether the gateway has failed: the messages in the queue wait for `close`."""
         self._refused_until = 0.0
         self._producer: Producer | None = None
         self.held = 0
+        self.refused_bytes = 0
         self.configure(settings)
 
     def configure(self, settings: GatewaySettings) -> None:
@@ -167,21 +187,31 @@ class DeadLetters:
     def accept(self, letter: Letter) -> None:
         """Take over messages. The accounting gets the outcome of each of them."""
         self.held += len(letter.rows)
+        if isinstance(letter.taken, RefusedMessages):
+            self.refused_bytes += letter.taken.size(letter.rows)
         self._queue.append(letter)
         if not self._running:
-            self._running = True
-            self._spawn(self._work(), "dead letters")
+            try:
+                self._spawn(self._work(), "dead letters")
+                self._running = True
+            except Closed:
+                self._failed = True
 
     async def drain(self, deadline: float) -> None:
         """Wait until all dead letters have an outcome, or until a time of the loop's clock."""
         loop = asyncio.get_running_loop()
-        while self.held and loop.time() < deadline:  # noqa: ASYNC110  the end of many tasks
+        # Polled, because many tasks change `held`.
+        while self.held and not self._failed and loop.time() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
     async def close(self, deadline: float) -> None:
-        """Wait for the dead letters until `deadline`, and discard those without an outcome."""
+        """Wait for the dead letters until `deadline`, and discard those without an outcome.
+
+        If the gateway has failed, there is nothing to wait for.
+        """
         await self.drain(deadline)
         self._closing = True
+        self._lose_waiting()
         if self._producer is not None:
             await self._producer.close(timeout=0)  # the deliveries fail
         loop = asyncio.get_running_loop()
@@ -191,12 +221,15 @@ class DeadLetters:
 
     async def _work(self) -> None:
         try:
-            while self._queue:
+            while self._queue and not self._failed:
                 letter = self._queue.popleft()
                 try:
                     await self._write(letter)
                 except KafkaError as error:  # of the start of the producer
                     self._lost(letter, letter.rows, letter.charge, error)
+                except asyncio.CancelledError:
+                    self._leave(letter)
+                    raise
         finally:
             self._running = False
 
@@ -225,7 +258,11 @@ class DeadLetters:
                 except KafkaError as error:
                     self._refused(topic, error)
             deliveries.append((row, delivery))
-        self._spawn(self._settle(letter, topic, producer, deliveries), "outcome of dead letters")
+        settle = self._settle(letter, topic, producer, deliveries)
+        try:
+            self._spawn(settle, "outcome of dead letters")
+        except Closed:
+            self._leave(letter)
 
     async def _settle(
         self,
@@ -237,25 +274,31 @@ class DeadLetters:
         written: list[int] = []
         lost: list[int] = []
         last: KafkaError | None = None
-        for row, delivery in deliveries:
-            error: KafkaError | None = None
-            if delivery is not None:
-                try:
-                    await delivery
-                    written.append(row)
-                    continue
-                except InvalidRecord as refusal:
-                    error = refusal
-                    if not error.names_record and await self._alone(letter, topic, producer, row):
+        try:
+            for row, delivery in deliveries:
+                error: KafkaError | None = None
+                if delivery is not None:
+                    try:
+                        await delivery
                         written.append(row)
                         continue
-                except KafkaError as refusal:
-                    error = refusal
-            lost.append(row)
-            last = last or error
+                    except InvalidRecord as refusal:
+                        error = refusal
+                        if not error.names_record and await self._alone(
+                            letter, topic, producer, row
+                        ):
+                            written.append(row)
+                            continue
+                    except KafkaError as refusal:
+                        error = refusal
+                lost.append(row)
+                last = last or error
+        except asyncio.CancelledError:
+            self._leave(letter)
+            raise
         charge = 0 if lost else letter.charge
         if written:
-            self.held -= len(written)
+            self._settled(letter, written)
             self._outcomes.dead_lettered(letter, written, charge)
         if lost:
             self._lost(letter, lost, letter.charge, last)
@@ -292,8 +335,24 @@ class DeadLetters:
             logger.error(
                 "dead letters failed: topic=%s messages=%s error=%s", letter.topic, len(rows), error
             )
-        self.held -= len(rows)
+        self._settled(letter, rows)
         self._outcomes.dead_letter_failed(letter, rows, charge)
+
+    def _leave(self, letter: Letter) -> None:
+        """Leave messages to `close`, because the gateway has failed."""
+        self._failed = True
+        self._queue.append(letter)
+
+    def _lose_waiting(self) -> None:
+        """Discard the messages in the queue."""
+        while self._queue:
+            letter = self._queue.popleft()
+            self._lost(letter, letter.rows, letter.charge, None)
+
+    def _settled(self, letter: Letter, rows: Sequence[int]) -> None:
+        self.held -= len(rows)
+        if isinstance(letter.taken, RefusedMessages):
+            self.refused_bytes -= letter.taken.size(rows)
 
     def _headers(self, letter: Letter, message: Message) -> list[tuple[str, bytes]]:
         error, key = letter.error, message.partition_key

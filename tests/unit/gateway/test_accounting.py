@@ -7,8 +7,8 @@ import pytest
 from aiokq.fastpath.gateway import BAD_TOPIC, ERROR_ACK, REASONS, SHUTDOWN, Pool
 from aiokq.gateway import GatewaySettings
 from aiokq.gateway.accounting import Accounting, Discard
+from aiokq.gateway.client import encode
 from aiokq.gateway.engine import TopicState
-from aiokq.gateway.messages import encode
 
 
 class Books:
@@ -27,7 +27,7 @@ class Books:
 
     def feed(self, topic: str, *values: bytes) -> None:
         for n, value in enumerate(values):
-            self.pool.feed(encode(topic.encode(), b"", value, 1000 + n))
+            self.pool.feed(encode(topic, value, timestamp_ms=1000 + n))
 
     def check(self) -> None:
         snapshot = self.accounting.snapshot()

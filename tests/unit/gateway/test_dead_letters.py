@@ -1,0 +1,123 @@
+"""DeadLetters: what it holds while Kafka is away, and what becomes of it when the gateway fails."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from aiokq.errors import Closed
+from aiokq.fastpath.gateway import BAD_TOPIC, TOO_LONG, Pool, Refused
+from aiokq.gateway import GatewaySettings
+from aiokq.gateway.accounting import Accounting
+from aiokq.gateway.client import encode
+from aiokq.gateway.dead_letters import REFUSED_BYTES, DeadLetters, RefusedMessages
+from aiokq.gateway.engine import TopicState
+
+NAME = b"not a name"
+"""A topic that the pool refuses."""
+
+
+class Desk:
+    """A pool that refuses messages, and dead letters whose tasks do not run.
+
+    Attributes:
+        started: the names of the tasks.
+        spawns: whether tasks can be started.
+        told: the messages that were told to the discard log.
+    """
+
+    def __init__(self) -> None:
+        self.pool = Pool(
+            1 << 24, refused_bytes=8 * 1024 * 1024, refused_reasons=(TOO_LONG, BAD_TOPIC)
+        )
+        self.accounting = Accounting(self.pool)
+        self.told: list[Refused] = []
+        self.accounting.on_refused.append(self.told.extend)
+        self.started: list[str] = []
+        self.spawns = True
+        cluster: Any = None
+        self.letters = DeadLetters(
+            cluster,
+            GatewaySettings.checked({"dead_letters": {"topic": "dead"}}),
+            self.accounting,
+            spawn=self.spawn,
+            now_ms=lambda: 0,
+        )
+        self.accounting.dead_letters = self.letters
+
+    def spawn(self, coro: Coroutine[Any, Any, None], name: str) -> None:
+        coro.close()
+        if not self.spawns:
+            raise Closed("the gateway has failed")
+        self.started.append(name)
+
+    def topic(self, name: str) -> None:
+        topic = TopicState(name, GatewaySettings().of_topic(name))
+        topic.slot = self.pool.register(name.encode(), max_message_bytes=10)
+        self.accounting.registered(topic)
+
+    def check(self) -> None:
+        snapshot = self.accounting.snapshot()
+        for totals in (snapshot.total, *snapshot.topics.values()):
+            known = totals.acked + sum(totals.discarded) + totals.dead_lettered
+            assert totals.received == known + totals.in_flight
+
+
+async def test_refused_messages_are_bounded_while_their_dead_letters_are_not_written() -> None:
+    """What is beyond the limit is discarded with its reason, and the books balance."""
+    desk = Desk()
+    value = bytes(100_000)
+    sent = 0
+    for _ in range(5):
+        for _ in range(60):
+            desk.pool.feed(encode(NAME, value))
+            sent += 1
+        desk.accounting.drain()
+        desk.check()
+    assert 0 < REFUSED_BYTES - desk.letters.refused_bytes < 2 * len(value)
+    total = desk.accounting.in_all()
+    assert total.discarded[BAD_TOPIC] == len(desk.told) == sent - desk.letters.held
+    assert total.in_flight == desk.letters.held
+    await desk.letters.close(0.0)
+    assert (desk.letters.held, desk.letters.refused_bytes) == (0, 0)
+    assert desk.accounting.in_all().discarded[BAD_TOPIC] == sent
+    desk.check()
+
+
+async def test_messages_of_one_topic_and_reason_that_are_refused_at_once_are_one_letter() -> None:
+    """A letter for each of them would be a task and a line of the log for each of them."""
+    desk = Desk()
+    desk.topic("orders")
+    for n in range(100):
+        desk.pool.feed(encode(NAME, b"%d" % n))
+        desk.pool.feed(encode("orders", b"too long: %d" % n))
+    desk.accounting.drain()
+    first, second = desk.letters._queue
+    for letter, reason in ((first, BAD_TOPIC), (second, TOO_LONG)):
+        assert isinstance(letter.taken, RefusedMessages)
+        assert (letter.reason, len(letter.rows)) == (reason, 100)
+    assert [first.taken.message(row).value for row in first.rows] == [b"%d" % n for n in range(100)]
+    desk.check()
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+async def test_after_the_gateway_failed_close_discards_dead_letters_at_once(keeps: bool) -> None:
+    """A spool keeps them."""
+    desk = Desk()
+    desk.topic("orders")
+    desk.spawns = False
+    desk.pool.feed(encode("orders", b"too long: 0"))
+    desk.check()
+    desk.pool.feed(encode("orders", b"too long: 1"))
+    desk.check()
+    assert desk.accounting.in_all().in_flight == 2
+    desk.accounting.keeps = keeps
+    async with asyncio.timeout(1):
+        await desk.letters.close(asyncio.get_running_loop().time() + 30)
+    assert desk.letters.held == 0
+    desk.check()
+    total = desk.accounting.in_all()
+    assert (total.in_flight, total.discarded[TOO_LONG]) == ((2, 0) if keeps else (0, 2))
