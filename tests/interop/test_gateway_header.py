@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import itertools
+import os
 import re
 import shutil
 import subprocess
@@ -187,6 +188,7 @@ def test_a_socket_is_opened_used_and_closed(transport: str, header: Header, tmp_
         reader.read()
         port = ctypes.c_uint16(reader.port)
         assert library.header_open(one, kind, path, port) == 0
+        assert not os.get_inheritable(gateway.fd)
         assert library.header_open(one, kind, path, port) == -4
         for wait in (0, 1):
             assert library.header_send(one, message, ctypes.c_size_t(len(message)), wait) == 0

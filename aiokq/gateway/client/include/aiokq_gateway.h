@@ -29,6 +29,7 @@
 #define AIOKQ_GATEWAY_H
 
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -167,11 +168,18 @@ static inline int64_t aiokq_gateway_now_ms(void)
 static inline int aiokq_gateway_connect_(aiokq_gateway *gateway, int family, int type,
                                          const struct sockaddr *address, size_t address_size)
 {
+#ifdef SOCK_CLOEXEC
+    int fd = socket(family, type | SOCK_CLOEXEC, 0);
+#else
     int fd = socket(family, type, 0);
+#endif
     int code;
 
     if (fd < 0)
         return errno;
+#ifndef SOCK_CLOEXEC
+    fcntl(fd, F_SETFD, FD_CLOEXEC);
+#endif
 #ifdef SO_NOSIGPIPE /* where MSG_NOSIGNAL is missing */
     {
         int on = 1;
