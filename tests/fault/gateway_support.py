@@ -18,7 +18,7 @@ from typing import Any
 import aiokq
 from aiokq.gateway import Gateway, GatewaySettings
 from aiokq.gateway.accounting import Snapshot
-from aiokq.gateway.messages import encode
+from aiokq.gateway.client import encode
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 20.0
@@ -37,9 +37,7 @@ def message(
     partition_key: int | None = None,
 ) -> bytes:
     """Return a message as programs send it, with the current time by default."""
-    name = topic.encode() if isinstance(topic, str) else topic
-    stamp = now_ms() if timestamp_ms is None else timestamp_ms
-    return encode(name, key, value, stamp, partition_key)
+    return encode(topic, value, key=key, partition_key=partition_key, timestamp_ms=timestamp_ms)
 
 
 @contextlib.contextmanager

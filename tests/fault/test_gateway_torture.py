@@ -33,7 +33,7 @@ from tests.fault.gateway_support import (
 
 SENDER = """
 import socket, sys, time
-from aiokq.gateway.messages import encode
+from aiokq.gateway.client import encode
 kind, address, partition, count = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 if kind == "tcp":
     opened = socket.create_connection(("127.0.0.1", int(address)))
@@ -42,7 +42,7 @@ else:
                            socket.SOCK_STREAM if kind == "unix_stream" else socket.SOCK_DGRAM)
     opened.connect(address)
 for n in range(count):
-    opened.sendall(encode(b"orders", b"", b"%d" % n, int(time.time() * 1000), partition))
+    opened.sendall(encode(b"orders", b"%d" % n, partition_key=partition))
     if n % 100 == 99:
         time.sleep(0.01)
 opened.close()

@@ -7,8 +7,8 @@ from typing import Any
 
 from aiokq.fastpath.gateway import BAD_TOPIC, Pool
 from aiokq.gateway.accounting import Accounting
+from aiokq.gateway.client import encode
 from aiokq.gateway.engine import TopicState
-from aiokq.gateway.messages import encode
 from aiokq.gateway.reports.windows import DiscardWindows, UncleanDisconnects
 
 NOW = 1_700_000_000_000
@@ -19,8 +19,7 @@ EVERYTHING = range(BAD_TOPIC + 1)
 def message(
     topic: str | bytes, value: bytes = b"v", *, key: bytes = b"", timestamp_ms: int = NOW
 ) -> bytes:
-    name = topic.encode() if isinstance(topic, str) else topic
-    return encode(name, key, value, timestamp_ms)
+    return encode(topic, value, key=key, timestamp_ms=timestamp_ms)
 
 
 class Desk:

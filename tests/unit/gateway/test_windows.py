@@ -12,7 +12,6 @@ from aiokq.fastpath.gateway import (
     RATE_LIMIT,
     TOO_LONG,
 )
-from aiokq.gateway.messages import encode
 from aiokq.gateway.reports.windows import KEPT, TopicSpan, UncleanDisconnects
 from tests.unit.gateway.report_support import NOW, Desk, message
 
@@ -215,4 +214,3 @@ def test_a_topic_that_was_deleted_keeps_its_discards():
     desk.accounting.forget(topic)
     desk.pool.forget(topic.slot)
     assert windows.unfinished().topics == [TopicSpan("doomed", 42, 42, 1)]
-    assert encode(b"t", b"", b"", 0)
