@@ -36,10 +36,24 @@ def test_options_that_can_change_at_once_are_named():
     ("values", "name"),
     [
         ({"inputs": [{"type": "tcp", "port": 2}]}, "inputs"),
-        ({"pool": {"max_bytes": "64 MiB"}}, "pool"),
         ({"http": {}}, "http"),
         ({"delivery": {"engine": "bruce"}}, "delivery.engine"),
         ({"kafka": {"bootstrap_servers": "h:2"}}, "kafka"),
+    ],
+)
+def test_what_a_running_gateway_exchanges_is_named(values: dict[str, Any], name: str):
+    """Inputs, HTTP, brokers and the engine."""
+    assert set(changed({**values, "batching": {"time_ms": 5}})) == {name, "batching"}
+
+
+@pytest.mark.parametrize(
+    ("values", "name"),
+    [
+        ({"pool": {"max_bytes": "64 MiB"}}, "pool"),
+        ({"spool": {"path": "/var/lib/aiokq/spool"}}, "spool"),
+        ({"discards": {"report_interval_s": 60}}, "discards"),
+        ({"debug": {"directory": "/var/lib/aiokq/debug"}}, "debug"),
+        ({"dead_letters": {"topic": "dead"}}, "dead_letters"),
     ],
 )
 def test_options_that_need_a_restart_are_refused_by_name(values: dict[str, Any], name: str):
