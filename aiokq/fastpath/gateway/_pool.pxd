@@ -16,6 +16,7 @@ cdef class Taken:
     cdef int64_t first
     cdef int64_t end
     cdef readonly Py_ssize_t slot
+    cdef object _check(self)
     cdef object _row(self, object index)
     cdef Block _block(self, bint keys)
     cdef object _column(self, bint keys, bint nulls)

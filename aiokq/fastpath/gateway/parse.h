@@ -86,9 +86,11 @@ static inline int aiokq_parse(const unsigned char *at, int64_t size, aiokq_messa
     return message->value_size == end - at ? -1 : AIOKQ_MALFORMED;
 }
 
+#define AIOKQ_TOPIC_BYTES 249 /* the longest name of a topic that Kafka allows */
+
 /* Returns whether Kafka allows a name of a topic. */
 static inline int aiokq_legal_topic(const unsigned char *name, int32_t size) {
-    if (size < 1 || size > 249)
+    if (size < 1 || size > AIOKQ_TOPIC_BYTES)
         return 0;
     for (int32_t n = 0; n < size; n++) {
         unsigned char c = name[n];

@@ -26,6 +26,7 @@
 #define AIOKQ_MESSAGE_OVERHEAD 48
 #define AIOKQ_TOPIC_OVERHEAD 1024
 #define AIOKQ_SAMPLES 25
+#define AIOKQ_FRESH 64 /* names of topics that are copied at once */
 #define AIOKQ_TRANSPORTS 4 /* the last one is Pool.feed */
 #define AIOKQ_FED 3
 #define AIOKQ_VERSIONS 64
@@ -239,6 +240,12 @@ typedef struct {
     aiokq_slot *first;
     aiokq_slot *last;
 } aiokq_slots;
+
+typedef struct {
+    int64_t held;
+    int32_t size;
+    unsigned char topic[AIOKQ_TOPIC_BYTES];
+} aiokq_fresh;
 
 typedef struct {
     int64_t arrival;
@@ -1065,6 +1072,20 @@ static inline int64_t aiokq_feed(aiokq_pool *pool, const unsigned char *data, in
 
 /* ---------------------------------------------------------------- for the event loop, locked */
 
+/* Takes unregistered slots off the list of new ones, and copies their names; returns the number. */
+static inline int aiokq_take_fresh(aiokq_pool *pool, aiokq_fresh *out, int64_t room) {
+    int made = 0;
+    while (made < room && pool->fresh.first != NULL) {
+        aiokq_slot *slot = pool->fresh.first;
+        aiokq_list_remove(&pool->fresh, slot);
+        out[made].held = slot->held;
+        out[made].size = slot->topic_size;
+        memcpy(out[made].topic, slot->topic, (size_t)slot->topic_size);
+        made++;
+    }
+    return made;
+}
+
 /* Takes the topic of an unregistered slot out of the table, and its charge out of the pool. */
 static inline void aiokq_end_unresolved(aiokq_pool *pool, aiokq_slot *slot) {
     pool->used -= AIOKQ_TOPIC_OVERHEAD + slot->topic_size;
@@ -1359,6 +1380,15 @@ static inline void aiokq_pool_clear(aiokq_pool *pool) {
         pool->refused_first = next;
     }
     pool->refused_last = NULL;
+}
+
+/* Copies a ring; `data` has room for all its samples. */
+static inline void aiokq_ring_copy(const aiokq_pool *pool, const aiokq_ring *ring, aiokq_ring *copy,
+                                   unsigned char *data) {
+    *copy = *ring;
+    copy->data = data;
+    if (ring->data != NULL)
+        memcpy(data, ring->data, (size_t)(AIOKQ_SAMPLES * pool->sample_bytes));
 }
 
 static inline void aiokq_ring_clear(aiokq_ring *ring) {

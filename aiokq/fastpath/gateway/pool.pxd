@@ -6,6 +6,7 @@ cdef extern from "aiokq/fastpath/gateway/pool.h" nogil:
     const int AIOKQ_MESSAGE_OVERHEAD
     const int AIOKQ_TOPIC_OVERHEAD
     const int AIOKQ_SAMPLES
+    enum: AIOKQ_FRESH
     const int AIOKQ_TRANSPORTS
     const int AIOKQ_BAD_TOPIC
     const int AIOKQ_DISCARD
@@ -44,6 +45,11 @@ cdef extern from "aiokq/fastpath/gateway/pool.h" nogil:
 
     ctypedef struct aiokq_slots:
         aiokq_slot *first
+
+    ctypedef struct aiokq_fresh:
+        int64_t held
+        int32_t size
+        unsigned char *topic
 
     ctypedef struct aiokq_sample:
         int64_t arrival
@@ -134,7 +140,7 @@ cdef extern from "aiokq/fastpath/gateway/pool.h" nogil:
     void aiokq_pool_clear(aiokq_pool *pool) noexcept
     void aiokq_pool_free(aiokq_pool *pool) noexcept
     void aiokq_memory_freed(aiokq_pool *pool) noexcept
-    void aiokq_list_remove(aiokq_slots *slots, aiokq_slot *slot) noexcept
+    int aiokq_take_fresh(aiokq_pool *pool, aiokq_fresh *out, int64_t room) noexcept
     uint32_t aiokq_topic_hash(uint64_t seed, const unsigned char *at, int32_t size) noexcept
     aiokq_slot *aiokq_find(
         const aiokq_pool *pool, uint32_t hash, const unsigned char *topic, int32_t size
@@ -176,7 +182,10 @@ cdef extern from "aiokq/fastpath/gateway/pool.h" nogil:
     ) noexcept
     void aiokq_finish_held(aiokq_pool *pool, const aiokq_slot *slot) noexcept
     aiokq_ring *aiokq_ring_of(aiokq_pool *pool, int reason, int transport) noexcept
-    void aiokq_samples_clear(aiokq_pool *pool) noexcept
+    void aiokq_ring_copy(
+        const aiokq_pool *pool, const aiokq_ring *ring, aiokq_ring *copy, unsigned char *data
+    ) noexcept
+    void aiokq_ring_clear(aiokq_ring *ring) noexcept
 
     void aiokq_look_over(
         const aiokq_segment *segment, int64_t first, int64_t end, int64_t earliest,

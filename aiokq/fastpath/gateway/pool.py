@@ -32,6 +32,7 @@ if cython.compiled:
     from cython.cimports.aiokq.fastpath.gateway.pool import (
         AIOKQ_BAD_TOPIC,
         AIOKQ_DISCARD,
+        AIOKQ_FRESH,
         AIOKQ_MESSAGE_OVERHEAD,
         AIOKQ_NEVER,
         AIOKQ_SAMPLES,
@@ -48,9 +49,9 @@ if cython.compiled:
         aiokq_fill_times,
         aiokq_find,
         aiokq_finish_held,
+        aiokq_fresh,
         aiokq_key_start,
         aiokq_limit,
-        aiokq_list_remove,
         aiokq_look_over,
         aiokq_mark_due,
         aiokq_memory_freed,
@@ -67,11 +68,12 @@ if cython.compiled:
         aiokq_report_topics,
         aiokq_resolve,
         aiokq_ring,
+        aiokq_ring_clear,
+        aiokq_ring_copy,
         aiokq_ring_of,
         aiokq_row,
         aiokq_row_at,
         aiokq_sample_topic,
-        aiokq_samples_clear,
         aiokq_segment,
         aiokq_segment_hold,
         aiokq_segment_release,
@@ -84,6 +86,7 @@ if cython.compiled:
         aiokq_survey,
         aiokq_table_remove,
         aiokq_take,
+        aiokq_take_fresh,
         aiokq_take_unresolved,
         aiokq_topic_hash,
         aiokq_value_start,
@@ -147,16 +150,23 @@ class Taken:
     def __len__(self):
         return self.end - self.first
 
+    @cython.cfunc
+    def _check(self):
+        if self.segment == cython.NULL:
+            raise TypeError("messages are taken by Pool.take()")
+
     @property
     def count(self):
         return self.end - self.first
 
     @property
     def size(self):
+        self._check()
         return aiokq_span(self.segment, self.first, self.end)
 
     @property
     def charge(self):
+        self._check()
         return (
             aiokq_span(self.segment, self.first, self.end)
             + (self.end - self.first) * AIOKQ_MESSAGE_OVERHEAD
@@ -164,6 +174,7 @@ class Taken:
 
     @property
     def oldest_ms(self):
+        self._check()
         found = cython.declare(aiokq_survey)
         aiokq_look_over(
             self.segment, self.first, self.end, -AIOKQ_NEVER - 1, AIOKQ_NEVER, cython.address(found)
@@ -200,6 +211,7 @@ class Taken:
 
     def timestamps(self):
         """Return the smallest and the largest timestamp that the clients gave."""
+        self._check()
         found = cython.declare(aiokq_survey)
         aiokq_look_over(
             self.segment, self.first, self.end, -AIOKQ_NEVER - 1, AIOKQ_NEVER, cython.address(found)
@@ -215,6 +227,7 @@ class Taken:
         return self._numbers(True)
 
     def _numbers(self, sizes: cython.bint):
+        self._check()
         n: int64_t
         count: int64_t = self.end - self.first
         if count == 0:
@@ -232,6 +245,7 @@ class Taken:
 
     def select(self, rows):
         """Return a copy of some of the messages, by index; the copy is not charged."""
+        self._check()
         n: cython.Py_ssize_t
         wanted = list(rows)
         count: cython.Py_ssize_t = len(wanted)
@@ -250,6 +264,7 @@ class Taken:
 
     def batches(self, messages, size):
         """Return the ends of the batches that limits in messages and bytes make; 0: no limit."""
+        self._check()
         n: int64_t
         made: int64_t
         most: int64_t = messages
@@ -287,6 +302,7 @@ class Taken:
                 kept in a header.
             header: name of this header.
         """
+        self._check()
         earliest: int64_t = max(earliest_ms, 0)
         latest: int64_t = min(latest_ms, _LATEST)
         all_partitions: cython.uint = partitions
@@ -478,6 +494,8 @@ class Pool:
 
     @property
     def max_bytes(self):
+        if self.pool == cython.NULL:
+            raise RuntimeError("the pool is not initialized")
         return self.pool.max_bytes
 
     @cython.cfunc
@@ -615,21 +633,21 @@ class Pool:
     def unresolved(self, limit=1000):
         """Return topics that are not registered, each once, with the number of their messages."""
         self._check_open()
+        # Objects are created without the mutex, because the garbage collector may run then, and
+        # inputs would wait for it.
+        copies = cython.declare(aiokq_fresh[AIOKQ_FRESH])
+        n: cython.int
+        made: cython.int = AIOKQ_FRESH
+        left: int64_t = limit
         names = []
-        count: cython.Py_ssize_t = limit
-        aiokq_pool_lock(self.pool)
-        while self.pool.fresh.first != cython.NULL and len(names) < count:
-            slot: cython.pointer(aiokq_slot) = self.pool.fresh.first
-            aiokq_list_remove(cython.address(self.pool.fresh), slot)
-            names.append(
-                (
-                    PyBytes_FromStringAndSize(
-                        cython.cast(cython.p_char, slot.topic), slot.topic_size
-                    ),
-                    slot.held,
-                )
-            )
-        aiokq_pool_unlock(self.pool)
+        while made == AIOKQ_FRESH and left > 0:
+            aiokq_pool_lock(self.pool)
+            made = aiokq_take_fresh(self.pool, copies, min(left, AIOKQ_FRESH))
+            aiokq_pool_unlock(self.pool)
+            left -= made
+            for n in range(made):
+                topic: cython.p_char = cython.cast(cython.p_char, copies[n].topic)
+                names.append((PyBytes_FromStringAndSize(topic, copies[n].size), copies[n].held))
         return names
 
     def discard_unresolved(self, topic, reason):
@@ -727,9 +745,10 @@ class Pool:
         """Return the number of messages that were not taken, and their charge."""
         self._find(slot)
         found: cython.pointer(aiokq_slot) = self.found
-        held = found.held, found.held_bytes
+        count: int64_t = found.held
+        size: int64_t = found.held_bytes
         aiokq_pool_unlock(self.pool)
-        return held
+        return count, size
 
     def release(self, messages, charge):
         """Free the memory of messages that were taken and whose outcome is known."""
@@ -809,14 +828,11 @@ class Pool:
         found = []
         reason: cython.int
         transport: cython.int
-        aiokq_pool_lock(self.pool)
+        clears: cython.bint = clear
         for reason in range(AIOKQ_BAD_TOPIC):
             for transport in range(AIOKQ_TRANSPORTS):
-                _add_samples(self.pool, reason, transport, found)
-        _add_samples(self.pool, AIOKQ_BAD_TOPIC, AIOKQ_TRANSPORTS - 1, found)
-        if clear:
-            aiokq_samples_clear(self.pool)
-        aiokq_pool_unlock(self.pool)
+                _add_samples(self.pool, reason, transport, clears, found)
+        _add_samples(self.pool, AIOKQ_BAD_TOPIC, AIOKQ_TRANSPORTS - 1, clears, found)
         return found
 
     def refused(self):
@@ -962,19 +978,35 @@ def _topic_counts(report: cython.pointer(aiokq_report)) -> object:
 
 @cython.cfunc
 def _add_samples(
-    pool: cython.pointer(aiokq_pool), reason: cython.int, transport: cython.int, found: list
+    pool: cython.pointer(aiokq_pool),
+    reason: cython.int,
+    transport: cython.int,
+    clears: cython.bint,
+    found: list,
 ) -> object:
     n: cython.int
     at: cython.int
+    copy = cython.declare(aiokq_ring)
+    stored: bytes = PyBytes_FromStringAndSize(cython.NULL, AIOKQ_SAMPLES * pool.sample_bytes)
     ring: cython.pointer(aiokq_ring) = aiokq_ring_of(pool, reason, transport)
-    for n in range(ring.count):
-        at = (ring.oldest + n) % AIOKQ_SAMPLES
+    aiokq_pool_lock(pool)
+    aiokq_ring_copy(
+        pool,
+        ring,
+        cython.address(copy),
+        cython.cast(cython.p_uchar, PyBytes_AS_STRING(stored)),
+    )
+    if clears:
+        aiokq_ring_clear(ring)
+    aiokq_pool_unlock(pool)
+    for n in range(copy.count):
+        at = (copy.oldest + n) % AIOKQ_SAMPLES
         data = b""
-        if ring.kept[at].size > 0:
+        if copy.kept[at].size > 0:
             data = PyBytes_FromStringAndSize(
-                cython.cast(cython.p_char, ring.data + at * pool.sample_bytes), ring.kept[at].size
+                cython.cast(cython.p_char, copy.data + at * pool.sample_bytes), copy.kept[at].size
             )
-        found.append(Sample(reason, transport, ring.kept[at].arrival, data))
+        found.append(Sample(reason, transport, copy.kept[at].arrival, data))
     return None
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import struct
+import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -903,3 +905,75 @@ def test_a_forked_child_reads_what_was_taken_and_touches_nothing_else(bench: Ben
 def test_wrong_numbers(core: SimpleNamespace, options: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="max_bytes is at least 1"):
         core.Pool(**{"max_bytes": 1, **options})
+
+
+def test_objects_that_were_not_initialized(core: SimpleNamespace) -> None:
+    """Regression: the process ended with SIGSEGV."""
+    if not core.COMPILED:
+        pytest.skip("only C has NULL")
+    pool = core.Pool.__new__(core.Pool)
+    with pytest.raises(RuntimeError):
+        _ = pool.max_bytes
+    for call in (pool.counts, pool.samples, pool.unresolved, pool.due, pool.refused, pool.finished):
+        with pytest.raises(RuntimeError):
+            call()
+    pool.close()
+    taken = core.Taken.__new__(core.Taken)
+    for name in ("size", "charge", "oldest_ms"):
+        with pytest.raises(TypeError):
+            getattr(taken, name)
+    for arguments in ([], [()], [0, 0], [0]):
+        for name in ("timestamps", "sequences", "sizes", "select", "batches", "columns", "message"):
+            with pytest.raises((TypeError, IndexError)):
+                getattr(taken, name)(*arguments)
+
+
+@pytest.mark.parametrize("method", ["unresolved", "samples"])
+def test_the_garbage_collector_runs_without_the_mutex(core: SimpleNamespace, method: str) -> None:
+    """Regression: an input waited for the pool until a collection ended."""
+    if not core.COMPILED:
+        pytest.skip("inputs in Python hold Python's lock anyway")
+    pool = core.Pool(64 * MIB)
+    for n in range(1000):
+        pool.feed(encode(b"n%d" % n))
+        pool.feed(encode(b"no name %d" % n))
+        pool.feed(encode(flags=1))
+        pool.feed(encode(api_key=9))
+    started, stored = threading.Event(), threading.Event()
+    waited: list[bool] = []
+
+    def feed() -> None:
+        started.wait()
+        pool.feed(encode())
+        stored.set()
+
+    def collects(phase: str, info: dict[str, int]) -> None:
+        if phase == "start" and not waited:
+            started.set()
+            waited.append(not stored.wait(2))
+
+    feeder = threading.Thread(target=feed)
+    feeder.start()
+    before = gc.get_threshold()
+    gc.collect()
+    gc.callbacks.append(collects)
+    gc.set_threshold(10)
+    try:
+        getattr(pool, method)()
+    finally:
+        gc.callbacks.remove(collects)
+        gc.set_threshold(*before)
+        started.set()
+        feeder.join()
+    assert True not in waited
+
+
+def test_unresolved_topics_in_parts(core: SimpleNamespace) -> None:
+    pool = core.Pool(MIB)
+    names = [b"n%d" % n for n in range(200)] + [b"x" * 249]
+    pool.feed(b"".join(encode(name) * 2 for name in names))
+    assert pool.unresolved(0) == []
+    assert pool.unresolved(3) == [(name, 2) for name in names[:3]]
+    assert pool.unresolved(64) == [(name, 2) for name in names[3:67]]
+    assert pool.unresolved(1000) == [(name, 2) for name in names[67:]]
+    assert pool.unresolved() == []
