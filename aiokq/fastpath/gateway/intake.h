@@ -31,6 +31,7 @@
 #define AIOKQ_STACK_BYTES (256 * 1024)
 #define AIOKQ_LOCKED_BYTES (64 * 1024) /* bytes that are stored without releasing the mutex */
 #define AIOKQ_DRAIN_MS 1000
+#define AIOKQ_ENDING 2 /* `started` while a call waits for the end of the thread */
 #define AIOKQ_PRIORITY (-10)
 #define AIOKQ_PRIORITY_WINDOW 10 /* milliseconds between two decisions about the priority */
 #define AIOKQ_BUSY 40            /* datagrams in a millisecond, from which on it is not raised */
@@ -83,7 +84,7 @@ typedef struct {
     int64_t partial_ms;
 
     pthread_t thread;
-    int started;
+    int started; /* 0, 1 or AIOKQ_ENDING, under the mutex of the pool */
     int stopping; /* atomic */
     int draining;
     int control; /* an eventfd that wakes the thread */
@@ -189,12 +190,14 @@ static inline void aiokq_intake_flush(aiokq_intake *intake) {
 /* Adds one message to what will be appended to the spool, under the mutex. */
 static inline void aiokq_intake_add(aiokq_intake *intake, const unsigned char *data,
                                     int64_t size) {
-    aiokq_piece *last = intake->pieces + intake->piece_count - 1;
-    if (intake->piece_count && last->at + last->size == data &&
-        last->size + size <= AIOKQ_SPOOL_FRAME_BYTES) {
-        last->size += size;
-        last->messages++;
-        return;
+    aiokq_piece *last;
+    if (intake->piece_count) {
+        last = intake->pieces + intake->piece_count - 1;
+        if (last->at + last->size == data && last->size + size <= AIOKQ_SPOOL_FRAME_BYTES) {
+            last->size += size;
+            last->messages++;
+            return;
+        }
     }
     if (intake->piece_count == AIOKQ_PIECES) {
         aiokq_pool_unlock(intake->pool);
@@ -428,6 +431,27 @@ static inline void aiokq_pause(void) {
     nanosleep(&pause, NULL);
 }
 
+/* Returns whether there is no room for further messages. */
+static inline int aiokq_full(aiokq_intake *intake) {
+    int full;
+    if (intake->spool != NULL)
+        return aiokq_spool_full(intake->spool);
+    aiokq_pool_lock(intake->pool);
+    full = intake->pool->used >= intake->pool->max_bytes;
+    aiokq_pool_unlock(intake->pool);
+    return full;
+}
+
+/* Returns whether an input that stops may read more. A blocking input waits for room until `end`. */
+static inline int aiokq_may_drain(aiokq_intake *intake, int64_t end) {
+    while (intake->block && aiokq_full(intake)) {
+        if (aiokq_ms(CLOCK_MONOTONIC) >= end)
+            return 0;
+        aiokq_pause();
+    }
+    return 1;
+}
+
 /* ---------------------------------------------------------------- datagrams */
 
 typedef struct {
@@ -560,8 +584,10 @@ static inline int aiokq_receive_datagrams(aiokq_intake *intake) {
     }
     if (aiokq_stopping(intake)) {
         end = aiokq_ms(CLOCK_MONOTONIC) + AIOKQ_DRAIN_MS;
+        /* The first burst is read although there is no room: it is small, and no sender would know
+         * that it is lost. */
         while (intake->draining && aiokq_burst_read(intake, burst) > 0 &&
-               aiokq_ms(CLOCK_MONOTONIC) < end)
+               aiokq_ms(CLOCK_MONOTONIC) < end && aiokq_may_drain(intake, end))
             continue;
         found = 0;
     }
@@ -760,7 +786,8 @@ static inline int aiokq_serve(aiokq_intake *intake) {
         aiokq_accept_connections(intake);
         for (connection = intake->first; connection != NULL; connection = after) {
             after = connection->after;
-            while (aiokq_connection_read(intake, connection) > 0 &&
+            while (aiokq_may_drain(intake, end) &&
+                   aiokq_connection_read(intake, connection) > 0 &&
                    aiokq_ms(CLOCK_MONOTONIC) < end)
                 continue;
         }
@@ -850,13 +877,18 @@ static inline int aiokq_intake_start(aiokq_intake *intake) {
     return 0;
 }
 
-/* Stops the thread and waits for its end. */
+/* Stops the thread and waits for its end; any number of threads may call it at once. */
 static inline void aiokq_intake_stop(aiokq_intake *intake, int drain) {
     uint64_t one = 1;
     ssize_t written;
-    if (!intake->started)
-        return;
     aiokq_pool_lock(intake->pool);
+    if (intake->started != 1) {
+        while (intake->started == AIOKQ_ENDING)
+            pthread_cond_wait(&intake->pool->memory, &intake->pool->mutex);
+        aiokq_pool_unlock(intake->pool);
+        return;
+    }
+    intake->started = AIOKQ_ENDING;
     intake->draining = drain;
     __atomic_store_n(&intake->stopping, 1, __ATOMIC_RELEASE);
     pthread_cond_broadcast(&intake->pool->memory);
@@ -867,7 +899,10 @@ static inline void aiokq_intake_stop(aiokq_intake *intake, int drain) {
     (void)written;
     pthread_join(intake->thread, NULL);
     close(intake->control);
+    aiokq_pool_lock(intake->pool);
     intake->started = 0;
+    pthread_cond_broadcast(&intake->pool->memory);
+    aiokq_pool_unlock(intake->pool);
 }
 
 #else

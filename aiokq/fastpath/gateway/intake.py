@@ -154,10 +154,12 @@ class Intake:
         """Stop the thread and wait for its end. What it has read is in the pool.
 
         An input that waits for memory stores what it has read, although there is no room. A second
-        call does nothing, and neither does a call in a forked child.
+        call waits for the end of the first, and a call in a forked child does nothing.
 
         Args:
-            drain: read first what the kernel holds, for at most a second.
+            drain: read first what the kernel holds, for at most a second. A blocking input waits
+                for room in this time, and reads nothing more without room, except one burst of
+                datagrams.
         """
         if not self.started or getpid() != self.pid:
             return
@@ -167,6 +169,8 @@ class Intake:
 
     def counts(self):
         """Return one snapshot of the counts of this input."""
+        if self.intake == cython.NULL:
+            raise RuntimeError("the input is not initialized")
         counts = cython.declare(aiokq_intake_counts)
         ours: cython.bint = getpid() == self.pid
         if ours:

@@ -136,17 +136,20 @@ class Intake:
         if self._thread is None or os.getpid() != self._pid:
             return
         with self._pool.lock:
-            self._draining = drain
-            self._stopping = True
-            self._pool.memory.notify_all()
+            first, self._stopping = not self._stopping, True
+            if first:
+                self._draining = drain
+                self._pool.memory.notify_all()
+        if not first:
+            self._thread.join()
+            return
         if self._spool is not None:
             self._spool.interrupt()
-        if self._stop_fds is not None:
-            os.write(self._stop_fds[1], b"!")
-            self._thread.join()
-            for fd in self._stop_fds:
-                os.close(fd)
-            self._stop_fds = None
+        assert self._stop_fds is not None
+        os.write(self._stop_fds[1], b"!")
+        self._thread.join()
+        for fd in self._stop_fds:
+            os.close(fd)
 
     def counts(self) -> IntakeCounts:
         with self._pool.lock if os.getpid() == self._pid else contextlib.nullcontext():
@@ -251,6 +254,20 @@ class Intake:
         self._received_bytes += size
         self._counted[reason] += 1
 
+    def _may_drain(self, end: float) -> bool:
+        """Return whether an input that stops may read more; if it blocks, wait for room."""
+        while self._block and self._full():
+            if time.monotonic() >= end:
+                return False
+            time.sleep(0.001)
+        return True
+
+    def _full(self) -> bool:
+        if self._spool is not None:
+            return self._spool.full()
+        with self._pool.lock:
+            return self._pool.used() >= self._pool.max_bytes
+
     # ------------------------------------------------------------ datagrams
 
     def _receive_datagrams(self, sock: socket.socket) -> None:
@@ -263,7 +280,14 @@ class Intake:
                 selector.select()
                 self._burst(sock, room)
             end = time.monotonic() + DRAIN_MS / 1000
-            while self._draining and self._burst(sock, room) and time.monotonic() < end:
+            # The first burst is read although there is no room: it is small, and no sender would
+            # know that it is lost.
+            while (
+                self._draining
+                and self._burst(sock, room)
+                and time.monotonic() < end
+                and self._may_drain(end)
+            ):
                 pass
 
     def _burst(self, sock: socket.socket, room: int) -> int:
@@ -323,7 +347,11 @@ class Intake:
                     self._accept_connections(listening)
                     end = time.monotonic() + DRAIN_MS / 1000
                     for connection in list(self._connections.values()):
-                        while self._read(connection) and time.monotonic() < end:
+                        while (
+                            self._may_drain(end)
+                            and self._read(connection)
+                            and time.monotonic() < end
+                        ):
                             pass
                 for connection in list(self._connections.values()):
                     self._close(connection)

@@ -259,6 +259,11 @@ class SpoolWriter:
             self._changed.wait(pause)
             return True
 
+    def full(self) -> bool:
+        """Return whether the segments are as large as they may be."""
+        with self._lock:
+            return self._stored >= self._max_bytes
+
     def interrupt(self) -> None:
         """End all calls of `wait`."""
         with self._lock:

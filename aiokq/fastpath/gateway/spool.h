@@ -472,6 +472,15 @@ static inline int aiokq_spool_wait(aiokq_spool *spool, int64_t size) {
     return 1;
 }
 
+/* Returns whether the segments are as large as they may be. */
+static inline int aiokq_spool_full(aiokq_spool *spool) {
+    int full;
+    pthread_mutex_lock(&spool->mutex);
+    full = spool->stored >= spool->max_bytes;
+    pthread_mutex_unlock(&spool->mutex);
+    return full;
+}
+
 static inline void aiokq_spool_interrupt(aiokq_spool *spool) {
     pthread_mutex_lock(&spool->mutex);
     pthread_cond_broadcast(&spool->changed);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import gc
 import os
@@ -195,14 +196,52 @@ def test_a_blocking_input_loses_nothing(inputs: Any, transport: str) -> None:
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_a_blocked_input_can_be_stopped(inputs: Any, transport: str) -> None:
     """What it has read is stored, although there is no room."""
-    given = inputs(transport, 2 * (1 + OVERHEAD), when_full="block").start()
+    given = inputs(transport, 2 * (1 + OVERHEAD), when_full="block")
     client = given.connect()
     for n in range(6):
         client.send(encode(value=b"%d" % n))
+    given.start()
     until(lambda: given.pool.counts().received == 2)
     time.sleep(0.02)
-    given.intake.stop(drain=True)
+    given.intake.stop()
     assert given.values() == [b"%d" % n for n in range(6)]
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_blocked_input_that_drains_keeps_the_limit(inputs: Any, transport: str) -> None:
+    """Regression: it stored whatever came within a second, although there was no room."""
+    given = inputs(transport, 1 << 20, when_full="block").start()
+    client = given.connect()
+
+    def send() -> None:
+        with contextlib.suppress(OSError):
+            for _ in range(1200):
+                client.sendall(encode(value=b"x" * 50_000))
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    until(lambda: given.pool.counts().received == (1 << 20) // (50_000 + OVERHEAD))
+    given.intake.stop(drain=True)
+    given.socket.close()
+    sender.join()
+    # Beyond the limit it stores the read of a connection, or two bursts of datagrams.
+    beyond = 2 * 64 * 50_100 if transport == "unix_datagram" else 1 << 18
+    assert given.pool.counts().used_bytes <= (1 << 20) + beyond + 50_100
+
+
+@pytest.mark.parametrize("transport", STREAMS)
+def test_a_blocked_input_that_drains_waits_for_room(inputs: Any, transport: str) -> None:
+    given = inputs(transport, 100_000, when_full="block")
+    for n in range(4):
+        given.connect().sendall(encode(value=bytes([n]) * 60_000))
+    given.start()
+    until(lambda: given.pool.counts().received == 1)
+    stop = threading.Thread(target=given.intake.stop, kwargs={"drain": True})
+    stop.start()
+    found: list[bytes] = []
+    until(lambda: found.extend(given.values()) or not stop.is_alive())
+    found += given.values()
+    assert sorted(found) == [bytes([n]) * 60_000 for n in range(4)]
 
 
 def test_an_input_that_waits_has_woken_the_loop(core: SimpleNamespace) -> None:
@@ -362,6 +401,33 @@ def test_a_forked_child_leaves_the_input_alone(inputs: Any, transport: str) -> N
     assert intake.counts().running
     client.send(encode(value=b"2"))
     until(lambda: pool.counts().received == 2)
+
+
+@pytest.mark.parametrize("transport", ["unix_datagram", "unix_stream"])
+def test_stopping_in_two_threads_at_once(inputs: Any, transport: str) -> None:
+    """Regression: both joined the thread, and one of them never returned."""
+
+    def stop(given: Input, barrier: threading.Barrier) -> None:
+        barrier.wait()
+        given.intake.stop(drain=True)
+        running.append(given.intake.counts().running)
+
+    running: list[bool] = []
+    for n in range(20):
+        arguments = (inputs(transport).start(), threading.Barrier(2))
+        for _ in range(2):
+            threading.Thread(target=stop, args=arguments, daemon=True).start()
+        until(lambda n=n: len(running) == 2 * (n + 1), "both calls returned")
+    assert running == [False] * 40
+
+
+def test_an_input_that_was_not_initialized(core: SimpleNamespace) -> None:
+    """Regression: the process ended with SIGSEGV."""
+    intake = core.Intake.__new__(core.Intake)
+    with pytest.raises((RuntimeError, AttributeError)):
+        intake.counts()
+    with pytest.raises((RuntimeError, AttributeError)):
+        intake.start()
 
 
 # ---------------------------------------------------------------- datagrams

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import contextlib
 import errno
 import os
 import resource
@@ -544,6 +545,27 @@ def test_a_blocked_input_stops_and_keeps_what_it_read(writers: Any, inputs: Any)
     assert time.monotonic() - began < 5
     assert spool.counts().appended == count
     assert one.discarded() == {}
+
+
+def test_a_blocked_input_that_drains_keeps_the_limit(writers: Any, inputs: Any) -> None:
+    """Regression: it appended whatever came within a second, although there was no room."""
+    spool = writers()
+    one = inputs("unix_stream", spool, when_full="block")
+    client = one.connect()
+
+    def send() -> None:
+        with contextlib.suppress(OSError):
+            for _ in range(1200):
+                client.sendall(encode(value=bytes(50_000)))
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    one.until(lambda: spool.counts().stored_bytes > MIB - (1 << 18) - 51_000)
+    one.intake.stop(drain=True)
+    thread.join()
+    client.close()
+    # It reads 256 KiB at once.
+    assert spool.counts().stored_bytes <= MIB + 2 * (1 << 18)
 
 
 def test_a_connection_is_read_although_the_pool_is_full(writers: Any, inputs: Any) -> None:
