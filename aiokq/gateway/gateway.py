@@ -280,8 +280,15 @@ class Gateway:
         Raises:
             ConfigError: there is no file, it is wrong, a table has changed that can only change
                 with a restart, an input cannot be opened, or the messages that are under way were
-                not delivered within `shutdown_max_delay_ms`. Then nothing is changed.
+                not delivered within `shutdown_max_delay_ms`. Then nothing is changed. Only if the
+                system has no thread or descriptor for an input after the engine was changed,
+                the new engine stays.
+
+        A call that is cancelled raises CancelledError when the change is complete.
         """
+        return await shielded(self._reload(), name="reload gateway", expected=ConfigError)
+
+    async def _reload(self) -> list[str]:
         async with self._reloading:
             try:
                 if self._path is None:
@@ -289,8 +296,10 @@ class Gateway:
                 settings = self._with_arguments(self._loaded())
                 changed = changes(self.settings, settings)
                 if not self._accepting:
-                    raise ConfigError("the gateway is shutting down")
-                await self._change(settings)
+                    raise ConfigError("the gateway is not started, or is shutting down")
+                if self.failed is not None:
+                    raise ConfigError(f"the gateway has failed: {self.failed!r}")
+                await self._change_or_refuse(settings)
             except ConfigError as error:
                 self.reload_error = error.message
                 logger.error("configuration was not reloaded: %s", error.message)
@@ -301,11 +310,20 @@ class Gateway:
 
     def reload_soon(self) -> None:
         """Begin to reload, for a signal handler; an error is logged and reported. Context: loop."""
-        self._spawn(self._reload_logged(), "reload")
+        try:
+            self._spawn(self._reload_logged(), "reload")
+        except Closed as error:
+            logger.error("configuration was not reloaded: %s", error.message)
 
     async def _reload_logged(self) -> None:
         with contextlib.suppress(ConfigError):  # reload() has logged it, and the reports show it
             await self.reload()
+
+    async def _change_or_refuse(self, settings: GatewaySettings) -> None:
+        try:
+            await self._change(settings)
+        except OSError as error:  # such as too many open files
+            raise ConfigError(f"the system refuses it: {error.strerror or error}") from error
 
     async def _change(self, settings: GatewaySettings) -> None:
         """Use other settings. What may fail comes first, so that a failure changes nothing."""
@@ -325,47 +343,77 @@ class Gateway:
                 http = await self._open_http(settings)
                 if http is not None and http is not self.http:
                     undo.push_async_callback(http.close)
+            if http is not None and settings.http is not None:
+                if http is self.http and old.http is not None:
+                    undo.callback(http.change, old.http)
+                http.change(settings.http)
             for each, new in inputs.changed:
+                undo.callback(self._read_again, each)  # runs after the socket is changed back
                 undo.callback(each.socket.change, each.socket.settings)
                 each.socket.change(new)
             if needs_other_engine(old, settings):
                 await self._switch_engine(settings)
+                # Also if an input fails: a later file is compared with what is used now.
+                used = {"kafka": settings.kafka, "delivery": settings.delivery}
+                self.settings = old.model_copy(update=used)
+            replaced = await self._replace_inputs(inputs, opened, undo)
             undo.pop_all()
         self.settings = settings
-        if self.http is not None and self.http is not http:
-            self._spawn(self.http.close(), "close http")
-        self.http = http
-        if http is not None and settings.http is not None:
-            http.change(settings.http)
-        self.router.configure(settings)
-        self._configure_engine(settings)
-        self.dead_letters.configure(settings)
-        await self._replace_inputs(inputs, opened)
-
-    async def _replace_inputs(self, inputs: InputChanges, opened: list[InputSocket]) -> None:
-        """Read from new inputs, and no longer from removed ones."""
         self._sockets += opened
-        new = [self._open_input(socket) for socket in opened]
-        for each in new:
-            each.intake.start()
-        ending = [*inputs.removed, *(old for old, _ in inputs.changed)]
-        for each in inputs.removed:
-            each.socket.remove_file()
-        await _stopped(ending)
-        for each in inputs.removed:
-            each.socket.close()
-            self._sockets.remove(each.socket)
-        # The socket of a changed input stays open: the kernel holds what is written meanwhile.
-        changed = [self._open_input(old.socket) for old, _ in inputs.changed]
-        for each in changed:
-            each.intake.start()
-        order: list[tuple[str, str]] = [(one.type, one.where) for one in self.settings.inputs]
+        order: list[tuple[str, str]] = [(one.type, one.where) for one in settings.inputs]
         self.inputs = tuple(
             sorted(
-                (*inputs.kept, *changed, *new),
+                (*inputs.kept, *replaced),
                 key=lambda each: order.index((each.type, each.socket.settings.where)),
             )
         )
+        if self.http is not None and self.http is not http:
+            self._spawn(self.http.close(), "close http")
+        self.http = http
+        self.router.configure(settings)
+        self._configure_engine(settings)
+        self.dead_letters.configure(settings)
+        await self._remove_inputs(inputs.removed)
+
+    async def _replace_inputs(
+        self, inputs: InputChanges, opened: list[InputSocket], undo: contextlib.AsyncExitStack
+    ) -> list[OpenInput]:
+        """Read from added and changed inputs, and return them.
+
+        Raises:
+            OSError: there is no thread or descriptor for an input.
+        """
+        new = [self._started_input(socket, undo) for socket in opened]
+        await _stopped([old for old, _ in inputs.changed])
+        # The socket of a changed input stays open: the kernel holds what is written meanwhile.
+        new += [self._started_input(old.socket, undo) for old, _ in inputs.changed]
+        return new
+
+    def _started_input(self, socket: InputSocket, undo: contextlib.AsyncExitStack) -> OpenInput:
+        started = self._open_input(socket)
+        started.intake.start()
+        undo.push_async_callback(_stopped, (started,))
+        return started
+
+    def _read_again(self, old: OpenInput) -> None:
+        """Read from an input again if a change that failed has stopped it."""
+        if old.counts().running:
+            return
+        again = self._open_input(old.socket)
+        try:
+            again.intake.start()
+        except OSError as error:  # /readyz shows it as stopped
+            logger.error("input cannot be read: input=%s error=%s", old.where, error)
+            return
+        self.inputs = tuple(again if each is old else each for each in self.inputs)
+
+    async def _remove_inputs(self, removed: Sequence[OpenInput]) -> None:
+        for each in removed:
+            each.socket.remove_file()
+        await _stopped(removed)
+        for each in removed:
+            each.socket.close()
+            self._sockets.remove(each.socket)
 
     def _configure_engine(self, settings: GatewaySettings) -> None:
         if settings.delivery.engine == "bruce":

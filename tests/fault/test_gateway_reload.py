@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import json
 import os
 import socket
@@ -20,8 +21,10 @@ import pytest
 
 import aiokq
 from aiokq.errors import ConfigError
-from aiokq.gateway import Gateway
+from aiokq.fastpath.gateway import Intake
+from aiokq.gateway import Gateway, gateway, inputs
 from aiokq.gateway.accounting import Snapshot
+from aiokq.gateway.inputs import OpenInput
 from tests.fault.gateway_support import (
     LIMIT,
     balanced,
@@ -295,3 +298,103 @@ async def test_http_moves_to_another_port_and_answers_the_request():
                 except OSError:
                     break
                 await asyncio.sleep(0.05)
+
+
+async def test_a_cancelled_reload_ends_its_change(monkeypatch: pytest.MonkeyPatch):
+    """Otherwise an input that was stopped for its new options would stay stopped."""
+    async with running() as (r, kafka):
+        stopped, go_on = asyncio.Event(), asyncio.Event()
+        stop = gateway._stopped
+
+        async def slowly(inputs: list[OpenInput]) -> None:
+            await stop(inputs)
+            stopped.set()
+            await go_on.wait()
+
+        monkeypatch.setattr(gateway, "_stopped", slowly)
+        r.inputs.append(STREAM)
+        reload = asyncio.create_task(r.reload(mode="0220"))
+        async with asyncio.timeout(LIMIT):
+            await stopped.wait()
+        reload.cancel()
+        await asyncio.sleep(0.05)
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await reload
+        monkeypatch.setattr(gateway, "_stopped", stop)
+        assert [one.type for one in r.gateway.inputs] == ["unix_datagram", "unix_stream"]
+        assert all(one.counts().running for one in r.gateway.inputs)
+        assert r.gateway.settings.inputs[0].mode == 0o220
+        with Sender(r.path, 0) as sender:
+            await asyncio.sleep(0.05)
+        await r.settled(sender.sent)
+        await check_order(kafka.bootstrap_servers, sender)
+
+
+@pytest.mark.parametrize("fails", ["first input", "second input"])
+@pytest.mark.parametrize("engine", ["producer", "bruce"])
+async def test_an_input_that_cannot_be_started_changes_nothing_and_ends_nothing(
+    fails: str, engine: str, monkeypatch: pytest.MonkeyPatch
+):
+    """The system has no descriptor or no thread left; a reload by signal may not end a gateway."""
+    async with running() as (r, kafka):
+        starts: list[object] = []
+
+        class Limited:
+            def __init__(self, *arguments: Any, **options: Any) -> None:
+                self._intake = Intake(*arguments, **options)
+                self.stop, self.counts = self._intake.stop, self._intake.counts
+
+            def start(self) -> None:
+                starts.append(self)
+                if len(starts) == (1 if fails == "first input" else 2):
+                    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+                self._intake.start()
+
+        with Sender(r.path, 0) as sender:
+            before = r.gateway.settings
+            monkeypatch.setattr(gateway, "Intake", Limited)
+            r.inputs.append(STREAM)
+            r.write(mode="0220", engine=engine)
+            r.gateway.reload_soon()
+            async with asyncio.timeout(LIMIT):
+                while r.gateway.reload_error is None:
+                    assert r.gateway.failed is None
+                    await asyncio.sleep(0.01)
+            assert "open files" in r.gateway.reload_error
+            assert r.gateway.settings.inputs == before.inputs
+            assert [one.type for one in r.gateway.inputs] == ["unix_datagram"]
+            assert all(one.counts().running for one in r.gateway.inputs)
+            assert stat.S_IMODE(os.stat(r.path / "datagram").st_mode) == 0o222
+            assert not (r.path / "stream").exists()
+            # The same file works when there is room again.
+            await r.gateway.reload()
+            assert r.gateway.reload_error is None
+            assert all(one.counts().running for one in r.gateway.inputs)
+        assert len(r.gateway.inputs) == 2
+        await r.settled(sender.sent)
+        await check_order(kafka.bootstrap_servers, sender)
+
+
+async def test_a_system_without_descriptors_refuses_a_reload(monkeypatch: pytest.MonkeyPatch):
+    def refused(*arguments: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    async with running() as (r, _):
+        with monkeypatch.context() as patch:
+            patch.setattr(inputs, "_carries", lambda size, raised: refused())
+            with pytest.raises(ConfigError, match="open files"):
+                await r.reload(mode="0220")
+        assert await r.gateway.reload() == ["inputs"]
+
+
+async def test_a_signal_before_the_start_or_after_the_end_is_only_logged(
+    caplog: pytest.LogCaptureFixture,
+):
+    async with running() as (r, _):
+        Gateway(r.file).reload_soon()
+        assert "not reloaded" in caplog.text
+        caplog.clear()
+        await r.gateway.close()
+        r.gateway.reload_soon()
+        assert "not reloaded" in caplog.text
