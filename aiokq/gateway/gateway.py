@@ -670,25 +670,26 @@ class Gateway:
     async def _end(self) -> None:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.settings.delivery.shutdown_max_delay_ms / 1000
-        if self._accepting:
-            self._accepting = False
-            for each in self.inputs:
-                each.socket.remove_file()
-            self._flushing = True
-            async with self._reloading:  # a reload that has begun ends first
-                await _stopped(self.inputs)
-            if self._supervisor.failed is None:
+        try:
+            if self._accepting:
+                self._accepting = False
+                for each in self.inputs:
+                    each.socket.remove_file()
+                self._flushing = True
+                async with self._reloading:  # a reload that has begun ends first
+                    await _stopped(self.inputs)
                 kept = 0.0
                 if self.dead_letters.wants_shutdown:
                     kept = SHUTDOWN_SHARE * (deadline - loop.time())
                 await self._drain(deadline - kept)
-            await self._discard_rest(deadline)
-        await self._close_parts()
+                await self._discard_rest(deadline)
+        finally:
+            await self._close_parts()
 
     async def _drain(self, deadline: float) -> None:
-        """Deliver what is held, until nothing is held or the time is up."""
+        """Deliver what is held, until nothing is held, the time is up or a part has failed."""
         loop = asyncio.get_running_loop()
-        while self._remaining() and loop.time() < deadline:
+        while self.failed is None and self._remaining() and loop.time() < deadline:
             self._pump()
             for topic in list(self.router.topics.values()):
                 self._feed(topic)
@@ -730,10 +731,12 @@ class Gateway:
     async def _close_parts(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._final = self.snapshot()
-        await self._stack.aclose()
-        if self._ended is not None and not self._ended.done():
-            self._ended.set_result(None)
+        try:
+            self._final = self.snapshot()
+        finally:
+            await self._stack.aclose()
+            if self._ended is not None and not self._ended.done():
+                self._ended.set_result(None)
 
 
 async def _stopped(inputs: Sequence[OpenInput]) -> None:

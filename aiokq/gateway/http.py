@@ -36,10 +36,10 @@ MOST_BYTES: Final = 64 * 1024
 class Http:
     """Serves reports and takes commands.
 
-    Without a token, a request must name this machine as its Host, so that no page of another site
-    can read reports by a name that it lets point here (DNS rebinding). A request that changes
-    something must not come from a page of another site. With `token_file`, each request except
-    `/healthz` needs the token, as Bearer or as password.
+    Without a token, a request must name this machine as its Host. Otherwise a web site could give
+    its own name the address of this machine, and its pages could read the reports (DNS rebinding).
+    A request that changes something must not come from a page of another site. With `token_file`,
+    each request except `/healthz` needs the token, as Bearer or as password.
 
     Args:
         counts: numbers of `requests` and of `errors`, which are counted here.
@@ -156,9 +156,8 @@ class Http:
         return self._token is not None and hmac.compare_digest(data, self._token)
 
     async def _health(self, request: web.Request) -> web.Response:
-        failed = self._gateway.failed
-        if failed is not None:
-            return web.json_response({"status": "failed", "error": repr(failed)}, status=503)
+        if self._gateway.failed is not None:  # its text is for the log: no token is needed here
+            return web.json_response({"status": "failed"}, status=503)
         return web.json_response({"status": "ok"})
 
     async def _ready(self, request: web.Request) -> web.Response:
@@ -199,7 +198,7 @@ def _text(path: str) -> str:
 
 
 def _is_local(host: str | None) -> bool:
-    """Whether a Host is a name that no other site can let point here; HTTP/1.0 may lack one."""
+    """Whether a Host names this machine and belongs to no web site; HTTP/1.0 may lack one."""
     if host is None:
         return True
     name = host.lower()

@@ -12,7 +12,7 @@ import pytest
 
 from aiokq.errors import Closed, ConfigError
 from aiokq.gateway import Gateway
-from tests.fault.gateway_support import Rig, configuration, directory, message, rig
+from tests.fault.gateway_support import LIMIT, Rig, balanced, configuration, directory, message, rig
 
 WITH_HTTP = {"http": {"port": 0}}
 
@@ -133,3 +133,49 @@ async def test_a_port_in_use_ends_the_start_and_leaves_nothing_open():
         assert {task.get_name() for task in asyncio.all_tasks()} == {
             task.get_name() for task in [asyncio.current_task()] if task is not None
         }
+
+
+async def broken() -> None:
+    raise ValueError("secret")
+
+
+async def test_a_gateway_of_which_a_part_has_failed_answers_without_the_error():
+    """/healthz needs no token; the log has the error."""
+    async with rig(WITH_HTTP) as r:
+        r.gateway._spawn(broken(), "broken")
+        await r.until(lambda: r.gateway.failed is not None)
+        assert await ask(r, "GET", "/healthz") == (503, '{"status": "failed"}')
+        assert (await ask(r, "GET", "/metrics"))[0] == 200
+        assert (await ask(r, "GET", "/accounting/json"))[0] == 200
+
+
+@pytest.mark.parametrize("extra", [{}, {"dead_letters": {"topic": "dead"}}])
+@pytest.mark.parametrize("when", ["before", "while it closes"])
+async def test_a_gateway_of_which_a_part_fails_is_closed(when: str, extra: dict[str, object]):
+    """With messages that have no outcome: they are counted, and sockets and threads end."""
+    with directory() as path:
+        values = {**WITH_HTTP, **extra, "delivery": {"shutdown_max_delay_ms": 10_000}}
+        gateway = Gateway(configuration(path, values))
+        await gateway.start()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as opened:
+            opened.connect(f"{path}/datagram")
+            opened.send(message("orders", b"v"))
+        async with asyncio.timeout(LIMIT):
+            while not gateway.snapshot().total.received:  # noqa: ASYNC110  of another thread
+                await asyncio.sleep(0.01)
+            if when == "before":
+                gateway._spawn(broken(), "broken")
+                await asyncio.sleep(0)
+            closing = asyncio.create_task(gateway.close())
+            if when != "before":
+                await asyncio.sleep(0.3)
+                gateway._spawn(broken(), "broken")
+            final = await closing
+        balanced(final)
+        assert final.total.document()["discarded"] == {"shutdown": 1}
+        assert not any(one.counts().running for one in gateway.inputs)
+        assert all(one.socket.socket.fileno() == -1 for one in gateway.inputs)
+        assert gateway.cluster.closed
+        assert gateway.http is not None
+        with pytest.raises(OSError, match="refused"):
+            socket.create_connection(("127.0.0.1", gateway.http.port), timeout=1)
