@@ -164,9 +164,9 @@ class Accounting:
             call(topic)
 
     def forget(self, topic: TopicState) -> None:
-        """Remove the slot of a deleted topic from the pool, and keep its counts.
+        """Keep the counts of the slot of a deleted topic, which the pool has forgotten.
 
-        The messages of the slot must have been taken.
+        The pool must still have the slot: its messages are taken afterwards.
         """
         slot = topic.slot
         counts = self._pool.counts(topics=True).topics.get(slot)

@@ -156,9 +156,8 @@ class Router:
         logger.warning("topic does not exist any more: topic=%s", topic.name)
         del self._by_name[topic.name]
         del self.topics[topic.slot]
-        self._discard_held(topic)
+        self._pool.forget(topic.slot)  # from now on, messages of its name go to another slot
         self._accounting.forget(topic)
-        self._pool.forget(topic.slot)
         self._discard_held(topic)
         self.notice()
 

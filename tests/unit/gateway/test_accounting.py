@@ -77,11 +77,12 @@ def test_the_numbers_of_a_deleted_topic_stay_and_go_on_when_it_is_created_again(
     """Its slot is another one then."""
     books = Books()
     books.feed("orders", b"a", b"too long for it")
+    books.pool.forget(books.topic.slot)
+    books.accounting.forget(books.topic)
     taken = books.pool.take(books.topic.slot)
     assert taken is not None
     books.accounting.discarded(books.topic, taken, range(1), BAD_TOPIC, taken.charge)
-    books.accounting.forget(books.topic)
-    books.pool.forget(books.topic.slot)
+    assert books.pool.take(books.topic.slot) is None
     books.check()
     books.feed("orders", b"b")
     again = books.register("orders")

@@ -9,9 +9,10 @@ import pytest
 
 import aiokq
 from aiokq import PartitionInfo, TopicInfo
-from aiokq.fastpath.gateway import Pool
+from aiokq.fastpath.gateway import BAD_TOPIC, Pool
 from aiokq.gateway import GatewaySettings
 from aiokq.gateway.accounting import Accounting
+from aiokq.gateway.client import encode
 from aiokq.gateway.engine import TopicState
 from aiokq.gateway.router import NO_LIMIT_MS, Router, _set_limits, _set_partitions
 from aiokq.wire import DescribeConfigsResourceResult, DescribeConfigsResult
@@ -101,3 +102,37 @@ def test_limits_of_timestamps(
     _set_limits(one, DescribeConfigsResult(resource_name="orders", configs=configs))
     assert (one.earliest_ms, one.latest_ms) == expected
     assert one.max_batch_bytes == 1_048_588
+
+
+async def test_the_books_of_a_deleted_topic_have_what_arrives_meanwhile():
+    """The inputs receive in threads of their own, at any step of the router."""
+    routes = router()
+    pool, accounting = routes._pool, routes._accounting
+    for step in ("counts", "forget", "take"):
+        one = topic()
+        one.slot = pool.register(b"orders")
+        routes.topics[one.slot] = routes._by_name["orders"] = one
+        accounting.registered(one)
+        pool.feed(encode("orders", b"before", timestamp_ms=1))
+        routes._pool = accounting._pool = FedBefore(pool, step)  # type: ignore[assignment]
+        routes.gone(one)
+        routes._pool = accounting._pool = pool
+        while (taken := pool.take_unresolved(b"orders")) is not None:
+            accounting.discarded(one, taken, range(taken.count), BAD_TOPIC, taken.charge)
+            accounting._of("orders").received += taken.count  # the topic is not registered
+        totals = accounting.snapshot().topics["orders"]
+        assert (step, totals.in_flight) == (step, 0)
+    assert accounting.snapshot().total.in_flight == 0
+
+
+class FedBefore:
+    """A pool that receives a message before each call of a method."""
+
+    def __init__(self, pool: Pool, method: str) -> None:
+        self._pool = pool
+        self._method = method
+
+    def __getattr__(self, name: str) -> Any:
+        if name == self._method:
+            self._pool.feed(encode("orders", b"meanwhile", timestamp_ms=1))
+        return getattr(self._pool, name)
