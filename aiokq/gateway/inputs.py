@@ -181,19 +181,10 @@ def adopt_passed(
 
 def check_datagram_limit(settings: InputSettings) -> None:
     """Raise ConfigError if this system cannot carry datagrams of the input's largest size."""
-    size = settings.limit
-    if _carries(size, raised=False):
-        return
-    if not _carries(size, raised=True):
-        raise ConfigError(
-            f"input {settings.where}: this system cannot send datagrams of {size} bytes over UNIX "
-            "sockets: lower `max_message_bytes`, or raise the sysctl net.core.wmem_max"
-        )
-    if not settings.allow_large_datagrams:
-        raise ConfigError(
-            f"input {settings.where}: a sender of datagrams of {size} bytes has to raise its "
-            "SO_SNDBUF: lower `max_message_bytes`, or set `allow_large_datagrams`"
-        )
+    try:
+        _check_carried(settings)
+    except OSError as error:  # such as too many open files
+        raise _refused(settings, error) from error
 
 
 def user_ids(users: Iterable[str | int] | None) -> list[int] | None:
@@ -229,6 +220,9 @@ def _bound_unix(settings: InputSettings) -> socket.socket:
             # Linux gives the file the mode of the socket, so that the file never has wider
             # permissions than those set here.
             os.fchmod(opened.fileno(), settings.mode)
+        if settings.type == "unix_datagram" and settings.allowed_users is not None:
+            # Datagrams that are sent before the input is read need the user of the sender, too.
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         opened.bind(path)
         _set_permissions(path, settings)
     except BaseException:
@@ -311,6 +305,22 @@ def _kind(opened: socket.socket) -> str:
     if opened.family == socket.AF_UNIX:
         return "unix_datagram" if datagram else "unix_stream"
     return "udp" if datagram else "tcp"
+
+
+def _check_carried(settings: InputSettings) -> None:
+    size = settings.limit
+    if _carries(size, raised=False):
+        return
+    if not _carries(size, raised=True):
+        raise ConfigError(
+            f"input {settings.where}: this system cannot send datagrams of {size} bytes over UNIX "
+            "sockets: lower `max_message_bytes`, or raise the sysctl net.core.wmem_max"
+        )
+    if not settings.allow_large_datagrams:
+        raise ConfigError(
+            f"input {settings.where}: a sender of datagrams of {size} bytes has to raise its "
+            "SO_SNDBUF: lower `max_message_bytes`, or set `allow_large_datagrams`"
+        )
 
 
 def _carries(size: int, *, raised: bool) -> bool:

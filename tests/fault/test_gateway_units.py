@@ -94,7 +94,8 @@ def test_each_socket_of_the_unit_has_an_input_in_the_file(tmp_path: Path, change
     assert inputs == listens(change((UNITS / "aiokq-gateway.socket").read_text()))
     assert len(inputs) == (1 if change is str else 3)
     service = unit("aiokq-gateway.service")["Service"]
-    assert int(service["TimeoutStopSec"]) * 1000 > settings.delivery.shutdown_max_delay_ms
+    assert int(service["TimeoutStopSec"]) * 1000 >= 2 * settings.delivery.shutdown_max_delay_ms
+    assert unit("aiokq-gateway.socket")["Socket"]["PassCredentials"] == "yes"  # `allowed_users`
 
 
 class Owner(NamedTuple):

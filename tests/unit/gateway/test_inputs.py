@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from aiokq.errors import ConfigError
+from aiokq.fastpath.gateway import Intake, Pool
 from aiokq.gateway import inputs
-from aiokq.gateway.inputs import adopt_passed, check_datagram_limit, user_ids
+from aiokq.gateway.client import encode
+from aiokq.gateway.inputs import adopt_passed, check_datagram_limit, open_input, user_ids
 from aiokq.gateway.settings import InputSettings
 
 START = 700
@@ -107,3 +110,20 @@ def test_a_limit_that_needs_a_larger_buffer_of_the_sender_must_be_allowed():
         check_datagram_limit(limit)
     if inputs._carries(size, raised=True):
         check_datagram_limit(limit.model_copy(update={"allow_large_datagrams": True}))
+
+
+def test_a_datagram_that_is_sent_before_the_input_is_read_has_its_user(tmp_path: Path):
+    """The kernel notes the user only if the receiver wants it at that time."""
+    path = str(tmp_path / "d")
+    own = os.getuid()
+    opened = open_input(InputSettings(type="unix_datagram", path=path, allowed_users=[own]))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        sender.sendto(encode("orders", b"v", timestamp_ms=1), path)
+    intake = Intake(Pool(1_000_000), opened.socket.fileno(), "unix_datagram", allowed_uids=[own])
+    intake.start()
+    end = time.monotonic() + 20
+    while not intake.counts().received and time.monotonic() < end:
+        time.sleep(0.01)
+    intake.stop(drain=True)
+    opened.close()
+    assert (intake.counts().received, intake.counts().not_allowed) == (1, 0)
