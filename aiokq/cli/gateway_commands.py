@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 __all__ = ["check", "import_file", "reload", "send", "status"]
 
 HTTP_SECONDS: Final = 10.0
+RELOAD_SECONDS: Final = 60.0
+"""Longer than `shutdown_max_delay_ms` (30 s), for which a reload may wait for deliveries."""
+
 SEND_SECONDS: Final = 5.0
 
 
@@ -115,7 +118,7 @@ def reload(config: TomlFile = None, http: HttpPort = None, as_json: AsJson = Fal
     The gateway is found by its HTTP interface. If it has none, send SIGHUP to its process.
     """
     output = Output(as_json=as_json)
-    document = _ask(config, http, "POST", "/reload")
+    document = _ask(config, http, "POST", "/reload", seconds=RELOAD_SECONDS)
     if as_json:
         output.document(document)
         return
@@ -226,11 +229,18 @@ def _http(config: Path | None, port: int | None) -> HttpSettings:
     return found
 
 
-def _ask(config: Path | None, port: int | None, method: str, path: str) -> dict[str, Any]:
+def _ask(
+    config: Path | None,
+    port: int | None,
+    method: str,
+    path: str,
+    *,
+    seconds: float = HTTP_SECONDS,
+) -> dict[str, Any]:
     """Send a request to the gateway and return its answer.
 
     Raises:
-        KafkaError: no gateway answers.
+        KafkaError: no gateway answers, or it does not answer in time.
         ConfigError: the gateway refuses the request.
     """
     import urllib.error
@@ -246,10 +256,15 @@ def _ask(config: Path | None, port: int | None, method: str, path: str) -> dict[
     request = urllib.request.Request(url, method=method, headers=headers)
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(request, timeout=HTTP_SECONDS) as answer:
+        with opener.open(request, timeout=seconds) as answer:
             found: dict[str, Any] = json.load(answer)
     except urllib.error.HTTPError as error:
         raise ConfigError(_refusal(error.read(), error.code)) from None
+    except TimeoutError as error:
+        raise KafkaError(
+            f"{url} has not answered within {seconds:g} s; the request may still be under way: "
+            "see /readyz, and the log of the gateway"
+        ) from error
     except OSError as error:
         reason = getattr(error, "reason", error)
         raise KafkaError(f"no gateway answers at {url}: {reason}") from error

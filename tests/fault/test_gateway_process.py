@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 
 import aiokq
+from aiokq.cli import gateway_commands
+from aiokq.errors import KafkaError
 from tests.fault.gateway_support import (
     ROOT,
     Process,
@@ -157,6 +159,17 @@ async def test_reload_changes_what_can_change_at_once_and_refuses_the_rest():
         s.process.signal(signal.SIGTERM)
         assert await s.process.ended() == 0
         assert "there is no table or option 'nonsense'" in await s.process.errors()
+
+
+async def test_reload_says_where_to_look_if_it_has_no_answer_in_time(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """A change of [kafka] waits for deliveries, for as long as the file says."""
+    monkeypatch.setattr(gateway_commands, "RELOAD_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        with pytest.raises(KafkaError, match=r"not answered within 0\.2 s.*see /readyz"):
+            await asyncio.to_thread(gateway_commands.reload, http=port)
 
 
 async def test_check_says_what_is_wrong_with_a_file(tmp_path: Path):
