@@ -434,7 +434,11 @@ INSIDE = {"error.with_traceback", "kind"}
 def test_each_call_out_of_the_core_has_a_test() -> None:
     """A new call must be added above with a bug in it."""
     package = Path(aiokq.__file__).parent
-    paths = [package / path for name, path in extensions() if ".broker." not in name]
+    # The units of the broker and the gateway have no records of producers and consumers.
+    others = (".broker.", ".gateway.")
+    paths = [
+        package / path for name, path in extensions() if not any(other in name for other in others)
+    ]
     nodes = [node for path in paths for node in ast.walk(ast.parse(path.read_text()))]
     own, imported, called = set(), {"cython"}, set()
     for node in nodes:

@@ -87,9 +87,9 @@ def build_batch(accumulator, slot, parts, timestamp_ms, size=0):
                     raise IndexError(f"row {n} of {columns.count}")
                 batch = _same(batch, put_row_apart(owner, apart, columns, n, now))
     except BaseException as error:
-        for failed in (batch, apart.batch):
-            if failed is not None:
-                failed.fail(error)
+        for there in (batch, apart.batch):
+            if there is not None:
+                there.fail(error)
         raise
     finally:
         owner.batch_size = limit

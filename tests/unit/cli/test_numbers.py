@@ -21,9 +21,12 @@ from tests.unit.cli.harness import SERVERS, CommandLine
 HUGE = "9" * 5000
 """More digits than `int` converts."""
 
+PORT_MAX = 65535
+
 MAXIMA: dict[str | None, float] = {
     "--duration-filter": INT64_MAX,
     "--every": MAX_SECONDS,
+    "--http": PORT_MAX,
     "--max-messages": INT64_MAX,
     "--producer-epoch": INT16_MAX,
     "--producer-id": INT64_MAX,
@@ -31,7 +34,9 @@ MAXIMA: dict[str | None, float] = {
     "--replication-factor": INT16_MAX,
     "--rows-per-file": INT64_MAX,
     "--shift-by": INT64_MAX,
+    "--partition-key": 2**32 - 1,
     "--start-offset": INT64_MAX,
+    "--tcp": PORT_MAX,
     "--to-offset": INT64_MAX,
     "--transaction-bytes": INT64_MAX,
     "--transaction-rows": INT64_MAX,
