@@ -104,11 +104,13 @@ CALLS: Final[dict[type, dict[str, Call]]] = {
         "admin": lambda w: w.cluster.admin(),
         "close": lambda w: w.cluster.close(),
         "consumer": lambda w: w.cluster.consumer("t"),
+        "create_batch": lambda w: w.cluster.create_batch(),
         "events": lambda w: w.cluster.events(),
         "fetch": lambda w: w.cluster.fetch(TP, 0),
         "health": lambda w: w.cluster.health(),
         "offsets": lambda w: w.cluster.offsets(TP, "latest"),
         "process": lambda w: w.cluster.process("t", print, group_id="g"),
+        "produce": lambda w: w.cluster.produce({TP: w.batch}, node=TP),
         "producer": lambda w: w.cluster.producer(),
         "read": lambda w: w.cluster.read(TP).__anext__(),
         "refresh": lambda w: w.cluster.refresh("t"),
@@ -298,6 +300,7 @@ def columns() -> RecordColumns:
 
 
 VALUES: Final = {
+    "Cluster.create_batch",
     "Cluster.health",
     "Producer.create_batch",
     "Producer.health",
