@@ -200,7 +200,7 @@ def some_steps(random: random_module.Random) -> int:
 
 
 class Writer:
-    """A program that writes transactions, and begins anew after a fatal error."""
+    """A program that writes transactions, and makes a new producer after a fatal error."""
 
     def __init__(self, world: Simulation, account: Account, name: str, number: int) -> None:
         self._world = world

@@ -104,7 +104,7 @@ class DebugFiles:
         self._choose(frozenset())
 
     def truncate(self) -> None:
-        """Empty the files; the limit of bytes begins anew."""
+        """Empty the files, and count their bytes from zero again."""
         self._scribe.submit(self._truncate, 0)
 
     def expire(self) -> None:

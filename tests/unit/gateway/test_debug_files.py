@@ -109,7 +109,7 @@ async def test_debugging_ends_after_its_bytes(debug: Debug):
     assert text.endswith("]\n")
     debug.files.sent("orders", taken, range(taken.count))
     assert debug.files.topics == frozenset()
-    debug.files.add("orders")  # the limit begins anew
+    debug.files.add("orders")  # the bytes are counted from zero again
     debug.files.sent("orders", taken, range(2))
     assert (await debug.text("msg_send")).count("\n") == 2
 

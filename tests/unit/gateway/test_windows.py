@@ -34,7 +34,7 @@ def test_point_44_ids_increment_and_the_finished_report_is_the_previous_one():
     assert not windows.finished
     desk.move(10)
     desk.feed(BROKEN, BROKEN)
-    # The second window had not begun before somebody looked, so all three are in the first one.
+    # The second window begins only now, when a report is read: the first one has all three.
     second = windows.unfinished()
     assert (second.report_id, second.start_time) == (1, NOW // 1000 + 10)
     assert second.discarded[MALFORMED] == 0

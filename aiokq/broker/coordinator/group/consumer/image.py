@@ -54,7 +54,7 @@ def subscribed_names(
 
 
 class GroupImage:
-    """The durable state of one consumer group, as its records in the log give it.
+    """The durable state of one consumer group, which is the replay of its records in the log.
 
     Attributes:
         epoch: the group epoch, which is incremented when the target assignment has to be
