@@ -55,6 +55,11 @@ _LIMITED: Final[dict[str, _Only]] = {
     ),
     "remote.log.storage.system.enable": _Only((False,), "this broker has no tiered storage"),
     "replica.selector.class": _plug_in("replica selectors"),
+    "sasl.oauthbearer.jwt.validator.class": _plug_in(
+        "validators of tokens",
+        "org.apache.kafka.common.security.oauthbearer.BrokerJwtValidator",
+        "org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator",
+    ),
     "security.providers": _plug_in("security providers"),
     "ssl.engine.factory.class": _plug_in("TLS engines"),
     "transaction.two.phase.commit.enable": _Only(
@@ -210,7 +215,8 @@ def accept(
     parsed = Setting(spelled, "", kind, None, "", has_effect=False).parse(value)
     if name == _REBALANCE_PROTOCOLS:
         _check_rebalance_protocols(str(parsed))
-    only = _LIMITED.get(name)
+    _, of_mechanism, rest = name.partition(".sasl.")
+    only = _LIMITED.get(f"sasl.{rest}" if of_listener and of_mechanism else name)
     if only is not None and parsed not in only.values:
         usual = only.values[-1]
         instead = "remove it" if usual == "" else f"remove it, or set {_text(usual)}"

@@ -8,17 +8,32 @@ from __future__ import annotations
 import copy
 import math
 import re
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 from aiokq.core.errors import ConfigError
 from aiokq.core.limits import INT16_MAX
+from aiokq.core.named_tuple import NamedTuple
 
-__all__ = ["INT_MAX", "LONG_MAX", "Setting", "SettingValue", "shortened"]
+__all__ = [
+    "INT_MAX",
+    "LONG_MAX",
+    "PASSWORD",
+    "Declared",
+    "Setting",
+    "SettingValue",
+    "declared",
+    "shortened",
+]
+
+T = TypeVar("T")
 
 SettingValue: TypeAlias = bool | int | float | str | None
 
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
+
+PASSWORD: Final = "password"
+"""The kind of settings whose values are secrets, which are shown nowhere."""
 
 _INTEGER: Final = re.compile(r"[+-]?\d{1,1000}")
 """The syntax of integers, as in Java's `Integer.parseInt`, which does not allow underscores.
@@ -39,7 +54,8 @@ class Setting:
     """A setting by Kafka's name (`num.partitions`). Immutable by convention.
 
     Attributes:
-        kind: Kafka's type: `boolean`, `short`, `int`, `long`, `double`, `string` or `list`.
+        kind: Kafka's type: `boolean`, `short`, `int`, `long`, `double`, `string`, `list` or
+            `password`.
         has_effect: whether the broker uses the setting. If false, the broker only checks the value.
         any_case: whether the case of the value is ignored.
         is_path: whether the value is a path, whose bytes need not be UTF-8.
@@ -111,7 +127,9 @@ class Setting:
         if isinstance(parsed, str):
             parsed = parsed.lower() if self.any_case else parsed
             self._check_choices(parsed)
-            if self.has_effect and not self.is_path:  # responses contain the value
+            if self.kind == PASSWORD:
+                self._check_secret(parsed)
+            elif self.has_effect and not self.is_path:  # responses contain the value
                 self._check_text(parsed)
         elif not isinstance(parsed, bool):
             self._check_range(parsed)
@@ -141,6 +159,8 @@ class Setting:
             return text
         elif self.kind == "list" and isinstance(text, list | tuple):
             return ",".join(str(item) for item in text)
+        if self.kind == PASSWORD:
+            raise ConfigError(f"{self.name} must be a str")
         raise ConfigError(f"{self.name} must be of type {self.kind}, not {_shown(value)}")
 
     def _check_range(self, value: int | float) -> None:
@@ -165,6 +185,16 @@ class Setting:
                     f"not {shortened(repr(part))}"
                 )
 
+    def _check_secret(self, value: str) -> None:
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            # The error of `encode` has the value, so it must not be the cause or context.
+            pass
+        else:
+            return
+        raise ConfigError(f"{self.name} is not valid UTF-8")
+
     def _check_text(self, value: str) -> None:
         try:
             size = len(value.encode())
@@ -177,6 +207,34 @@ class Setting:
             raise ConfigError(
                 f"{self.name} has {size:,} bytes, of which a response can hold {INT16_MAX:,}"
             )
+
+
+class Declared(NamedTuple):
+    """A declared setting: its default, and the rest of its row."""
+
+    default: Any
+    row: tuple[Any, ...]
+
+
+def declared(
+    default: T,
+    doc: str,
+    *,
+    kind: str = "",
+    at_least: float | None = None,
+    at_most: float | None = None,
+    choices: tuple[str, ...] = (),
+    nullable: bool = False,
+    has_effect: bool = True,
+    any_case: bool = False,
+    is_path: bool = False,
+) -> T:
+    """Return a declaration, which `settings.SETTINGS` turns into a row and a default."""
+    if not kind:
+        kind = {bool: "boolean", int: "int", float: "double"}.get(type(default), "string")
+    row = (kind, doc, at_least, at_most, choices, nullable, has_effect, any_case, is_path)
+    declaration: Any = Declared(default, row)
+    return declaration  # type: ignore[no-any-return]  # replaced by the default
 
 
 def _shown(value: object) -> str:

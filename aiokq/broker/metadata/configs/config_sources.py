@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from aiokq.broker.config.dynamic_settings import DynamicSettings, base_name, is_dynamic
-from aiokq.broker.config.setting import Setting, SettingValue
+from aiokq.broker.config.setting import PASSWORD, Setting, SettingValue
 from aiokq.broker.config.settings import SETTINGS
 from aiokq.broker.metadata.configs.group_configs import GROUP_CONFIGS, GroupConfigs
 from aiokq.broker.metadata.configs.loggers import logger_levels
@@ -200,7 +200,7 @@ def _stored_entry(name: str, text: str, source: int) -> ConfigEntry:
     """Return a dynamic setting as it is stored, even if it has no effect on this broker."""
     row = SETTINGS.get(base_name(name))
     if row is not None and row.has_effect:
-        kind, is_sensitive, doc = row.kind, False, row.doc
+        kind, is_sensitive, doc = row.kind, row.kind == PASSWORD, row.doc
     else:
         from aiokq.broker.config.kafka_settings import is_sensitive as may_be_secret
         from aiokq.broker.config.kafka_settings import kafka_type
@@ -260,7 +260,11 @@ def _entry(
     read_only: bool = False,
 ) -> ConfigEntry:
     source = synonyms[0][2] if synonyms else DEFAULT_CONFIG
-    return ConfigEntry(name, value, source, read_only, synonyms, _TYPES[row.kind], row.doc)
+    is_sensitive = row.kind == PASSWORD
+    if is_sensitive:
+        value, synonyms = None, [(each, None, origin) for each, _, origin in synonyms]
+    kind = _TYPES[row.kind]
+    return ConfigEntry(name, value, source, read_only, synonyms, kind, row.doc, is_sensitive)
 
 
 def check_broker_name(name: str, node_id: int) -> None:

@@ -9,9 +9,21 @@ from aiokq.broker.config.settings import SETTINGS, broker_settings
 from aiokq.core.errors import ConfigError
 
 
-def test_the_table_has_kafkas_names_and_two_of_ours():
+def test_the_table_has_kafkas_names_and_few_of_ours():
     """A name that Kafka does not have would mislead users who move to Kafka."""
-    assert set(SETTINGS) - set(KAFKA_SETTING_TYPES) == {"legacy", "max.transactional.ids"}
+    assert set(SETTINGS) - set(KAFKA_SETTING_TYPES) == {
+        "allow.credentials.without.tls",
+        "allow.unsecured.tokens",
+        "legacy",
+        "max.transactional.ids",
+    }
+
+
+def test_the_table_has_kafkas_types():
+    """A password of another type would be shown to clients."""
+    for name, row in SETTINGS.items():
+        if name in KAFKA_SETTING_TYPES and "password" in (row.kind, KAFKA_SETTING_TYPES[name]):
+            assert row.kind == KAFKA_SETTING_TYPES[name]
 
 
 def test_settings_without_use_are_accepted_and_named():
@@ -21,17 +33,17 @@ def test_settings_without_use_are_accepted_and_named():
             "num.network.threads": "3",
             "num.partitions": "2",
             "listener.name.plaintext.num.network.threads": "5",
-            "listener.name.plaintext.scram-sha-256.sasl.jaas.config": "ScramLoginModule;",
+            "listener.name.plaintext.oauthbearer.sasl.login.class": "org.Login",
             "unclean.leader.election.enable": "true",
-            "ssl.keystore.location": "/keys.jks",
+            "ssl.keymanager.algorithm": "SunX509",
         }
     )
     assert settings.without_effect == (
         "num.network.threads",
         "listener.name.plaintext.num.network.threads",
-        "listener.name.plaintext.scram-sha-256.sasl.jaas.config",
+        "listener.name.plaintext.oauthbearer.sasl.login.class",
         "unclean.leader.election.enable",
-        "ssl.keystore.location",
+        "ssl.keymanager.algorithm",
     )
     assert settings.num_partitions == 2
     assert broker_settings({"num.partitions": "2"}).without_effect == ()
@@ -90,6 +102,8 @@ def test_a_slip_is_refused_with_the_name_that_was_meant(name, meant):
     [
         "listener.name.plaintext.num.partitions",
         "listener.name.plaintext.ssl.slip",
+        "listener.name.plaintext.sasl.mechanism.inter.broker.protocols",
+        "listener.name.plaintext.plain.ssl.client.auth",
         "listener.name.x",
     ],
 )
