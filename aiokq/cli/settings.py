@@ -12,6 +12,7 @@ import typer
 from aiokq.admin.settings import AdminSettings
 from aiokq.cluster.settings import ClusterSettings
 from aiokq.consumer.settings import ConsumerSettings
+from aiokq.core.config_providers import resolve_variables
 from aiokq.core.errors import ConfigError, ConfigWarning
 from aiokq.core.properties import parse_properties
 from aiokq.core.settings import JAVA_ONLY, unknown_setting
@@ -74,9 +75,13 @@ def _from_file(kind: type[ClusterSettings], path: Path) -> dict[str, object]:
         if "=" in str(path):
             reason += "; a config of a topic or a group is given as --set NAME=VALUE"
         raise ConfigError(f"cannot read --config {path}: {reason}") from error
+    try:
+        given = resolve_variables(parse_properties(text))
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error.message}") from None
     known = {name for client in CLIENTS for name in client.model_fields}
     found: dict[str, object] = {}
-    for java_name, value in parse_properties(text).items():
+    for java_name, value in given.items():
         name = java_name.replace(".", "_")
         if name in kind.model_fields:
             found[name] = value

@@ -28,6 +28,7 @@ from pydantic import (
     model_validator,
 )
 
+from aiokq.core.config_providers import resolve_variables
 from aiokq.core.errors import ConfigError, ConfigWarning
 from aiokq.core.nearest_name import nearest_name
 from aiokq.core.properties import parse_properties
@@ -37,7 +38,6 @@ from aiokq.core.utf8 import check_text, check_utf8
 JAVA_ONLY: Final[Mapping[str, str]] = {
     "auto.include.jmx.reporter": "see aiokq.metrics",
     "client.dns.lookup": "all addresses of a name are tried",
-    "config.providers": "put the values into the file or the environment",
     "enable.metrics.push": "see aiokq.metrics",
     "interceptor.classes": "pass interceptors=",
     "key.deserializer": "pass a deserializer to the consumer",
@@ -184,7 +184,8 @@ class Settings(Rules, BaseModel):
     def from_properties(cls, path: str | os.PathLike[str], **values: object) -> Self:
         """Return settings from a Java property file.
 
-        Settings that only Java or other clients have are ignored with a ConfigWarning.
+        Settings that only Java or other clients have are ignored with a ConfigWarning. If the file
+        names config providers, its values may have variables such as `${env:NAME}`.
 
         Args:
             values: settings that override the file.
@@ -196,8 +197,12 @@ class Settings(Rules, BaseModel):
             text = Path(path).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"cannot read settings from {os.fspath(path)}: {error}") from error
+        try:
+            given = resolve_variables(parse_properties(text))
+        except ConfigError as error:
+            raise ConfigError(f"{os.fspath(path)}: {error.message}") from None
         found: dict[str, object] = {}
-        for java_name, value in parse_properties(text).items():
+        for java_name, value in given.items():
             name = java_name.replace(".", "_")
             instead = JAVA_ONLY.get(java_name)
             if instead is None and name in cls.model_fields:

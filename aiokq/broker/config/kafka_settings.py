@@ -34,7 +34,6 @@ _LIMITED: Final[dict[str, _Only]] = {
     "alter.config.policy.class.name": _plug_in("policies"),
     "authorizer.class.name": _Only(("",), "this broker has no access control"),
     "client.quota.callback.class": _plug_in("quota callbacks"),
-    "config.providers": _Only(("",), "this broker has no config providers"),
     "controller.quorum.auto.join.enable": _Only(
         (False,), "this broker must be the only voter of its quorum"
     ),

@@ -119,7 +119,8 @@ class Setting:
             ConfigError: the value is of the wrong type, out of range or not in `choices`, or is
                 text that no response can hold.
         """
-        if value is None or (self.nullable and value in ("", "null")):
+        null = ("",) if self.kind == PASSWORD else ("", "null")
+        if value is None or (self.nullable and value in null):
             if not self.nullable:
                 raise ConfigError(f"{self.name} must not be null")
             return None

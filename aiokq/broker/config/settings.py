@@ -645,7 +645,8 @@ def broker_settings(
     """Return the settings of a profile, overridden by `given` (Kafka's names, with `.` or `_`).
 
     Settings of Kafka that have no effect on this broker are accepted and listed in
-    `without_effect`.
+    `without_effect`. If `given` names config providers, values may have variables such as
+    `${env:NAME}`.
 
     Raises:
         ConfigError: the profile is unknown; or a setting is unknown (the message suggests the
@@ -659,6 +660,10 @@ def broker_settings(
             "broker settings must be a mapping of Kafka's setting names to values, for example "
             f"{{'num.partitions': 4}}, not {given!r}"
         )
+    if given and "config.providers" in given:
+        from aiokq.core.config_providers import resolve_variables  # few starts need it
+
+        given = resolve_variables(given)
     values: dict[str, SettingValue] = dict(PROFILES[profile])
     without_effect: list[str] = []
     connections: dict[str, int] = {}

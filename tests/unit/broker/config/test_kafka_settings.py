@@ -137,7 +137,6 @@ def test_a_value_of_another_type_is_refused_also_where_it_has_no_effect():
             "classic,consumer,share",
         ),
         ("controller.quorum.auto.join.enable", "false", "true"),
-        ("config.providers", "", "env"),
         ("delegation.token.secret.key", "", "secret"),
     ],
 )
