@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.config.listeners import (
     LOCALHOST,
+    PROTOCOLS,
     Endpoint,
     ListenerFailed,
     is_loopback,
@@ -34,10 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NodeServers"]
 
-
-PLAINTEXT: Final = 0
-"""The number that stands for the security protocol PLAINTEXT in registrations."""
-
+logger = logging.getLogger("aiokq.broker")
 
 class _Opened(NamedTuple):
     endpoint: Endpoint
@@ -82,6 +81,7 @@ class NodeServers:
 
         Raises:
             ListenerFailed: a port cannot be bound, for example because it is in use.
+            ConfigError: a listener that other machines can reach would show secrets to the network.
         """
         if not all(one.host for one in self.configured.advertised.values()):
             # The lookup runs in an executor, because it may query a name server.
@@ -114,6 +114,9 @@ class NodeServers:
                 except OSError as error:
                     raise ListenerFailed.of(endpoint, error) from error
                 self._opened.append(_Opened(endpoint, server))
+                security = listeners.security.get(endpoint.name)
+                if security is not None and _is_reachable(server):
+                    security.check_reachable()
         except BaseException:
             await self.close(drain=0)
             raise
@@ -190,7 +193,39 @@ class NodeServers:
 
     def open_to_others(self) -> list[Endpoint]:
         """Return the listeners that have a socket on an address that is not a loopback address."""
-        return [one for one, server in self._opened if not all(map(is_loopback, server.hosts))]
+        return [one for one, server in self._opened if _is_reachable(server)]
+
+    def warn_of_exposure(self) -> None:
+        """Log a warning if anyone can connect from other machines without authentication.
+
+        Log another one for each listener that advertises a loopback address to other machines. Both
+        look at the open sockets, because a host name in `listeners` may resolve to a loopback
+        address.
+        """
+        opened = self.open_to_others()
+        anonymous = [one for one in opened if not self.authenticates(one.name)]
+        if anonymous:
+            hosts = dict.fromkeys(one.host or "all addresses" for one in anonymous)
+            logger.warning(
+                "listening on %s: ANYONE who can reach this machine may read, write and delete "
+                "every topic; there is no authentication",
+                ", ".join(hosts),
+            )
+        for one in opened:
+            advertised = self.advertised(one.name)
+            if advertised is not None and is_loopback(advertised.host):
+                logger.warning(
+                    "listener %s accepts clients of other machines, but advertises %s, which is "
+                    "their own machine: set advertised.listeners, or --advertise HOST[:PORT] for "
+                    "the first listener",
+                    one.name,
+                    advertised.address,
+                )
+
+    def authenticates(self, listener: str) -> bool:
+        """Return whether all clients of a listener must authenticate, by SASL or a certificate."""
+        security = self.configured.security.get(listener)
+        return security is not None and (security.uses_sasl or security.client_auth == "required")
 
     def listening(self) -> list[Endpoint]:
         """Return the open listeners, then the listeners for controllers, which are not open."""
@@ -199,7 +234,12 @@ class NodeServers:
     def endpoint_records(self) -> list[BrokerEndpoint]:
         """Return the advertised listeners as the broker registers them."""
         return [
-            BrokerEndpoint(name=one.name, host=one.host, port=one.port, security_protocol=PLAINTEXT)
+            BrokerEndpoint(
+                name=one.name,
+                host=one.host,
+                port=one.port,
+                security_protocol=self._protocol_number(one.name),
+            )
             for one in self.all_advertised()
         ]
 
@@ -207,7 +247,10 @@ class NodeServers:
         """Return the listeners for controllers as the controller registers them."""
         return [
             ControllerEndpoint(
-                name=one.name, host=one.host, port=one.port, security_protocol=PLAINTEXT
+                name=one.name,
+                host=one.host,
+                port=one.port,
+                security_protocol=self._protocol_number(one.name),
             )
             for one in controller_addresses(self.configured)
         ]
@@ -216,7 +259,10 @@ class NodeServers:
     def protocol_map(self) -> str:
         """The security protocol of each listener, as in `listener.security.protocol.map`."""
         every = (*self.configured.opened, *self.configured.controllers)
-        return ",".join(f"{one.name}:PLAINTEXT" for one in every)
+        return ",".join(f"{one.name}:{self.configured.protocol(one.name)}" for one in every)
+
+    def _protocol_number(self, listener: str) -> int:
+        return PROTOCOLS.index(self.configured.protocol(listener))
 
     def _port(self, listener: str) -> int:
         for endpoint, server in self._opened:
@@ -233,6 +279,11 @@ class _NotServing:
 
 
 _NOT_SERVING: Final = _NotServing()
+
+
+def _is_reachable(server: Server) -> bool:
+    """Return whether a server has a socket that other machines can reach."""
+    return not all(map(is_loopback, server.hosts))
 
 
 def _host_to_bind(endpoint: Endpoint) -> str | None:

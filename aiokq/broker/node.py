@@ -458,6 +458,7 @@ class BrokerNode:
             if recovery.done():
                 recovery.result()
             await self.servers.serve(self.dispatcher)
+            self.servers.warn_of_exposure()
             self._supervisor.spawn(
                 warm_up(self.background, fatal=self._fail), name="import modules"
             )

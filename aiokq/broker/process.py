@@ -203,7 +203,6 @@ async def _serve(
     )
     await node.start()
     try:
-        _warn_if_open_to_others(node)
         with contextlib.ExitStack() as stack:
             metrics_port = None
             if options.metrics_port is not None:
@@ -220,33 +219,6 @@ async def _serve(
             await node.run_until(stop)
     finally:
         await node.close()
-
-
-def _warn_if_open_to_others(node: BrokerNode) -> None:
-    """Warn if other machines can connect, and if the node advertises a loopback address to them.
-
-    The check uses the open sockets, because a host name in `listeners` may resolve to a loopback
-    address.
-    """
-    logger = logging.getLogger("aiokq.broker")
-    opened = node.servers.open_to_others()
-    if opened:
-        hosts = dict.fromkeys(one.host or "all addresses" for one in opened)
-        logger.warning(
-            "listening on %s: ANYONE who can reach this machine may read, write and delete "
-            "every topic; there is no authentication",
-            ", ".join(hosts),
-        )
-    for one in opened:
-        advertised = node.servers.advertised(one.name)
-        if advertised is not None and is_loopback(advertised.host):
-            logger.warning(
-                "listener %s accepts clients of other machines, but advertises %s, which is their "
-                "own machine: set advertised.listeners, or --advertise HOST[:PORT] for the first "
-                "listener",
-                one.name,
-                advertised.address,
-            )
 
 
 def _serve_metrics(port: int) -> MetricsServer:

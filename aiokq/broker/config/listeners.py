@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.config.setting import INT_MAX, shortened
@@ -20,11 +21,14 @@ from aiokq.core.named_tuple import NamedTuple
 from aiokq.core.numbers import PORT_MAX, parse_number
 
 if TYPE_CHECKING:
+    from aiokq.broker.config.listener_security import ListenerSettings
     from aiokq.broker.config.settings import BrokerSettings
 
 __all__ = [
     "HOST",
     "LOCALHOST",
+    "PLAINTEXT",
+    "PROTOCOLS",
     "Advertise",
     "Endpoint",
     "ListenerFailed",
@@ -38,6 +42,9 @@ __all__ = [
 
 PLAINTEXT: Final = "PLAINTEXT"
 PROTOCOLS: Final = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+"""The security protocols; the index of each is its number in registrations."""
+
+SERVED_PROTOCOLS = (PLAINTEXT,)
 LOCALHOST: Final = "localhost"
 
 _BROADCAST: Final = b"\xff\xff\xff\xff"
@@ -108,18 +115,27 @@ class Listeners(NamedTuple):
         inter_broker: the name of the listener for other brokers.
         controllers: listeners of `controller.listener.names`. They are not opened, because a node
             that is the only voter has no other controllers.
+        protocols: the security protocol of each listener that does not have PLAINTEXT.
+        security: for each opened listener that does not have PLAINTEXT, its settings of TLS and
+            SASL.
     """
 
     opened: tuple[Endpoint, ...]
     advertised: Mapping[str, Endpoint]
     inter_broker: str
     controllers: tuple[Endpoint, ...]
+    protocols: Mapping[str, str] = MappingProxyType({})
+    security: Mapping[str, ListenerSettings] = MappingProxyType({})
 
     @classmethod
     def plaintext(cls, host: str = "127.0.0.1", port: int = 0) -> Listeners:
         """Return one listener, named PLAINTEXT, that advertises its own address."""
         endpoint = Endpoint(PLAINTEXT, host, port)
         return cls((endpoint,), {PLAINTEXT: endpoint}, PLAINTEXT, ())
+
+    def protocol(self, name: str) -> str:
+        """Return the security protocol of a listener."""
+        return self.protocols.get(name, PLAINTEXT)
 
 
 def configured_listeners(
@@ -144,8 +160,8 @@ def configured_listeners(
         default_port: port of the listener if `listeners` is not set.
 
     Raises:
-        ConfigError: a setting or an argument is malformed or contradictory, requires TLS or SASL,
-            or would advertise a wildcard address.
+        ConfigError: a setting or an argument is malformed or contradictory, would advertise a
+            wildcard address, or requires TLS or SASL of a kind that this broker does not have.
     """
     protocols = _protocol_map(settings)
     controller_names = _names(settings.controller_listener_names)
@@ -186,7 +202,46 @@ def configured_listeners(
     _check_early_start(settings, every)
     _check_prefixes(settings, every)
     limits_of_hosts(settings)
-    return Listeners(tuple(opened), advertised, inter_broker, controllers)
+    secured = {
+        one.name: protocols[one.name]
+        for one in (*opened, *controllers)
+        if protocols[one.name] != PLAINTEXT
+    }
+    security = _security(settings, [one.name for one in opened], secured)
+    _check_mechanism(settings, inter_broker, security)
+    return Listeners(tuple(opened), advertised, inter_broker, controllers, secured, security)
+
+
+def _security(
+    settings: BrokerSettings, names: Sequence[str], protocols: Mapping[str, str]
+) -> Mapping[str, ListenerSettings]:
+    if not protocols:
+        return {}
+    from aiokq.broker.config.listener_security import ListenerSettings  # few starts need it
+
+    return {
+        name: ListenerSettings(name, protocols[name], settings)
+        for name in names
+        if name in protocols
+    }
+
+
+def _check_mechanism(
+    settings: BrokerSettings, inter_broker: str, security: Mapping[str, ListenerSettings]
+) -> None:
+    """Check the mechanism for other brokers, if it is set.
+
+    Kafka demands the setting, because brokers log in to each other.
+    """
+    setting, listener = "sasl.mechanism.inter.broker.protocol", security.get(inter_broker)
+    if setting not in settings.explicit or listener is None or not listener.uses_sasl:
+        return
+    mechanism = settings.sasl_mechanism_inter_broker_protocol
+    if mechanism not in listener.mechanisms:
+        raise ConfigError(
+            f"{setting}={mechanism} is not a mechanism of the listener for other brokers, "
+            f"{inter_broker}, which has {', '.join(listener.mechanisms)}"
+        )
 
 
 def endpoints_of(setting: str, text: str) -> list[Endpoint]:
@@ -314,7 +369,7 @@ def _check_protocol(endpoint: Endpoint, protocols: Mapping[str, str]) -> None:
             f"listener {endpoint.name} has no security protocol: add {endpoint.name}:PLAINTEXT to"
             " listener.security.protocol.map"
         )
-    if protocol != PLAINTEXT:
+    if protocol not in SERVED_PROTOCOLS:
         raise ConfigError(
             f"listener {endpoint} has the security protocol {protocol}, which this broker does "
             f"not support yet: remove the listener, or write {endpoint.name}:PLAINTEXT in "
@@ -445,6 +500,7 @@ def _check_early_start(settings: BrokerSettings, endpoints: Sequence[Endpoint]) 
 def _check_prefixes(settings: BrokerSettings, endpoints: Sequence[Endpoint]) -> None:
     known = [one.name for one in endpoints]
     given = [name for name, _ in settings.listener_max_connections]
+    given += settings.listener_settings
     for setting in settings.without_effect:
         if setting.startswith("listener.name."):
             given.append(setting.split(".")[2].upper())
