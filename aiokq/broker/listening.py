@@ -38,6 +38,7 @@ __all__ = ["NodeServers"]
 
 logger = logging.getLogger("aiokq.broker")
 
+
 class _Opened(NamedTuple):
     endpoint: Endpoint
     server: Server

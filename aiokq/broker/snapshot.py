@@ -25,6 +25,7 @@ from aiokq.broker.log.partition_metadata import write_partition_metadata
 from aiokq.broker.log.uuid_text import format_uuid
 from aiokq.broker.metadata.controller.registration import stopped_metadata
 from aiokq.broker.metadata.earlier.private_file import PRIVATE_FILE
+from aiokq.broker.metadata.log.bootstrap_checkpoint import BOOTSTRAP_CHECKPOINT
 from aiokq.broker.metadata.log.metadata_reader import MetadataDamaged, MetadataReader
 from aiokq.broker.metadata.log.metadata_writer import write_metadata_log
 from aiokq.broker.metadata.log.quorum_state import read_quorum_state
@@ -71,7 +72,7 @@ async def take_snapshot(node: BrokerNode, path: str, *, files: Files | None = No
             example during its recovery. Nothing is left at `path`.
         Closed: the node is stopping.
     """
-    target = node.environment.files if files is None else files
+    target = (node.environment.files if files is None else files).private()
     _check_free(target, path)
     offline = node.storage.directories.offline
     if offline:
@@ -358,7 +359,9 @@ def _copy_tree(files: Files, source: str, target: str) -> None:
         path = f"{source}/{name}"
         if name == file_names.CLEAN_SHUTDOWN:
             files.sync_dir(target)
-        _copy_file(files, path, files, f"{target}/{name}", files.stat_size(path))
+        is_secret = name == BOOTSTRAP_CHECKPOINT or target.endswith(file_names.CLUSTER_METADATA)
+        copies = files.private() if is_secret else files
+        _copy_file(files, path, copies, f"{target}/{name}", files.stat_size(path))
     files.sync_dir(target)
 
 

@@ -35,7 +35,7 @@ class EphemeralFiles(OsFiles):
             flags |= os.O_CREAT | os.O_EXCL
         elif create:
             flags |= os.O_CREAT
-        return EphemeralFile(os.open(path, flags, 0o644), os.fspath(path))
+        return EphemeralFile(os.open(path, flags, self._mode), os.fspath(path))
 
     def sync_dir(self, path: Path) -> None:
         """Do nothing."""
@@ -43,6 +43,7 @@ class EphemeralFiles(OsFiles):
     def write_atomic(self, path: Path, data: Buffer) -> None:
         """Replace a file as `Files.write_atomic` does, but without making it durable."""
         temporary = os.fspath(path) + ".tmp"
-        with open(temporary, "wb") as file:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0)
+        with open(os.open(temporary, flags, self._mode), "wb") as file:
             file.write(data)
         os.replace(temporary, path)

@@ -7,10 +7,11 @@ Tests: tests/unit/core/test_files.py, which also tests the simulated disk.
 
 from __future__ import annotations
 
+import copy
 import errno
 import os
 from collections.abc import Sequence
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, Self, TypeAlias
 
 from aiokq.core.descriptor_reserve import PROCESS
 from aiokq.core.frozen import frozen
@@ -22,6 +23,9 @@ Path: TypeAlias = "str | os.PathLike[str]"
 
 IOV_MAX = os.sysconf("SC_IOV_MAX") if hasattr(os, "sysconf") else 16
 """Maximum number of buffers of one pwritev call."""
+
+OWNER_ONLY: Final = 0o600
+"""Permissions of a file that only its owner may read and write."""
 
 _NOWAIT = getattr(os, "RWF_NOWAIT", 0)
 _SAMPLE_BYTES = 128 * 1024
@@ -107,6 +111,14 @@ class Lock(Protocol):
 
 class Files(Protocol):
     """A file system."""
+
+    def private(self) -> Files:
+        """Return this file system, for files that only their owner may read.
+
+        The permissions are those of files that the returned object creates; files that exist keep
+        theirs.
+        """
+        ...
 
     def open(
         self, path: Path, *, create: bool = False, exclusive: bool = False, writable: bool = True
@@ -357,7 +369,15 @@ class OsFile:
 class OsFiles:
     """The file system of the operating system."""
 
-    __slots__ = ()
+    __slots__ = ("_mode",)
+
+    def __init__(self) -> None:
+        self._mode = 0o644
+
+    def private(self) -> Self:
+        files = copy.copy(self)
+        files._mode = OWNER_ONLY
+        return files
 
     def open(
         self, path: Path, *, create: bool = False, exclusive: bool = False, writable: bool = True
@@ -367,7 +387,7 @@ class OsFiles:
             flags |= os.O_CREAT | os.O_EXCL
         elif create:
             flags |= os.O_CREAT
-        file = OsFile(open_regular(path, flags)[0], os.fspath(path))
+        file = OsFile(open_regular(path, flags, self._mode)[0], os.fspath(path))
         PROCESS.taken()
         return file
 
@@ -430,7 +450,8 @@ class OsFiles:
     def write_atomic(self, path: Path, data: Buffer) -> None:
         path = os.fspath(path)
         temporary = path + ".tmp"  # Kafka's suffix for files that are removed at startup
-        file = OsFile(open_regular(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)[0], temporary)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        file = OsFile(open_regular(temporary, flags, self._mode)[0], temporary)
         try:
             file.pwritev([data], 0)
             file.sync()

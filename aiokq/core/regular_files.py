@@ -25,11 +25,14 @@ class NotRegularFile(OSError):
     """The path names a FIFO, a socket or a device instead of a regular file."""
 
 
-def open_regular(path: str | os.PathLike[str], flags: int) -> tuple[int, os.stat_result]:
+def open_regular(
+    path: str | os.PathLike[str], flags: int, mode: int = 0o644
+) -> tuple[int, os.stat_result]:
     """Open a regular file; return its descriptor and its status. Never waits for another process.
 
     Args:
         flags: flags of `os.open`; O_CLOEXEC, O_NONBLOCK and O_NOCTTY are added.
+        mode: permissions of a file that is created, before the process's umask is applied.
 
     Raises:
         NotRegularFile: `path` is a FIFO, a socket or a device.
@@ -37,7 +40,7 @@ def open_regular(path: str | os.PathLike[str], flags: int) -> tuple[int, os.stat
         OSError: the file cannot be opened.
     """
     try:
-        descriptor = os.open(path, flags | _FLAGS, 0o644)
+        descriptor = os.open(path, flags | _FLAGS, mode)
     except OSError as error:
         if error.errno in _REFUSED:
             _check(path, os.stat(path))

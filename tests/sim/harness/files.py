@@ -348,6 +348,9 @@ class MemoryFiles:
 
     # -- core.files.Files ------------------------------------------------------------------
 
+    def private(self) -> MemoryFiles:
+        return self
+
     def open(
         self, path: Path, *, create: bool = False, exclusive: bool = False, writable: bool = True
     ) -> MemoryFile:
@@ -575,6 +578,9 @@ class ProgramFiles:
     def __init__(self, files: MemoryFiles) -> None:
         self._files = files
         self._life = files.life
+
+    def private(self) -> ProgramFiles:
+        return self
 
     def __getattr__(self, name: str) -> Any:
         if self._life != self._files.life:

@@ -27,6 +27,7 @@ from aiokq.broker.log.producer_state import Origin
 from aiokq.broker.metadata.image.records import TRANSACTION_MARKERS
 from aiokq.broker.metadata.log.log_opening import (
     METADATA_PARTITION,
+    make_private,
     next_epoch,
     open_log_files,
     write_epoch,
@@ -170,11 +171,13 @@ class ClusterMetadataLog:
                 Kafka allows, or the log does not end where ``state`` ends.
             OSError: the disk failed.
         """
+        files = files.private()
         # Read the file before anything is changed, because it may be damaged.
         known = read_quorum_state(files, directory)
         epoch = next_epoch(directory, state, known)
         names = files.listdir(directory) if known is not None else []
         clean = clean and known is not None and known.epoch <= state.epoch
+        make_private(files, directory, names)
         log = open_log_files(
             files,
             directory,

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import logging
 import uuid
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.log.config import INT_MAX, LogConfig
@@ -17,8 +19,9 @@ from aiokq.broker.log.recovery import open_log
 from aiokq.broker.metadata.log.epoch_rules import drop_wrong_epochs
 from aiokq.broker.metadata.log.lost_records import note_lost_records
 from aiokq.broker.metadata.log.quorum_state import QuorumState, overwrite_quorum_state
-from aiokq.broker.metadata.log.snapshot_file import remove_unfinished_snapshots
+from aiokq.broker.metadata.log.snapshot_file import READ_ONLY, remove_unfinished_snapshots
 from aiokq.core.errors import CorruptRecord, KafkaStorage
+from aiokq.core.files import OWNER_ONLY
 from aiokq.core.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -33,6 +36,7 @@ __all__ = [
     "METADATA_PARTITION",
     "METADATA_TOPIC_ID",
     "next_epoch",
+    "make_private",
     "open_log_files",
     "write_epoch",
 ]
@@ -61,6 +65,24 @@ def next_epoch(directory: str, state: MetadataState, known: QuorumState | None) 
     return epoch
 
 
+def make_private(files: Files, directory: str, names: Sequence[str]) -> None:
+    """Take the permission to read the files from others: their records have credentials.
+
+    Apache Kafka and earlier versions of aiokq create the files with the permissions that the umask
+    allows.
+
+    Raises:
+        OSError: the disk failed.
+    """
+    for name in names:
+        path = f"{directory}/{name}"
+        mode = READ_ONLY if name.endswith(".checkpoint") else OWNER_ONLY
+        # A process that may write to a file but does not own it cannot change the permissions.
+        with suppress(PermissionError):
+            if not files.is_dir(path):
+                files.chmod(path, mode)
+
+
 def open_log_files(
     files: Files,
     directory: str,
@@ -83,6 +105,7 @@ def open_log_files(
         KafkaStorage: the log does not end where ``state`` ends.
         OSError: the disk failed.
     """
+    files = files.private()  # the records have credentials
     files.mkdirs(directory)
     if state.torn is not None:
         if clean or state.torn.may_be_durable:

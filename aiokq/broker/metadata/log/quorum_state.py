@@ -170,7 +170,7 @@ def write_quorum_state(files: Files, directory: str, state: QuorumState) -> None
     Raises:
         OSError: the disk failed; the file has the old or the new state.
     """
-    files.write_atomic(f"{directory}/{QUORUM_STATE}", encode_quorum_state(state))
+    files.private().write_atomic(f"{directory}/{QUORUM_STATE}", encode_quorum_state(state))
 
 
 def overwrite_quorum_state(

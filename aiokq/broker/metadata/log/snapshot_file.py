@@ -148,7 +148,7 @@ def write_snapshot(
     ]
     if voters is not None:
         controls += [KRaftVersionRecord(k_raft_version=1), voters]
-    file = files.open(part, exclusive=True)
+    file = files.private().open(part, exclusive=True)  # the records have credentials
     try:
         position = offset = 0
 

@@ -41,7 +41,7 @@ from aiokq.broker.metadata.log.bootstrap_checkpoint import (
     write_bootstrap_checkpoint,
 )
 from aiokq.broker.metadata.log.cluster_metadata_log import ClusterMetadataLog, LogLimits
-from aiokq.broker.metadata.log.log_opening import next_epoch
+from aiokq.broker.metadata.log.log_opening import make_private, next_epoch
 from aiokq.broker.metadata.log.lost_records import (
     forget_lost_records,
     may_lack_records,
@@ -261,7 +261,9 @@ class MetadataStart:
                 )
 
     def _write_bootstrap_checkpoint(self, path: str) -> None:
-        if not self._has_bootstrap_checkpoint(path):
+        if self._has_bootstrap_checkpoint(path):
+            make_private(self._files, path, (BOOTSTRAP_CHECKPOINT,))
+        else:
             write_bootstrap_checkpoint(
                 self._files,
                 path,

@@ -306,7 +306,8 @@ def _write_rest(files: Files, plan: RepairPlan, rest: Rest) -> None:
     temporary = plan.path(rest.offset) + file_names.TEMPORARY
     if files.exists(temporary):
         files.remove(temporary)
-    file, copy = files.open(source, writable=False), files.open(temporary, exclusive=True)
+    file = files.open(source, writable=False)
+    copy = files.private().open(temporary, exclusive=True)
     try:
         stop = file.size() if end is None else end
         for at in range(start, stop, COPIED_BYTES):

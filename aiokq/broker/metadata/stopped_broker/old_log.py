@@ -98,7 +98,7 @@ def _is_equal(files: Files, path: str, other: str) -> bool:
 
 
 def _copy(files: Files, path: str, other: str) -> None:
-    source, target = files.open(path, writable=False), files.open(other, exclusive=True)
+    source, target = files.open(path, writable=False), files.private().open(other, exclusive=True)
     try:
         for position in range(0, source.size(), COPIED_BYTES):
             target.pwritev([source.pread(COPIED_BYTES, position)], position)

@@ -1,0 +1,66 @@
+"""The files of the metadata log, which have credentials, can be read by their owner only."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from aiokq import EmbeddedCluster
+from aiokq.core.ephemeral_files import EphemeralFiles
+from aiokq.core.files import OsFiles
+
+METADATA = "__cluster_metadata-0"
+BOOTSTRAP = "bootstrap.checkpoint"
+
+
+@pytest.fixture(autouse=True)
+def wide_umask():
+    """A umask that takes nothing away, so that permissions are those that aiokq asks for."""
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def check(directory: Path) -> None:
+    """Check the files; bootstrap.checkpoint is written after the start and may be missing."""
+    paths = [*(directory / METADATA).iterdir(), *directory.glob(BOOTSTRAP)]
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in paths}
+    assert {"quorum-state", "partition.metadata", "00000000000000000000.log"} <= modes.keys()
+    assert not {name: oct(mode) for name, mode in modes.items() if mode & 0o077}
+
+
+@pytest.mark.parametrize("make", [OsFiles, EphemeralFiles])
+def test_a_private_file_system_creates_private_files(tmp_path, make):
+    for name, files in (("public", make()), ("private", make().private())):
+        files.write_atomic(tmp_path / f"{name}1", b"")
+        files.open(tmp_path / f"{name}2", create=True).close()
+        files.open(tmp_path / f"{name}3", exclusive=True).close()
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
+    assert all(modes[f"private{n}"] == 0o600 for n in (1, 2, 3))
+    assert all(modes[f"public{n}"] & 0o044 for n in (1, 2, 3))
+
+
+def test_files_of_the_metadata_log_are_private(tmp_path):
+    data = tmp_path / "data"
+    with EmbeddedCluster(data_dir=data):
+        pass
+    check(data)
+    for path in (data / METADATA).iterdir():
+        path.chmod(0o644)
+    (data / BOOTSTRAP).chmod(0o644)
+    with EmbeddedCluster(data_dir=data):
+        pass
+    check(data)
+
+
+async def test_a_snapshot_is_private_and_what_is_restored_from_it(tmp_path):
+    async with EmbeddedCluster(data_dir=tmp_path / "data") as cluster:
+        await cluster.create_topic("t")
+        await cluster.snapshot(tmp_path / "snapshot")
+    check(tmp_path / "snapshot")
+    restored = tmp_path / "restored"
+    async with EmbeddedCluster(data_dir=restored, restore_from=tmp_path / "snapshot"):
+        check(restored)
