@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Final
 
 from aiokq.cli.error_text import reason
+from aiokq.cli.handshake_steps import Step, advice, failed_step
 from aiokq.cli.installation_checks import Check, Status
 from aiokq.cluster.addresses import BootstrapAddress
 from aiokq.cluster.connection_settings import connection_options
@@ -15,7 +16,7 @@ from aiokq.cluster.values import ClusterValues
 from aiokq.connection.handshake import open_connection
 from aiokq.connection.network import system_environment
 from aiokq.core.counters import ClientCounters
-from aiokq.core.errors import KafkaError
+from aiokq.core.errors import ClusterAuthorization, KafkaError
 from aiokq.wire import (
     ApiVersionsRequest,
     FetchRequest,
@@ -26,6 +27,7 @@ from aiokq.wire import (
     Request,
     Response,
 )
+from aiokq.wire.describe_cluster import DescribeClusterRequest
 
 if TYPE_CHECKING:
     from aiokq.admin.clusters import ClusterDescription
@@ -47,6 +49,18 @@ NEEDED: Final[tuple[type[Request[Response]], ...]] = (
 """For each of these requests, the check of a broker shows the newest common version."""
 
 
+OPERATIONS: Final = {
+    5: "CREATE",
+    7: "ALTER",
+    8: "DESCRIBE",
+    9: "CLUSTER_ACTION",
+    10: "DESCRIBE_CONFIGS",
+    11: "ALTER_CONFIGS",
+    12: "IDEMPOTENT_WRITE",
+}
+"""The operations on a cluster, by their codes."""
+
+
 class ClusterChecks:
     """Checks whether the brokers of a cluster answer, and how fast.
 
@@ -61,6 +75,7 @@ class ClusterChecks:
         self._environment: Environment = session.environment or system_environment()
         self._options = connection_options(ClusterValues.of(settings))
         self._reached: set[BootstrapAddress] = set()
+        self._permissions: Check | None = None
 
     async def checks(self) -> AsyncIterator[Check]:
         """Check every address of bootstrap_servers, then all other brokers in the metadata."""
@@ -72,7 +87,9 @@ class ClusterChecks:
         try:
             description = await self._describe()
         except KafkaError as error:
-            yield Check("metadata", Status.FAIL, reason(error), "see the log of the broker")
+            denied = failed_step(error) is Step.AUTHORIZATION
+            fix = advice(Step.AUTHORIZATION, error, "") if denied else "see the log of the broker"
+            yield Check("metadata", Status.FAIL, reason(error), fix)
             return
         yield Check(
             "metadata",
@@ -80,6 +97,8 @@ class ClusterChecks:
             f"cluster {description.cluster_id}, controller {description.controller_id}, brokers "
             + ", ".join(str(broker.node_id) for broker in description.brokers),
         )
+        if self._permissions is not None:
+            yield self._permissions
         for broker in description.brokers:
             address = BootstrapAddress(broker.host, broker.port)
             if address in self._reached:
@@ -114,9 +133,10 @@ class ClusterChecks:
             try:
                 detail = await self._handshake(numeric, address)
             except KafkaError as error:
-                fix = _fix(error, where)
+                step = failed_step(error)
                 status = Status.WARN if len(found) > 1 else Status.FAIL
-                checks.append(Check(name, status, f"{numeric}{of_name}: {reason(error)}", fix))
+                detail = f"{numeric}{of_name}: {reason(error)} [failed step: {step.value}]"
+                checks.append(Check(name, status, detail, advice(step, error, where)))
                 continue
             self._reached.add(address)
             checks.append(Check(name, Status.OK, f"{numeric}{of_name}: {detail}"))
@@ -151,22 +171,13 @@ class ClusterChecks:
             connected = loop.time() - began
             latency = await _latency(connection)
             spoken = ", ".join(_version(connection, request) for request in NEEDED)
+            if self._permissions is None and self._settings.security_protocol != "PLAINTEXT":
+                self._permissions = await _permissions(connection)
         finally:
             await connection.close("checked")
         return (
             f"connected in {connected * 1000:.1f} ms, answers in {latency * 1000:.2f} ms; {spoken}"
         )
-
-
-def _fix(error: KafkaError, where: str) -> str:
-    """Return advice for an address that was resolved but could not be used."""
-    from aiokq.core.errors import AuthenticationFailed, UnsupportedVersion
-
-    if isinstance(error, UnsupportedVersion):
-        return "upgrade the broker or aiokq, whichever is older"
-    if isinstance(error, AuthenticationFailed):
-        return "check sasl_plain_username, sasl_plain_password and sasl_mechanism"
-    return f"check {where} and security_protocol, and that a broker listens at the address"
 
 
 async def _latency(connection: Connection) -> float:
@@ -180,6 +191,25 @@ async def _latency(connection: Connection) -> float:
         )
         taken.append(loop.time() - began)
     return statistics.median(taken)
+
+
+async def _permissions(connection: Connection) -> Check:
+    """Check what this client may do: the operations on the cluster, and whether it sees topics."""
+    try:
+        cluster = await connection.request(
+            DescribeClusterRequest(include_cluster_authorized_operations=True)
+        )
+        metadata = await connection.request(MetadataRequest(topics=None))
+    except KafkaError as error:
+        return Check("authorization", Status.WARN, reason(error), "")
+    bits = cluster.cluster_authorized_operations
+    operations = [name for number, name in OPERATIONS.items() if bits >= 0 and bits >> number & 1]
+    allowed = ", ".join(operations) or "no operation"
+    detail = f"{allowed} on the cluster; sees {len(metadata.topics)} topics"
+    if operations or metadata.topics:
+        return Check("authorization", Status.OK, detail)
+    error = ClusterAuthorization()
+    return Check("authorization", Status.WARN, detail, advice(Step.AUTHORIZATION, error, ""))
 
 
 def _version(connection: Connection, request: type[Request[Response]]) -> str:
