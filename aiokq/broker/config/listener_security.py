@@ -13,16 +13,14 @@ Tests: ``tests/unit/broker/config/test_listener_security.py``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from aiokq.broker.config.security_settings import MECHANISMS, OAUTHBEARER, PLAIN, SecuritySettings
 from aiokq.broker.config.setting import SettingValue, shortened
 from aiokq.broker.config.settings import SETTINGS, BrokerSettings
 from aiokq.core import jaas
 from aiokq.core.errors import ConfigError
-
-if TYPE_CHECKING:
-    from aiokq.core.jaas import LoginModule
+from aiokq.core.jaas import LoginModule
 
 __all__ = ["ListenerSettings"]
 
@@ -65,6 +63,8 @@ class ListenerSettings:
         name: the name of the listener, in capitals.
         protocol: the security protocol of the listener.
         settings: the settings of the broker.
+        own_check: whether the program that runs the broker checks passwords and tokens itself, so
+            that PLAIN needs no users and OAUTHBEARER no keys in the settings.
 
     Attributes:
         name: the name of the listener, in capitals.
@@ -90,7 +90,9 @@ class ListenerSettings:
         "uses_tls",
     )
 
-    def __init__(self, name: str, protocol: str, settings: BrokerSettings) -> None:
+    def __init__(
+        self, name: str, protocol: str, settings: BrokerSettings, *, own_check: bool = False
+    ) -> None:
         self.name = name
         self.protocol = protocol
         self.uses_tls = protocol.endswith("SSL")
@@ -98,10 +100,10 @@ class ListenerSettings:
         self._settings = settings
         self._of_listener = settings.listener_settings.get(name, {})
         self.mechanisms = self._enabled() if self.uses_sasl else ()
-        self.modules = dict(self._login_modules())
+        self.modules = dict(self._login_modules(own_check))
         for mechanism in self.mechanisms:
             self._check_callbacks(mechanism)
-        if OAUTHBEARER in self.mechanisms:
+        if OAUTHBEARER in self.mechanisms and not own_check:
             self._check_keys()
 
     def __repr__(self) -> str:
@@ -207,14 +209,16 @@ class ListenerSettings:
                 )
         return found
 
-    def _login_modules(self) -> Iterator[tuple[str, LoginModule]]:
+    def _login_modules(self, own_check: bool) -> Iterator[tuple[str, LoginModule]]:
         for mechanism in self.mechanisms:
             name, class_name = _MODULES[mechanism]
             key = f"{mechanism.lower()}.{_JAAS}"
             spelled = f"listener.name.{self.name.lower()}.{key}"
             text = self._of_listener.get(key)
             if text is None:
-                if mechanism == PLAIN:
+                if mechanism == PLAIN and own_check:
+                    yield mechanism, LoginModule(name, "required", {})
+                elif mechanism == PLAIN:
                     unused = ""
                     if self.is_given(_JAAS):
                         unused = f"; {self.spelled(_JAAS)} has no effect, because it has no prefix"

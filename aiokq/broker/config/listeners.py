@@ -145,6 +145,7 @@ def configured_listeners(
     port: int | None = None,
     advertise: Advertise = Advertise(),  # noqa: B008  immutable
     default_port: int = 9092,
+    own_check: bool = False,
 ) -> Listeners:
     """Return the listeners that the settings describe.
 
@@ -158,6 +159,7 @@ def configured_listeners(
         port: replaces the port of the first listener.
         advertise: replaces the advertised address of the first listener.
         default_port: port of the listener if `listeners` is not set.
+        own_check: see `ListenerSettings`.
 
     Raises:
         ConfigError: a setting or an argument is malformed or contradictory, would advertise a
@@ -207,20 +209,24 @@ def configured_listeners(
         for one in (*opened, *controllers)
         if protocols[one.name] != PLAINTEXT
     }
-    security = _security(settings, [one.name for one in opened], secured)
+    security = _security(settings, [one.name for one in opened], secured, own_check=own_check)
     _check_mechanism(settings, inter_broker, security)
     return Listeners(tuple(opened), advertised, inter_broker, controllers, secured, security)
 
 
 def _security(
-    settings: BrokerSettings, names: Sequence[str], protocols: Mapping[str, str]
+    settings: BrokerSettings,
+    names: Sequence[str],
+    protocols: Mapping[str, str],
+    *,
+    own_check: bool,
 ) -> Mapping[str, ListenerSettings]:
     if not protocols:
         return {}
     from aiokq.broker.config.listener_security import ListenerSettings  # few starts need it
 
     return {
-        name: ListenerSettings(name, protocols[name], settings)
+        name: ListenerSettings(name, protocols[name], settings, own_check=own_check)
         for name in names
         if name in protocols
     }

@@ -92,6 +92,17 @@ class SecuritySettings:
         "distinguished name.",
     )
 
+    ssl_allow_dn_changes: bool = declared(
+        False,
+        "Whether a renewed certificate of a listener may have another distinguished name than the "
+        "former one.",
+    )
+    ssl_allow_san_changes: bool = declared(
+        False,
+        "Whether a renewed certificate of a listener may have other alternative names than the "
+        "former one.",
+    )
+
     sasl_enabled_mechanisms: str = declared(
         "GSSAPI",
         "SASL mechanisms of listeners with SASL, separated by commas: PLAIN, SCRAM-SHA-256, "
@@ -137,6 +148,13 @@ class SecuritySettings:
         kind="string",
         nullable=True,
     )
+    sasl_oauthbearer_allowed_urls: str = declared(
+        "",
+        "URLs from which keys may be fetched, also after a redirect; if it is empty, only the URL "
+        "of the setting. In Kafka, this is the property "
+        "org.apache.kafka.sasl.oauthbearer.allowed.urls of the JVM.",
+        kind="list",
+    )
     sasl_oauthbearer_jwks_endpoint_refresh_ms: int = declared(
         3600000, "Interval at which the keys of tokens are fetched.", kind="long", at_least=1
     )
@@ -167,6 +185,11 @@ class SecuritySettings:
         "sub", "Name of the claim with the name of a token's principal."
     )
 
+    handshake_timeout_ms: int = declared(
+        30000,
+        "Time in which a client must complete the TLS handshake and the login. Not Kafka's.",
+        at_least=1,
+    )
     allow_unsecured_tokens: bool = declared(
         False,
         "Accept tokens of OAUTHBEARER that are not signed: whoever can reach the listener can log "

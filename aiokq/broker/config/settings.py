@@ -20,9 +20,9 @@ from aiokq.broker.config.setting import (
     Declared,
     Setting,
     SettingValue,
-    declared,
     shortened,
 )
+from aiokq.broker.config.setting import declared as _setting
 from aiokq.core.errors import ConfigError
 
 
@@ -53,34 +53,34 @@ class BrokerSettings(SecuritySettings):
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
 
-    auto_create_topics_enable: bool = declared(
+    auto_create_topics_enable: bool = _setting(
         True, "Create missing topics on Metadata requests that allow topic creation."
     )
-    delete_topic_enable: bool = declared(
+    delete_topic_enable: bool = _setting(
         True, "Allow DeleteTopics; if false, the broker answers TOPIC_DELETION_DISABLED (73)."
     )
-    num_partitions: int = declared(1, "Default number of partitions of a new topic.", at_least=1)
-    default_replication_factor: int = declared(
+    num_partitions: int = _setting(1, "Default number of partitions of a new topic.", at_least=1)
+    default_replication_factor: int = _setting(
         1, "Default replication factor of a new topic.", at_least=1, at_most=32767
     )
-    min_insync_replicas: int = declared(
+    min_insync_replicas: int = _setting(
         1,
         "Number of replicas that must be in sync for an append with acks=all; at most the "
         "partition's replication factor counts.",
         at_least=1,
     )
-    unclean_leader_election_enable: bool = declared(
+    unclean_leader_election_enable: bool = _setting(
         False,
         "Elect a replica that is not in sync if no in-sync replica is left.",
         has_effect=False,
     )
 
-    process_roles: str = declared(
+    process_roles: str = _setting(
         "broker,controller",
         "Roles of this node; a node is always both broker and controller.",
         kind="list",
     )
-    node_id: int | None = declared(
+    node_id: int | None = _setting(
         None,
         "Id of this node; --node-id takes precedence. Default: the id stored in the log "
         "directories, or 0 for new directories.",
@@ -88,8 +88,8 @@ class BrokerSettings(SecuritySettings):
         at_least=0,
         nullable=True,
     )
-    broker_id: int = declared(-1, "Older name of node.id.", at_least=-1)
-    listeners: str | None = declared(
+    broker_id: int = _setting(-1, "Older name of node.id.", at_least=-1)
+    listeners: str | None = _setting(
         None,
         "Addresses that this node listens on: NAME://host:port, separated by commas; an empty "
         "host means all interfaces, port 0 a free port. --host and --port set the first "
@@ -98,7 +98,7 @@ class BrokerSettings(SecuritySettings):
         kind="list",
         nullable=True,
     )
-    advertised_listeners: str | None = declared(
+    advertised_listeners: str | None = _setting(
         None,
         "Addresses that clients of each listener connect to. Default: the addresses in "
         "listeners. An empty host means this machine's name, port 0 the port that is listened "
@@ -107,50 +107,50 @@ class BrokerSettings(SecuritySettings):
         kind="list",
         nullable=True,
     )
-    listener_security_protocol_map: str | None = declared(
+    listener_security_protocol_map: str | None = _setting(
         None,
         "Security protocol of each listener, for example INTERNAL:PLAINTEXT; only PLAINTEXT is "
         "supported.",
         nullable=True,
     )
-    inter_broker_listener_name: str | None = declared(
+    inter_broker_listener_name: str | None = _setting(
         None,
         "Listener for connections from other brokers, PLAINTEXT by default; max.connections "
         "does not apply to it if there are other listeners.",
         nullable=True,
     )
-    security_inter_broker_protocol: str = declared(
+    security_inter_broker_protocol: str = _setting(
         "PLAINTEXT",
         "Security protocol that selects the listener for other brokers if "
         "inter.broker.listener.name is not set.",
     )
-    controller_listener_names: str | None = declared(
+    controller_listener_names: str | None = _setting(
         None,
         "Listeners for controllers; they are not opened, because this node is the only voter.",
         kind="list",
         nullable=True,
     )
-    early_start_listeners: str | None = declared(
+    early_start_listeners: str | None = _setting(
         None,
         "Listeners that open before the others; this broker opens all listeners together.",
         kind="list",
         nullable=True,
         has_effect=False,
     )
-    controller_quorum_voters: str = declared(
+    controller_quorum_voters: str = _setting(
         "",
         "Voters of the quorum as id@host:port; only this node is allowed. If it is set, a new "
         "metadata log has no voters of its own (kraft.version 0).",
         kind="list",
     )
-    controller_quorum_bootstrap_servers: str = declared(
+    controller_quorum_bootstrap_servers: str = _setting(
         "",
         "Controllers of the quorum as host:port; only this node is allowed. If it is set and "
         "controller.quorum.voters is not, a new metadata log has its voters in the log "
         "(kraft.version 1).",
         kind="list",
     )
-    log_dirs: str | None = declared(
+    log_dirs: str | None = _setting(
         None,
         "Log directories, separated by commas; --data-dir, which may be repeated, takes "
         "precedence. Default: log.dir.",
@@ -158,94 +158,94 @@ class BrokerSettings(SecuritySettings):
         nullable=True,
         is_path=True,
     )
-    log_dir: str | None = declared(
+    log_dir: str | None = _setting(
         None,
         "Log directories if log.dirs is not set.",
         kind="list",
         nullable=True,
         is_path=True,
     )
-    metadata_log_dir: str | None = declared(
+    metadata_log_dir: str | None = _setting(
         None,
         "Directory of the metadata log. Default: the first log directory.",
         nullable=True,
         is_path=True,
     )
-    metadata_log_segment_bytes: int = declared(
+    metadata_log_segment_bytes: int = _setting(
         1073741824,
         "Size of a segment at which the metadata log rolls to a new one.",
         at_least=8388608,
     )
-    metadata_log_max_record_bytes_between_snapshots: int = declared(
+    metadata_log_max_record_bytes_between_snapshots: int = _setting(
         20971520,
         "Bytes appended to the metadata log after which a snapshot of the metadata is written.",
         kind="long",
         at_least=1,
     )
 
-    message_max_bytes: int = declared(
+    message_max_bytes: int = _setting(
         1048588, "Maximum size of a record batch, in bytes after compression.", at_least=0
     )
-    compression_type: str = declared(
+    compression_type: str = _setting(
         "producer",
         "Compression codec of stored batches; `producer` keeps the producer's codec.",
         choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
     )
-    compression_gzip_level: int = declared(
+    compression_gzip_level: int = _setting(
         -1,
         "gzip level of batches that the broker compresses: from 1 (fastest) to 9 (smallest), or "
         "-1 for zlib's default.",
         at_least=-1,
         at_most=9,
     )
-    compression_lz4_level: int = declared(
+    compression_lz4_level: int = _setting(
         9,
         "lz4 level of batches that the broker compresses; 9 is the fast algorithm, all others "
         "are the high-compression algorithm.",
         at_least=1,
         at_most=17,
     )
-    compression_zstd_level: int = declared(
+    compression_zstd_level: int = _setting(
         3,
         "zstd level of batches that the broker compresses: from -131072 (fastest) to 22 "
         "(smallest).",
         at_least=-131072,
         at_most=22,
     )
-    log_message_timestamp_type: str = declared(
+    log_message_timestamp_type: str = _setting(
         "CreateTime",
         "Timestamp of a record: the one given by the producer (CreateTime), or the time of the "
         "append (LogAppendTime).",
         choices=("CreateTime", "LogAppendTime"),
     )
-    log_message_timestamp_before_max_ms: int = declared(
+    log_message_timestamp_before_max_ms: int = _setting(
         LONG_MAX,
         "Maximum time by which the timestamp of a record with CreateTime may be before the "
         "broker's clock.",
         kind="long",
         at_least=0,
     )
-    log_message_timestamp_after_max_ms: int = declared(
+    log_message_timestamp_after_max_ms: int = _setting(
         3600000,
         "Maximum time by which the timestamp of a record with CreateTime may be after the "
         "broker's clock.",
         kind="long",
         at_least=0,
     )
-    log_segment_bytes: int = declared(
+    log_segment_bytes: int = _setting(
         1073741824, "Size of a segment at which the log rolls to a new one.", at_least=1048576
     )
-    log_roll_ms: int | None = declared(
+    log_roll_ms: int | None = _setting(
         None,
         "Age of a segment at which the log rolls to a new one; overrides log.roll.hours.",
         kind="long",
         at_least=1,
         nullable=True,
     )
-    log_roll_hours: int = declared(
+    log_roll_hours: int = _setting(
         168, "Age of a segment, in hours, at which the log rolls to a new one.", at_least=1
     )
-    log_roll_jitter_ms: int | None = declared(
+    log_roll_jitter_ms: int | None = _setting(
         None,
         "Maximum time subtracted from the roll age, so that logs do not roll together; "
         "overrides log.roll.jitter.hours.",
@@ -253,30 +253,30 @@ class BrokerSettings(SecuritySettings):
         at_least=0,
         nullable=True,
     )
-    log_roll_jitter_hours: int = declared(
+    log_roll_jitter_hours: int = _setting(
         0,
         "Maximum number of hours subtracted from the roll age, so that logs do not roll together.",
         at_least=0,
     )
-    log_segment_delete_delay_ms: int = declared(
+    log_segment_delete_delay_ms: int = _setting(
         60000,
         "Time after which the files of a deleted segment are removed.",
         kind="long",
         at_least=0,
     )
-    log_index_interval_bytes: int = declared(
+    log_index_interval_bytes: int = _setting(
         4096, "Bytes appended between two entries of the offset index.", at_least=0
     )
-    log_index_size_max_bytes: int = declared(10485760, "Maximum size of an index file.", at_least=4)
-    log_preallocate: bool = declared(False, "Allocate a segment's file in full when it is created.")
-    log_cleanup_policy: str = declared(
+    log_index_size_max_bytes: int = _setting(10485760, "Maximum size of an index file.", at_least=4)
+    log_preallocate: bool = _setting(False, "Allocate a segment's file in full when it is created.")
+    log_cleanup_policy: str = _setting(
         "delete",
         "What happens to old segments: delete, compact, or both, separated by a comma; if it is "
         "empty, they are kept.",
         kind="list",
         choices=("compact", "delete"),
     )
-    log_retention_ms: int | None = declared(
+    log_retention_ms: int | None = _setting(
         None,
         "Age of its newest record at which a segment is deleted, -1 for never; overrides "
         "log.retention.minutes and log.retention.hours.",
@@ -284,7 +284,7 @@ class BrokerSettings(SecuritySettings):
         at_least=-1,
         nullable=True,
     )
-    log_retention_minutes: int | None = declared(
+    log_retention_minutes: int | None = _setting(
         None,
         "Age of its newest record, in minutes, at which a segment is deleted, -1 for never; "
         "overrides log.retention.hours.",
@@ -292,27 +292,27 @@ class BrokerSettings(SecuritySettings):
         at_least=-1,
         nullable=True,
     )
-    log_retention_hours: int = declared(
+    log_retention_hours: int = _setting(
         168,
         "Age of its newest record, in hours, at which a segment is deleted, -1 for never.",
         at_least=-1,
     )
-    log_retention_bytes: int = declared(
+    log_retention_bytes: int = _setting(
         -1,
         "Size of a partition's log above which its oldest segments are deleted, -1 for no limit.",
         kind="long",
         at_least=-1,
     )
-    log_retention_check_interval_ms: int = declared(
+    log_retention_check_interval_ms: int = _setting(
         300000, "Interval of the retention checks.", kind="long", at_least=1
     )
-    log_flush_interval_messages: int = declared(
+    log_flush_interval_messages: int = _setting(
         LONG_MAX,
         "Number of unflushed records at which a log is flushed to the disk.",
         kind="long",
         at_least=1,
     )
-    log_flush_interval_ms: int | None = declared(
+    log_flush_interval_ms: int | None = _setting(
         None,
         "Maximum time until an appended record is flushed to the disk. Default: no limit; the "
         "operating system writes it.",
@@ -320,206 +320,206 @@ class BrokerSettings(SecuritySettings):
         at_least=0,
         nullable=True,
     )
-    num_recovery_threads_per_data_dir: int = declared(
+    num_recovery_threads_per_data_dir: int = _setting(
         2,
         "Largest number of logs in a log directory that are recovered at the same time after an "
         "unclean shutdown; at most 4 over all directories. Small logs are recovered one at a time "
         "while that keeps a processor busy.",
         at_least=1,
     )
-    log_flush_offset_checkpoint_interval_ms: int = declared(
+    log_flush_offset_checkpoint_interval_ms: int = _setting(
         60000, "Interval at which the recovery points are written.", at_least=0
     )
-    log_flush_start_offset_checkpoint_interval_ms: int = declared(
+    log_flush_start_offset_checkpoint_interval_ms: int = _setting(
         60000, "Interval at which the log start offsets are written.", at_least=0
     )
-    log_cleaner_enable: bool = declared(True, "Compact logs whose cleanup.policy includes compact.")
-    log_cleaner_delete_retention_ms: int = declared(
+    log_cleaner_enable: bool = _setting(True, "Compact logs whose cleanup.policy includes compact.")
+    log_cleaner_delete_retention_ms: int = _setting(
         86400000,
         "Time for which tombstones and transaction markers are kept after they were first "
         "compacted.",
         kind="long",
         at_least=0,
     )
-    log_cleaner_min_cleanable_ratio: float = declared(
+    log_cleaner_min_cleanable_ratio: float = _setting(
         0.5,
         "Uncompacted part of a log, from 0 to 1, above which the log is compacted.",
         at_least=0,
         at_most=1,
     )
-    log_cleaner_min_compaction_lag_ms: int = declared(
+    log_cleaner_min_compaction_lag_ms: int = _setting(
         0, "Age below which a record is not compacted.", kind="long", at_least=0
     )
-    log_cleaner_max_compaction_lag_ms: int = declared(
+    log_cleaner_max_compaction_lag_ms: int = _setting(
         LONG_MAX,
         "Age at which a record in the uncompacted part of a log makes the log due for compaction.",
         kind="long",
         at_least=1,
     )
-    log_cleaner_threads: int = declared(
+    log_cleaner_threads: int = _setting(
         1, "Number of logs that are compacted at the same time.", at_least=0
     )
-    log_cleaner_backoff_ms: int = declared(
+    log_cleaner_backoff_ms: int = _setting(
         15000, "Interval at which the cleaner looks for logs to compact.", kind="long", at_least=0
     )
-    log_cleaner_dedupe_buffer_size: int = declared(
+    log_cleaner_dedupe_buffer_size: int = _setting(
         134217728,
         "Memory of the offset maps of all cleaner threads, in bytes; a key takes 24 bytes. "
         "Allocated during compaction, as far as the records need it.",
         kind="long",
         at_least=1024,
     )
-    log_cleaner_io_buffer_size: int = declared(
+    log_cleaner_io_buffer_size: int = _setting(
         524288,
         "Memory of the read and write buffers of all cleaner threads, in bytes; the buffers "
         "grow for a larger batch.",
         at_least=0,
     )
-    log_cleaner_io_buffer_load_factor: float = declared(
+    log_cleaner_io_buffer_load_factor: float = _setting(
         0.9, "Maximum fill level of the offset map, from 0 to 1.", at_least=0, at_most=1
     )
-    log_cleaner_io_max_bytes_per_second: float = declared(
+    log_cleaner_io_max_bytes_per_second: float = _setting(
         1.7976931348623157e308,
         "Maximum number of bytes per second that all cleaner threads together read and write.",
         at_least=1,
     )
-    producer_id_expiration_ms: int = declared(
+    producer_id_expiration_ms: int = _setting(
         86400000, "Time after which the state of an inactive producer is removed.", at_least=1
     )
-    producer_id_expiration_check_interval_ms: int = declared(
+    producer_id_expiration_check_interval_ms: int = _setting(
         600000, "Interval of the check for inactive producers.", at_least=1
     )
-    replica_high_watermark_checkpoint_interval_ms: int = declared(
+    replica_high_watermark_checkpoint_interval_ms: int = _setting(
         5000, "Interval at which the high watermarks are written.", kind="long", at_least=1
     )
 
-    fetch_max_bytes: int = declared(
+    fetch_max_bytes: int = _setting(
         57671680, "Maximum number of record bytes in one Fetch response.", at_least=1024
     )
-    max_incremental_fetch_session_cache_slots: int = declared(
+    max_incremental_fetch_session_cache_slots: int = _setting(
         1000, "Maximum number of fetch sessions in the cache (KIP-227).", at_least=0
     )
-    max_request_partition_size_limit: int = declared(
+    max_request_partition_size_limit: int = _setting(
         2000, "Maximum number of partitions in one DescribeTopicPartitions response.", at_least=1
     )
 
-    socket_request_max_bytes: int = declared(
+    socket_request_max_bytes: int = _setting(
         104857600, "Maximum size of a request frame.", at_least=1
     )
-    connections_max_idle_ms: int = declared(
+    connections_max_idle_ms: int = _setting(
         600000, "Idle time after which a connection is closed, -1 for never.", kind="long"
     )
-    socket_listen_backlog_size: int = declared(
+    socket_listen_backlog_size: int = _setting(
         1024,
         "Maximum number of connections that wait in the system's queue to be accepted; Kafka's "
         "default is 50.",
         at_least=1,
     )
-    socket_send_buffer_bytes: int = declared(
+    socket_send_buffer_bytes: int = _setting(
         -1,
         "SO_SNDBUF of connections, -1 for the system's choice; Kafka's default is 102400.",
         at_least=-1,
     )
-    socket_receive_buffer_bytes: int = declared(
+    socket_receive_buffer_bytes: int = _setting(
         -1,
         "SO_RCVBUF of connections, -1 for the system's choice; Kafka's default is 102400.",
         at_least=-1,
     )
-    queued_max_request_bytes: int = declared(
+    queued_max_request_bytes: int = _setting(
         536870912,
         "Maximum bytes of requests that are received but not answered yet, -1 for no limit; "
         "Kafka's default is -1.",
         kind="long",
         at_least=-1,
     )
-    max_connections: int = declared(
+    max_connections: int = _setting(
         INT_MAX,
         "Maximum number of open connections over all listeners; "
         "listener.name.NAME.max.connections limits those of one listener.",
         at_least=0,
     )
-    max_connections_per_ip: int = declared(
+    max_connections_per_ip: int = _setting(
         INT_MAX, "Maximum number of open connections from one address.", at_least=0
     )
-    max_connections_per_ip_overrides: str = declared(
+    max_connections_per_ip_overrides: str = _setting(
         "",
         "Values of max.connections.per.ip for single addresses, for example 10.0.0.1:100, "
         "separated by commas.",
     )
-    broker_rack: str | None = declared(None, "Rack of this node.", kind="string", nullable=True)
+    broker_rack: str | None = _setting(None, "Rack of this node.", kind="string", nullable=True)
 
-    offsets_topic_num_partitions: int = declared(
+    offsets_topic_num_partitions: int = _setting(
         50, "Number of partitions with which __consumer_offsets is created.", at_least=1
     )
-    offsets_topic_replication_factor: int = declared(
+    offsets_topic_replication_factor: int = _setting(
         3,
         "Replication factor with which __consumer_offsets is created; capped at the number of "
         "nodes.",
         kind="short",
         at_least=1,
     )
-    offsets_topic_segment_bytes: int = declared(
+    offsets_topic_segment_bytes: int = _setting(
         104857600,
         "Segment size with which __consumer_offsets is created. With less than 1048576, the least "
         "segment.bytes of a topic, it is not created, and no group has a coordinator, as in Kafka.",
         at_least=1,
     )
-    offsets_commit_timeout_ms: int = declared(
+    offsets_commit_timeout_ms: int = _setting(
         5000,
         "Time for which a write of the group coordinator waits until the in-sync replicas of "
         "__consumer_offsets have it.",
         at_least=1,
     )
-    offsets_retention_minutes: int = declared(
+    offsets_retention_minutes: int = _setting(
         10080,
         "Time in minutes for which the committed offsets of an empty group are kept.",
         at_least=1,
     )
-    offsets_retention_check_interval_ms: int = declared(
+    offsets_retention_check_interval_ms: int = _setting(
         600000, "Interval of the check for expired offsets and groups.", kind="long", at_least=1
     )
-    offset_metadata_max_bytes: int = declared(
+    offset_metadata_max_bytes: int = _setting(
         4096, "Maximum length, in characters, of the metadata of a committed offset."
     )
-    group_initial_rebalance_delay_ms: int = declared(
+    group_initial_rebalance_delay_ms: int = _setting(
         3000,
         "Time for which the first rebalance of an empty classic group waits for more members.",
         at_least=0,
     )
-    group_min_session_timeout_ms: int = declared(
+    group_min_session_timeout_ms: int = _setting(
         6000, "Minimum session timeout of a member of a classic group.", at_least=1
     )
-    group_max_session_timeout_ms: int = declared(
+    group_max_session_timeout_ms: int = _setting(
         1800000, "Maximum session timeout of a member of a classic group.", at_least=1
     )
-    group_max_size: int = declared(
+    group_max_size: int = _setting(
         INT_MAX, "Maximum number of members of a classic group.", at_least=1
     )
-    group_consumer_heartbeat_interval_ms: int = declared(
+    group_consumer_heartbeat_interval_ms: int = _setting(
         5000, "Default heartbeat interval of the consumer protocol (KIP-848).", at_least=1
     )
-    group_consumer_min_heartbeat_interval_ms: int = declared(
+    group_consumer_min_heartbeat_interval_ms: int = _setting(
         5000, "Minimum heartbeat interval that a group may set.", at_least=1
     )
-    group_consumer_max_heartbeat_interval_ms: int = declared(
+    group_consumer_max_heartbeat_interval_ms: int = _setting(
         15000, "Maximum heartbeat interval that a group may set.", at_least=1
     )
-    group_consumer_session_timeout_ms: int = declared(
+    group_consumer_session_timeout_ms: int = _setting(
         45000, "Default session timeout of the consumer protocol (KIP-848).", at_least=1
     )
-    group_consumer_min_session_timeout_ms: int = declared(
+    group_consumer_min_session_timeout_ms: int = _setting(
         45000, "Minimum session timeout that a group may set.", at_least=1
     )
-    group_consumer_max_session_timeout_ms: int = declared(
+    group_consumer_max_session_timeout_ms: int = _setting(
         60000, "Maximum session timeout that a group may set.", at_least=1
     )
-    group_consumer_assignors: str = declared(
+    group_consumer_assignors: str = _setting(
         "uniform,range",
         "Assignors of the consumer protocol; the first is used if no member requests an assignor.",
         kind="list",
         choices=("uniform", "range"),
     )
-    group_consumer_migration_policy: str = declared(
+    group_consumer_migration_policy: str = _setting(
         "bidirectional",
         "Which groups with members change their protocol: a classic group when a member joins "
         "by the consumer protocol (`upgrade`), a consumer-protocol group when only classic "
@@ -528,59 +528,59 @@ class BrokerSettings(SecuritySettings):
         choices=("bidirectional", "upgrade", "downgrade", "disabled"),
         any_case=True,
     )
-    group_consumer_max_size: int = declared(
+    group_consumer_max_size: int = _setting(
         INT_MAX, "Maximum number of members of a consumer-protocol group.", at_least=1
     )
-    transaction_state_log_num_partitions: int = declared(
+    transaction_state_log_num_partitions: int = _setting(
         50, "Number of partitions with which __transaction_state is created.", at_least=1
     )
-    transaction_state_log_replication_factor: int = declared(
+    transaction_state_log_replication_factor: int = _setting(
         3,
         "Replication factor with which __transaction_state is created; capped at the number of "
         "nodes.",
         kind="short",
         at_least=1,
     )
-    transaction_state_log_min_isr: int = declared(
+    transaction_state_log_min_isr: int = _setting(
         2,
         "min.insync.replicas with which __transaction_state is created; capped at the number of "
         "its replicas.",
         at_least=1,
     )
-    transaction_state_log_segment_bytes: int = declared(
+    transaction_state_log_segment_bytes: int = _setting(
         104857600,
         "Segment size with which __transaction_state is created. With less than 1048576, the least "
         "segment.bytes of a topic, it is not created, and no transaction begins, as in Kafka.",
         at_least=1,
     )
-    transaction_max_timeout_ms: int = declared(
+    transaction_max_timeout_ms: int = _setting(
         900000, "Maximum transaction timeout that a producer may request.", at_least=1
     )
-    transactional_id_expiration_ms: int = declared(
+    transactional_id_expiration_ms: int = _setting(
         604800000,
         "Time after which a transactional id without requests is forgotten; never while it has "
         "an open transaction.",
         at_least=1,
     )
-    transaction_remove_expired_transaction_cleanup_interval_ms: int = declared(
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = _setting(
         3600000, "Interval of the check for expired transactional ids.", at_least=1
     )
-    transaction_partition_verification_enable: bool = declared(
+    transaction_partition_verification_enable: bool = _setting(
         True,
         "Check with the transaction coordinator that a partition is in the transaction before "
         "the first batch of the transaction is appended to it.",
     )
-    add_partitions_to_txn_retry_backoff_max_ms: int = declared(
+    add_partitions_to_txn_retry_backoff_max_ms: int = _setting(
         100,
         "Time for which a Produce or TxnOffsetCommit request of a new transaction waits until the "
         "markers of the transaction before are written.",
         at_least=0,
     )
-    max_transactional_ids: int = declared(
+    max_transactional_ids: int = _setting(
         1000000, "Number of transactional ids above which this broker takes no new one.", at_least=1
     )
 
-    legacy: bool = declared(
+    legacy: bool = _setting(
         False,
         "Serve the API versions that Kafka 4 dropped (Produce 0-2, Fetch 0-3, ListOffsets 0). "
         "Records in message formats v0 and v1 are converted to v2 when they are produced; these "

@@ -14,8 +14,10 @@ def test_the_table_has_kafkas_names_and_few_of_ours():
     assert set(SETTINGS) - set(KAFKA_SETTING_TYPES) == {
         "allow.credentials.without.tls",
         "allow.unsecured.tokens",
+        "handshake.timeout.ms",
         "legacy",
         "max.transactional.ids",
+        "sasl.oauthbearer.allowed.urls",
     }
 
 

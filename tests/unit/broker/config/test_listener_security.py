@@ -243,3 +243,11 @@ def test_the_error_of_a_secret_does_not_show_it(value):
         broker_settings({"ssl.key.password": value})
     assert "s3cr3t" not in str(caught.value)
     assert caught.value.__context__ is None
+
+
+def test_a_program_that_checks_passwords_and_tokens_itself_needs_no_users_and_keys():
+    """`EmbeddedCluster(authenticate=)`."""
+    settings = broker_settings({MECHANISMS: "PLAIN,OAUTHBEARER"})
+    found = ListenerSettings("SASL_SSL", "SASL_SSL", settings, own_check=True)
+    assert found.modules == {"PLAIN": ("PlainLoginModule", "required", {})}
+    assert not found.accepts_unsecured_tokens
