@@ -208,8 +208,8 @@ async def _permissions(connection: Connection) -> Check:
     detail = f"{allowed} on the cluster; sees {len(metadata.topics)} topics"
     if operations or metadata.topics:
         return Check("authorization", Status.OK, detail)
-    error = ClusterAuthorization()
-    return Check("authorization", Status.WARN, detail, advice(Step.AUTHORIZATION, error, ""))
+    denied = ClusterAuthorization()
+    return Check("authorization", Status.WARN, detail, advice(Step.AUTHORIZATION, denied, ""))
 
 
 def _version(connection: Connection, request: type[Request[Response]]) -> str:

@@ -28,7 +28,7 @@ def check(directory: Path) -> None:
     """Check the files; bootstrap.checkpoint is written after the start and may be missing."""
     paths = [*(directory / METADATA).iterdir(), *directory.glob(BOOTSTRAP)]
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in paths}
-    assert {"quorum-state", "partition.metadata", "00000000000000000000.log"} <= modes.keys()
+    assert {"quorum-state", "partition.metadata"} <= modes.keys()
     assert not {name: oct(mode) for name, mode in modes.items() if mode & 0o077}
 
 
