@@ -12,30 +12,25 @@ Tests: ``tests/unit/broker/metadata/stopped_broker/test_scram_argument.py``.
 from __future__ import annotations
 
 import base64
-import hashlib
-import hmac
 from collections.abc import Mapping
 from random import Random
 from typing import Final
 
 from aiokq.broker.log.config import INT_MAX
+from aiokq.connection.sasl.scram_formulas import (
+    DEFAULT_ITERATIONS,
+    LEAST_ITERATIONS,
+    MOST_ITERATIONS,
+    SALT_BYTES,
+    SCRAM_MECHANISMS,
+    keys_of_salted_password,
+    salted_password,
+)
 from aiokq.core.errors import ConfigError
 from aiokq.core.numbers import parse_number
 from aiokq.wire.principal_records import UserScramCredentialRecord
 
 __all__ = ["parse_scram_argument"]
-
-MECHANISMS: Final[Mapping[str, tuple[int, str]]] = {
-    "SCRAM-SHA-256": (1, "sha256"),
-    "SCRAM-SHA-512": (2, "sha512"),
-}
-"""The number of each mechanism in records, and the name of its hash function."""
-
-LEAST_ITERATIONS: Final = 4096
-MOST_ITERATIONS: Final = 16384
-DEFAULT_ITERATIONS: Final = 4096
-
-SALT_BITS: Final = 160
 
 SHAPE: Final = (
     "SCRAM-SHA-256=[name=NAME,password=PASSWORD] or "
@@ -58,24 +53,24 @@ def parse_scram_argument(text: str, random: Random) -> UserScramCredentialRecord
         text.encode()
     except UnicodeEncodeError:
         raise ConfigError("a SCRAM credential is not valid UTF-8") from None
-    mechanism, equals, body = text.strip().partition("=")
+    name, equals, body = text.strip().partition("=")
     if not equals:
         raise ConfigError(f"a SCRAM credential has no equals sign: write {SHAPE}")
-    if mechanism not in MECHANISMS:
-        known = ", ".join(MECHANISMS)
-        raise ConfigError(f"SCRAM mechanism {mechanism!r} is not supported: choose one of {known}")
+    if name not in SCRAM_MECHANISMS:
+        known = ", ".join(SCRAM_MECHANISMS)
+        raise ConfigError(f"SCRAM mechanism {name!r} is not supported: choose one of {known}")
     if not (body.startswith("[") and body.endswith("]") and len(body) > 1):
         raise ConfigError(f"a SCRAM credential is not in square brackets: write {SHAPE}")
     parts = _parts(body[1:-1])
-    number, function = MECHANISMS[mechanism]
+    mechanism = SCRAM_MECHANISMS[name]
     iterations = _iterations(parts.get("iterations"))
     salt = _decoded(parts, "salt")
     if "password" in parts:
         if not parts["password"]:
             raise ConfigError("the password of a SCRAM credential is empty")
         if salt is None:
-            salt = random.getrandbits(SALT_BITS).to_bytes(SALT_BITS // 8, "big")
-        salted = hashlib.pbkdf2_hmac(function, parts["password"].encode(), salt, iterations)
+            salt = random.getrandbits(SALT_BYTES * 8).to_bytes(SALT_BYTES, "big")
+        salted = salted_password(mechanism, parts["password"], salt, iterations)
     else:
         given = _decoded(parts, "saltedpassword")
         if not given:
@@ -86,13 +81,13 @@ def parse_scram_argument(text: str, random: Random) -> UserScramCredentialRecord
                 f"write {SHAPE}"
             )
         salted = given
-    client_key = hmac.digest(salted, b"Client Key", function)
+    keys = keys_of_salted_password(mechanism, salted)
     return UserScramCredentialRecord(
         name=parts["name"],
-        mechanism=number,
+        mechanism=mechanism.number,
         salt=salt,
-        stored_key=hashlib.new(function, client_key).digest(),
-        server_key=hmac.digest(salted, b"Server Key", function),
+        stored_key=keys.stored_key,
+        server_key=keys.server_key,
         iterations=iterations,
     )
 

@@ -1,0 +1,241 @@
+"""The messages of SCRAM, parsed and rendered, for both ends.
+
+``ClientFirst`` and ``ClientFinal`` come from the client, ``ServerFirst`` and ``ServerFinal`` from
+the broker. A parsed message keeps the text that was received, because the keys sign this text.
+
+Kafka's brokers sign a text that they render anew from what they parsed, and therefore refuse a
+proof if the client-first message has more than one extension, or the client-final message has one.
+Clients must not send such messages. Unlike Kafka's, the parser accepts names that are not ASCII,
+and refuses the mandatory extension ``m=``, which Kafka leaves out of the signed text.
+
+No error contains a part of a message, and no `repr` a salt, proof or signature.
+
+Source: RFC 5802 sections 5 and 7; Kafka ``ScramMessages.java``, ``ScramFormatter.java``.
+Tests: ``tests/unit/connection/sasl/test_scram_messages.py``.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Final, Self
+
+from aiokq.core.frozen import frozen
+
+__all__ = [
+    "ClientFinal",
+    "ClientFirst",
+    "ScramMessageError",
+    "ServerFinal",
+    "ServerFirst",
+    "auth_message",
+]
+
+MAX_BYTES: Final = 16384
+"""Length of the longest message that is parsed; names in Kafka are shorter than 32 KiB."""
+
+_NAME: Final = r"(?:[^=,\x00]|=2C|=3D)+"
+_PRINTABLE: Final = r"[\x21-\x2B\x2D-\x7E]+"
+_BASE64: Final = r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"
+_EXTENSIONS: Final = r"(?:,(?!m=)[A-Za-z]+=[^,\x00]+)*"
+
+_CLIENT_FIRST: Final = re.compile(
+    rf"n,(?:a=(?P<authzid>{_NAME}))?,"
+    rf"(?P<bare>n=(?P<name>{_NAME}),r=(?P<nonce>{_PRINTABLE})(?P<extensions>{_EXTENSIONS}))"
+)
+_SERVER_FIRST: Final = re.compile(
+    rf"r=(?P<nonce>{_PRINTABLE}),s=(?P<salt>{_BASE64}),i=(?P<iterations>[0-9]{{1,10}}){_EXTENSIONS}"
+)
+_CLIENT_FINAL: Final = re.compile(
+    rf"(?P<unproven>c=(?P<channel>{_BASE64}),r=(?P<nonce>{_PRINTABLE}){_EXTENSIONS})"
+    rf",p=(?P<proof>{_BASE64})"
+)
+_SERVER_FINAL: Final = re.compile(
+    rf"(?:e=(?P<error>[^=,\x00]+)|v=(?P<signature>{_BASE64})){_EXTENSIONS}"
+)
+
+
+class ScramMessageError(ValueError):
+    """A message that does not follow the grammar of SCRAM."""
+
+
+@frozen
+class ClientFirst:
+    """The first message: who wants to log in.
+
+    Attributes:
+        name: the user's name, or the id of a delegation token.
+        nonce: random text of the client.
+        authzid: the user as whom to act; empty for the user that logs in.
+        extensions: names and values in their order, such as ``tokenauth=true``.
+        bare: the signed part of the message; empty for a message that is not parsed.
+    """
+
+    name: str
+    nonce: str
+    authzid: str = ""
+    extensions: Mapping[str, str] = field(default_factory=dict)
+    bare: str = field(default="", repr=False)
+
+    @classmethod
+    def parse(cls, message: bytes) -> Self:
+        """Return the parts of a message. Raises ScramMessageError."""
+        found = _parsed(_CLIENT_FIRST, message, "client-first")
+        extensions = found["extensions"]
+        pairs = (pair.split("=", 1) for pair in extensions[1:].split(",")) if extensions else ()
+        return cls(
+            _unescaped(found["name"]),
+            found["nonce"],
+            _unescaped(found["authzid"] or ""),
+            dict(pairs),
+            found["bare"],
+        )
+
+    @property
+    def signed(self) -> str:
+        """The part of the message that is signed: all but the header of the channel binding."""
+        if self.bare:
+            return self.bare
+        extensions = "".join(f",{name}={value}" for name, value in self.extensions.items())
+        return f"n={_escaped(self.name)},r={self.nonce}{extensions}"
+
+    @property
+    def header(self) -> str:
+        """The header: no channel binding, and `authzid`."""
+        return f"n,a={_escaped(self.authzid)}," if self.authzid else "n,,"
+
+    def render(self) -> bytes:
+        """Return the message."""
+        return (self.header + self.signed).encode()
+
+
+@frozen
+class ServerFirst:
+    """The broker's answer to the first message: how the password was salted.
+
+    Attributes:
+        nonce: the client's nonce, continued by random text of the broker.
+        salt: the salt of the credential.
+        iterations: the number of iterations of PBKDF2; the caller limits it.
+        text: the message as it was received; empty for a message that is not parsed.
+    """
+
+    nonce: str
+    salt: bytes = field(repr=False)
+    iterations: int
+    text: str = field(default="", repr=False)
+
+    @classmethod
+    def parse(cls, message: bytes) -> Self:
+        """Return the parts of a message. Raises ScramMessageError."""
+        found = _parsed(_SERVER_FIRST, message, "server-first")
+        return cls(
+            found["nonce"],
+            base64.b64decode(found["salt"]),
+            int(found["iterations"]),
+            found.string,
+        )
+
+    @property
+    def signed(self) -> str:
+        """The message as text, all of which is signed."""
+        if self.text:
+            return self.text
+        salt = base64.b64encode(self.salt).decode()
+        return f"r={self.nonce},s={salt},i={self.iterations}"
+
+    def render(self) -> bytes:
+        """Return the message."""
+        return self.signed.encode()
+
+
+@frozen
+class ClientFinal:
+    """The client's proof that it knows the password.
+
+    Attributes:
+        nonce: the nonce of the server-first message.
+        proof: the proof; empty before it is computed.
+        channel: the header of the client-first message.
+        unproven: the signed part of the message; empty for a message that is not parsed.
+    """
+
+    nonce: str
+    proof: bytes = field(default=b"", repr=False)
+    channel: bytes = b"n,,"
+    unproven: str = field(default="", repr=False)
+
+    @classmethod
+    def parse(cls, message: bytes) -> Self:
+        """Return the parts of a message. Raises ScramMessageError."""
+        found = _parsed(_CLIENT_FINAL, message, "client-final")
+        return cls(
+            found["nonce"],
+            base64.b64decode(found["proof"]),
+            base64.b64decode(found["channel"]),
+            found["unproven"],
+        )
+
+    @property
+    def signed(self) -> str:
+        """The part of the message that is signed: all but the proof."""
+        if self.unproven:
+            return self.unproven
+        return f"c={base64.b64encode(self.channel).decode()},r={self.nonce}"
+
+    def render(self) -> bytes:
+        """Return the message."""
+        return f"{self.signed},p={base64.b64encode(self.proof).decode()}".encode()
+
+
+@frozen
+class ServerFinal:
+    """The broker's proof that it knows the credential, or an error.
+
+    Attributes:
+        signature: the broker's signature; empty if there is an error.
+        error: the error by RFC 5802, such as "invalid-proof"; None if the client is accepted.
+            Kafka's brokers send an error code instead.
+    """
+
+    signature: bytes = field(repr=False)
+    error: str | None = None
+
+    @classmethod
+    def parse(cls, message: bytes) -> Self:
+        """Return the parts of a message. Raises ScramMessageError."""
+        found = _parsed(_SERVER_FINAL, message, "server-final")
+        return cls(base64.b64decode(found["signature"] or ""), found["error"])
+
+    def render(self) -> bytes:
+        """Return the message."""
+        if self.error is not None:
+            return f"e={self.error}".encode()
+        return f"v={base64.b64encode(self.signature).decode()}".encode()
+
+
+def auth_message(first: ClientFirst, challenge: ServerFirst, final: ClientFinal) -> bytes:
+    """Return the text that client and broker sign."""
+    return f"{first.signed},{challenge.signed},{final.signed}".encode()
+
+
+def _parsed(pattern: re.Pattern[str], message: bytes, name: str) -> re.Match[str]:
+    if len(message) > MAX_BYTES:
+        raise ScramMessageError(f"the {name} message has {len(message)} bytes")
+    try:
+        found = pattern.fullmatch(bytes(message).decode())
+    except UnicodeDecodeError:
+        found = None
+    if found is None:
+        raise ScramMessageError(f"the {name} message is malformed")
+    return found
+
+
+def _escaped(name: str) -> str:
+    return name.replace("=", "=3D").replace(",", "=2C")
+
+
+def _unescaped(name: str) -> str:
+    return name.replace("=2C", ",").replace("=3D", "=")
