@@ -18,6 +18,7 @@ from benchmarks.suites import (
     logs,
     micro,
     spark,
+    tls,
     transactions,
 )
 
@@ -29,6 +30,7 @@ SUITES = (
     "log",
     "groups",
     "transactions",
+    "tls",
     "gateway",
     "spark",
     "micro",
@@ -68,6 +70,8 @@ def main() -> None:
                     made = transactions.transactions(
                         options.records // 2, options.rounds, status.update
                     )
+                case "tls":
+                    made = tls.against_apache(options.records, options.rounds, status.update)
                 case "gateway":
                     made = gateway.gateways(options.records, options.rounds, status.update)
                 case "spark":

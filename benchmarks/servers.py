@@ -10,9 +10,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import aiokq
@@ -28,12 +28,14 @@ class Server:
 
     Attributes:
         directory: directory that contains its logs, at any depth; empty if it has none.
+        ports: ports of its further listeners, by name.
     """
 
     bootstrap: str
     pid: int
     start_seconds: float
     directory: str = ""
+    ports: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def cpu_seconds(self) -> float:
@@ -97,11 +99,22 @@ def embedded(*arguments: str, bind: bool = True) -> Iterator[Server]:
 
 
 @contextmanager
-def apache(*, bind: bool = True, **properties: str) -> Iterator[Server]:
-    """Run Apache Kafka 4.2 with one node and four partitions per topic."""
+def apache(
+    *, bind: bool = True, listeners: Mapping[str, str] | None = None, **properties: str
+) -> Iterator[Server]:
+    """Run Apache Kafka 4.2 with one node and four partitions per topic.
+
+    Args:
+        listeners: more listeners, name to security protocol.
+    """
     with tempfile.TemporaryDirectory(prefix="aiokq-bench-kafka-") as directory:
         cluster = ApacheKafka(
-            Path(directory), 1, optimised=True, listeners=None, num_partitions="4", **properties
+            Path(directory),
+            1,
+            optimised=True,
+            listeners=listeners,
+            num_partitions="4",
+            **properties,
         )
         try:
             cluster.start()
@@ -112,6 +125,7 @@ def apache(*, bind: bool = True, **properties: str) -> Iterator[Server]:
             pid = cluster.processes[1].pid
             if bind:
                 _bind(pid)
-            yield Server(cluster.bootstrap_servers, pid, seconds, directory)
+            ports = cluster.listener_ports[1]
+            yield Server(cluster.bootstrap_servers, pid, seconds, directory, ports)
         finally:
             cluster.stop()

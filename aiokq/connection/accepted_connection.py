@@ -12,26 +12,25 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from aiokq.connection.framing import (
-    FIRST_STEP_BYTES,
-    RECEIVE_BUFFER_BYTES,
-    SIZE_BYTES,
-    FrameReader,
-)
+from aiokq.connection.framing import RECEIVE_BUFFER_BYTES, SIZE_BYTES, FrameReader
+from aiokq.connection.principal import ANONYMOUS
 from aiokq.connection.request_context import CloseConnection, RequestContext, SessionState
 from aiokq.connection.responses import SERVER_WRITE_HIGH_WATER_BYTES, ResponseWriter
 from aiokq.connection.transport import FrameTransport
 from aiokq.connection.turn import RECEIVED_BYTES_PER_TURN
 from aiokq.core import forks
-from aiokq.core.errors import Closed, ConnectionLost, KafkaError, ProtocolError
+from aiokq.core.errors import (
+    AuthenticationFailed,
+    Closed,
+    ConnectionLost,
+    KafkaError,
+    ProtocolError,
+)
 from aiokq.wire import API_NAMES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from aiokq.connection.frame_pool import FramePool
     from aiokq.connection.server import Server
-    from aiokq.wire import Fragment
 
 __all__ = ["AcceptedConnection"]
 
@@ -52,12 +51,6 @@ WAITING_BYTES: Final = 1152 * 1024
 A connection also holds the bytes of one read, and the memory of the request that is being handled.
 Several large requests that were received together share one block of memory, of at most 2 MiB. The
 block stays in use until the last of these requests is answered.
-"""
-
-LOGIN_STEP_BYTES: Final = 4096
-"""Memory that is allocated first for a frame before the login; later it is doubled as bytes arrive.
-
-Anybody can connect, so the size that a client announces must not allocate memory (CVE-2022-34917).
 """
 
 ANSWER_COST: Final = 16
@@ -84,8 +77,6 @@ class _Pause:
     """The client is throttled."""
     INVALID: Final = 8
     """The client has sent bytes that are not a request; reading never resumes."""
-    REFUSED: Final = 16
-    """The client's login has failed; reading never resumes."""
 
 
 class AcceptedConnection:
@@ -126,19 +117,15 @@ class AcceptedConnection:
         self._invalid: KafkaError | None = None  # the error in the bytes after the last request
         self.context = context
         self.busy = False
-        self.last_active = self._loop.time()
-        needs_login = context.session.state is not SessionState.READY
-        if needs_login:
-            context.on_login = self._logged_in
+        self.last_active = self._accepted_at = self._loop.time()
         self.transport = FrameTransport(
             self,
             FrameReader(
-                limits.max_login_frame_bytes if needs_login else limits.max_frame_bytes,
+                limits.max_frame_bytes,
                 trusted=False,
                 scratch=scratch,
                 pool=pool,
                 spare=None if scratch is None else server.budget,
-                first_step=LOGIN_STEP_BYTES if needs_login else FIRST_STEP_BYTES,
             ),
             write_high_water=SERVER_WRITE_HIGH_WATER_BYTES,
         )
@@ -155,21 +142,16 @@ class AcceptedConnection:
         self._stopping = True
         self._frames.clear()
 
-    def _logged_in(self) -> None:
-        """Accept large requests from now on."""
-        reader = self.transport.reader
-        reader.max_frame_bytes = self._server.limits.max_frame_bytes
-        reader.first_step = FIRST_STEP_BYTES
-
     # The transport calls the following public methods.
 
     def connected(self) -> None:
         """Start to serve the client."""
         try:
+            self._server.security.connected(self.context, self.transport.transport)
             self._server.supervisor.spawn(
                 self._serve(self.context), name=f"connection {self.context.peer}"
             )
-        except Closed as error:
+        except (AuthenticationFailed, Closed) as error:
             self.transport.fail(error)
 
     def bytes_received(self) -> None:
@@ -256,7 +238,12 @@ class AcceptedConnection:
         `max_idle` to send a request, or does not read the last response.
         """
         limits = self._server.limits
-        # The client of a request in progress is not idle. A TLS handshake has its own timeout.
+        if self._logging_in and now - self._accepted_at > self._server.security.handshake_timeout:
+            self.transport.fail(
+                ConnectionLost("the client did not complete its TLS handshake or its login in time")
+            )
+            return
+        # The client of a request in progress is not idle.
         if self.busy or not self.transport.made:
             return
         quiet = now - self.last_active
@@ -279,6 +266,17 @@ class AcceptedConnection:
         elif limits.max_idle and quiet > limits.max_idle:
             self.transport.close(Closed(f"idle for {limits.max_idle:g} s"))
 
+    @property
+    def _logging_in(self) -> bool:
+        """Whether the client has not completed its TLS handshake or its first login yet."""
+        if not self.transport.made:
+            return True
+        session = self.context.session
+        return (
+            session.state not in (SessionState.READY, SessionState.EXPIRED)
+            and session.principal is ANONYMOUS
+        )
+
     def stop(self) -> None:
         """Close the connection after the current request, or now if none is being handled."""
         self._stopping = True
@@ -295,8 +293,6 @@ class AcceptedConnection:
             while not self._stopping:
                 if not self._frames:
                     if self._error is not None or self._invalid is not None:
-                        if self._invalid is not None and context.on_login is not None:
-                            await self._refuse(None, self._server.limits.failed_login_delay)
                         return
                     self._resume(_Pause.BUSY)
                     self._wake = self._loop.create_future()
@@ -356,11 +352,6 @@ class AcceptedConnection:
                     nbytes += ANSWER_COST * sent
             except CloseConnection as reason:
                 logger.debug("closing connection: peer=%s api=%s: %s", context.peer, api, reason)
-                if reason.delay or reason.answer is not None:
-                    # The frames of the traceback would keep the request in memory.
-                    reason.__traceback__ = reason.__context__ = None
-                    del frame
-                    await self._refuse(reason.answer, reason.delay)
                 return False
             except ConnectionLost as error:
                 # The client is gone; requests that were already received are still handled.
@@ -386,25 +377,6 @@ class AcceptedConnection:
         self.busy = False
         self.last_active = self._loop.time()
         return True
-
-    async def _refuse(self, answer: Sequence[Fragment] | None, delay: float) -> None:
-        """Drop all requests of a client whose login has failed; answer after the delay.
-
-        Nothing is read meanwhile, so a client that disconnects is noticed after the delay.
-        """
-        self._pause(_Pause.REFUSED)
-        self._frames.clear()
-        self.transport.reader.abandon()
-        self._waiting = self._received = 0
-        self._budget.settle(self)
-        self._account()
-        if self._error is None:
-            await asyncio.sleep(delay)
-        if answer is not None and self._error is None:
-            try:
-                self._server.counters.bytes_out += await self._writer.write(answer)
-            except ConnectionLost as error:
-                logger.debug("connection lost: peer=%s: %s", self.context.peer, error)
 
     async def _mute(self, context: RequestContext) -> None:
         """Stop reading until the throttle time is over or the client disconnects."""

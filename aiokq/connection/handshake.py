@@ -105,18 +105,21 @@ async def open_connection(
         pool=pool,
     )
     hostname = security.server_hostname or host
+    context = None
+    if security.tls is not None:
+        context = await security.tls.current(environment.clock, environment.offload)
     try:
         await environment.network.connect(
             lambda: connection.transport,
             address,
-            ssl=security.ssl_context,
-            server_hostname=hostname if security.ssl_context is not None else None,
+            ssl=context,
+            server_hostname=None if context is None else hostname,
         )
     except ssl.SSLError as error:
         raise tls_error(error, str(address)) from error
     except OSError as error:
         hint = ""
-        if security.ssl_context is not None and isinstance(error, ConnectionResetError):
+        if context is not None and isinstance(error, ConnectionResetError):
             hint = "; if the port is not TLS, set security_protocol=PLAINTEXT or SASL_PLAINTEXT"
         raise ConnectionLost(
             f"{_os_reason(error)}{hint}",

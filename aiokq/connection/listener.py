@@ -16,8 +16,8 @@ import logging
 import os
 import socket
 import weakref
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, cast
 
 from aiokq.core import forks
 from aiokq.core.environment import Acceptor, Address, SocketOptions
@@ -25,8 +25,9 @@ from aiokq.core.errors import Closed
 from aiokq.core.supervisor import Supervisor
 
 if TYPE_CHECKING:
-    import ssl as ssl_module
+    import ssl
 
+    from aiokq.connection.tls.handshakes import Handshakes
     from aiokq.core.descriptor_reserve import DescriptorReserve
 
 __all__ = ["TcpListener", "bind"]
@@ -74,7 +75,8 @@ class TcpListener:
         sockets: bound sockets that are not listening yet; `close` closes them.
         acceptor: decides which connections are accepted.
         reserve: reports when descriptors are scarce.
-        ssl: context of a TLS listener; None without TLS.
+        tls: returns the TLS context of the next connection; None without TLS. The acceptor's
+            protocols must then be `SecuredProtocol`.
         backlog: number of connections that the system queues until they are accepted.
 
     Attributes:
@@ -88,7 +90,7 @@ class TcpListener:
         acceptor: Acceptor,
         *,
         reserve: DescriptorReserve,
-        ssl: ssl_module.SSLContext | None = None,
+        tls: Callable[[], ssl.SSLContext] | None = None,
         backlog: int,
     ) -> None:
         self.port: int = sockets[0].getsockname()[1]
@@ -99,7 +101,12 @@ class TcpListener:
         weakref.finalize(self, _close_in, os.getpid(), sockets).atexit = False
         self._acceptor = acceptor
         self._reserve = reserve
-        self._ssl = ssl
+        self._tls = tls
+        self._handshakes: Handshakes | None = None
+        if tls is not None:
+            from aiokq.connection.tls.handshakes import Handshakes
+
+            self._handshakes = Handshakes()
         self._backlog = backlog
         self._loop = asyncio.get_running_loop()
         self._supervisor = Supervisor("listener")
@@ -145,6 +152,8 @@ class TcpListener:
         self._spare.give_up()
         for task in self._connecting:
             task.cancel()
+        if self._handshakes is not None:
+            self._handshakes.close()
 
     async def wait_closed(self) -> None:
         """Wait until all tasks of the listener have ended."""
@@ -207,9 +216,15 @@ class TcpListener:
     async def _connect(
         self, connection: socket.socket, protocol: asyncio.BaseProtocol
     ) -> Exception | None:
-        """Create a transport; return the error if this fails, for example in the TLS handshake."""
+        """Create a transport; return the error if this fails. A TLS handshake is only begun."""
+        if self._tls is not None:
+            from aiokq.connection.tls.tls_connection import SecuredProtocol, TlsConnection
+
+            protocol = TlsConnection(
+                cast(SecuredProtocol, protocol), self._tls, handshakes=self._handshakes
+            )
         try:
-            await self._loop.connect_accepted_socket(lambda: protocol, connection, ssl=self._ssl)
+            await self._loop.connect_accepted_socket(lambda: protocol, connection)
         except Exception as error:  # noqa: BLE001 - it ends only this connection
             logger.debug("connection failed before it was established: %r", error)
             return error

@@ -6,7 +6,7 @@ import asyncio
 import random
 import socket
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from aiokq.core.clock import SystemClock
 from aiokq.core.environment import Acceptor, Address, Environment, Listener, SocketOptions
@@ -50,14 +50,32 @@ class TcpNetwork:
         ssl: ssl_module.SSLContext | None = None,
         server_hostname: str | None = None,
     ) -> tuple[asyncio.Transport, P]:
-        """Connect to one address.
+        """Connect to one address, and complete the TLS handshake if `ssl` is given.
+
+        With `ssl`, the protocol must be a `SecuredProtocol`.
 
         Raises:
             OSError: refused, unreachable or reset; `ssl.SSLError` is a subclass.
         """
-        return await asyncio.get_running_loop().create_connection(
-            factory, address.host, address.port, ssl=ssl, server_hostname=server_hostname
-        )
+        loop = asyncio.get_running_loop()
+        if ssl is None:
+            return await loop.create_connection(factory, address.host, address.port)
+        # Imported here, because most clients use no TLS, and each module delays their start.
+        from aiokq.connection.tls.tls_connection import SecuredProtocol, TlsConnection
+
+        context = ssl
+        protocol = factory()
+        secured = cast(SecuredProtocol, protocol)
+        connection = TlsConnection(secured, lambda: context, server_hostname=server_hostname)
+        await loop.create_connection(lambda: connection, address.host, address.port)
+        assert connection.opened is not None
+        try:
+            await connection.opened
+        except BaseException:
+            if not connection.is_closing():  # otherwise an alert may be on its way
+                connection.abort()
+            raise
+        return connection, protocol
 
     async def listen(
         self,
@@ -65,13 +83,14 @@ class TcpNetwork:
         host: str | None,
         port: int,
         *,
-        ssl: ssl_module.SSLContext | None = None,
+        tls: Callable[[], ssl_module.SSLContext] | None = None,
         sockets: SocketOptions | None = None,
         start_serving: bool = True,
     ) -> Listener:
         """Listen on `host` (`None`: all interfaces) and `port` (0: a free port).
 
         Args:
+            tls: returns the TLS context of the next connection; None without TLS.
             start_serving: False to bind the port only; `Listener.start_serving` then listens.
 
         Raises:
@@ -86,7 +105,7 @@ class TcpNetwork:
             await bind(host, port, options),
             acceptor,
             reserve=PROCESS,
-            ssl=ssl,
+            tls=tls,
             backlog=options.backlog,
         )
         if start_serving:

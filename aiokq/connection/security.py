@@ -10,6 +10,7 @@ from aiokq.core.frozen import frozen
 
 if TYPE_CHECKING:
     from aiokq.connection.sasl.mechanism import MechanismFactory
+    from aiokq.connection.tls.tls_contexts import TlsContexts
 
 __all__ = ["PLAINTEXT", "SECURITY_PROTOCOLS", "Security", "security", "tls_error"]
 
@@ -21,20 +22,25 @@ class Security:
     """The TLS and SASL configuration of a client's connections.
 
     Attributes:
-        ssl_context: context of TLS connections; `None` for plain TCP.
+        tls: contexts of TLS connections; `None` for plain TCP.
         mechanism: returns the SASL mechanism for a connection. Without SASL, `mechanism` is `None`.
         server_hostname: host name for the check of the certificate and for SASL; `None` for the
             name that the client connects to.
     """
 
-    ssl_context: ssl.SSLContext | None = None
+    tls: TlsContexts | None = None
     mechanism: MechanismFactory | None = None
     server_hostname: str | None = None
 
     @property
+    def ssl_context(self) -> ssl.SSLContext | None:
+        """The current context of TLS connections; `None` for plain TCP."""
+        return None if self.tls is None else self.tls.context
+
+    @property
     def protocol(self) -> str:
         """The value of Kafka's `security_protocol`."""
-        name = "PLAINTEXT" if self.ssl_context is None else "SSL"
+        name = "PLAINTEXT" if self.tls is None else "SSL"
         return name if self.mechanism is None else f"SASL_{name}"
 
 
@@ -44,15 +50,15 @@ PLAINTEXT: Final = Security()
 def security(
     security_protocol: str = "PLAINTEXT",
     *,
-    ssl_context: ssl.SSLContext | None = None,
+    ssl_context: ssl.SSLContext | TlsContexts | None = None,
     mechanism: MechanismFactory | None = None,
 ) -> Security:
     """Return the `Security` for the given settings.
 
     Args:
         security_protocol: one of `SECURITY_PROTOCOLS`.
-        ssl_context: context for SSL and SASL_SSL; the default context, which trusts the system's
-            certificate authorities, if not given.
+        ssl_context: context for SSL and SASL_SSL, or contexts that are renewed; if it is not given,
+            the default context, which trusts the system's certificate authorities.
         mechanism: returns the SASL mechanism for a connection; required for SASL_PLAINTEXT and
             SASL_SSL.
 
@@ -77,9 +83,19 @@ def security(
         raise ConfigError(
             f"SASL is set up, but security_protocol is {security_protocol}: set {wanted}"
         )
-    if uses_tls and ssl_context is None:
-        ssl_context = ssl.create_default_context()
-    return Security(ssl_context, mechanism)
+    tls = None
+    if uses_tls:
+        # Imported here, because most clients use no TLS, and each module delays their start.
+        from aiokq.connection.tls.tls_contexts import TlsContexts
+
+        if ssl_context is None:
+            ssl_context = ssl.create_default_context()
+        tls = (
+            TlsContexts.fixed(ssl_context)
+            if isinstance(ssl_context, ssl.SSLContext)
+            else ssl_context
+        )
+    return Security(tls, mechanism)
 
 
 def tls_error(error: ssl.SSLError, peer: str) -> KafkaError:

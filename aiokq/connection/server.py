@@ -27,6 +27,7 @@ from aiokq.connection.request_context import (
     Session,
 )
 from aiokq.connection.server_limits import FrameBudget, ServerLimits
+from aiokq.connection.server_security import PLAINTEXT_SERVER, ServerSecurity
 from aiokq.connection.turn import Turn
 from aiokq.core.background import BackgroundTask, BackgroundWork
 from aiokq.core.environment import SocketOptions
@@ -35,8 +36,7 @@ from aiokq.core.supervisor import Supervisor
 from aiokq.core.warning_backoff import WarningBackoff
 
 if TYPE_CHECKING:
-    import ssl as ssl_module
-
+    from aiokq.connection.tls.tls_contexts import TlsContexts
     from aiokq.connection.transport import FrameTransport
     from aiokq.core.clock import Clock
     from aiokq.core.counters import BrokerCounters
@@ -68,7 +68,7 @@ class Server:
         clock: clock for latencies and for the intervals between log lines.
         counters: the broker's counters.
         limits: limits of clients; None for the defaults.
-        ssl: context of a TLS listener; None without TLS.
+        security: TLS and SASL of the server.
         listener: name of the listener, for handlers and logs.
         turn: limits the requests that begin in one iteration of the event loop, for all servers of
             the node; None for a limit of this server alone.
@@ -89,7 +89,7 @@ class Server:
         clock: Clock,
         counters: BrokerCounters,
         limits: ServerLimits | None = None,
-        ssl: ssl_module.SSLContext | None = None,
+        security: ServerSecurity = PLAINTEXT_SERVER,
         listener: str = "PLAINTEXT",
         turn: Turn | None = None,
         counts: ConnectionCounts | None = None,
@@ -113,7 +113,7 @@ class Server:
         self._network = network
         self._host = host
         self._port = port
-        self._ssl = ssl
+        self.security = security
         self._name = listener
         self._sockets = sockets or SocketOptions()
         self._listener: Listener | None = None
@@ -157,7 +157,7 @@ class Server:
             self,
             self._host,
             self._port,
-            ssl=self._ssl,
+            tls=self.security.contexts,
             sockets=self._sockets,
             start_serving=False,
         )
@@ -189,6 +189,8 @@ class Server:
                 await self._listener.wait_closed()
             raise
         self.supervisor.spawn(self._sweep(), name="sweep")
+        if self.security.tls is not None:
+            self.supervisor.spawn(self._renew(self.security.tls), name="renew certificates")
 
     def stop(self) -> None:
         """Stop accepting; close each connection after its current request. May be called twice."""
@@ -235,6 +237,7 @@ class Server:
             return None
         self._next_id += 1
         context = RequestContext(self._next_id, str(peer), host, self._name)
+        self.security.prepare(context)
         connection = AcceptedConnection(self, context, self._scratch, self._pool)
         self._connections[connection] = None
         return connection.transport
@@ -301,6 +304,8 @@ class Server:
         """Periodically close idle and stalled connections, and let the quotas log their counts."""
         limits = self.limits
         durations = [limits.read_stall, *([limits.max_idle] if limits.max_idle else [])]
+        if self.security is not PLAINTEXT_SERVER:
+            durations.append(self.security.handshake_timeout)
         interval = min(max(min(durations) / 4, 0.05), 30.0)
         loop = asyncio.get_running_loop()
         while True:
@@ -309,6 +314,24 @@ class Server:
             for connection in list(self._connections):
                 self._check(connection, now)
             self._quotas.report()
+
+    async def _renew(self, tls: TlsContexts) -> None:
+        """Take up changed keys and certificates, and report when the certificate expires."""
+        remove = self.counters.certificate_expiry_timestamp_seconds.add_source(
+            lambda: {} if tls.expires_at is None else {(self._name,): tls.expires_at}
+        )
+        task = self._background.task(f"renewal of certificates of listener {self._name}")
+        try:
+            while True:
+                try:
+                    await tls.current(self.clock, self.security.offload)
+                except Exception as error:  # noqa: BLE001 - the former certificate stays in use
+                    await asyncio.sleep(task.failed(error))
+                else:
+                    task.succeeded()
+                    await asyncio.sleep(tls.check_seconds)
+        finally:
+            remove()
 
     def _check(self, connection: AcceptedConnection, now: float) -> None:
         retry_at, task = self._failing.get(connection, (now, None))

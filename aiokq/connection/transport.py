@@ -1,7 +1,7 @@
 """FrameTransport: the asyncio protocol of a connection, for client and server, with backpressure.
 
 FrameTransport does not decode frames. It works on any transport that takes a `BufferedProtocol`:
-asyncio's, uvloop's, TLS on either, and the simulation's.
+asyncio's, uvloop's, `TlsConnection` on either, and the simulation's.
 """
 
 from __future__ import annotations
@@ -68,6 +68,7 @@ class FrameTransport(asyncio.BufferedProtocol):
         "_descriptor",
         "_ended",
         "_error",
+        "_handshaking",
         "_held",
         "_held_bytes",
         "_invalid",
@@ -105,6 +106,7 @@ class FrameTransport(asyncio.BufferedProtocol):
         self._held_bytes = 0
         self._invalid = False  # invalid bytes were received
         self._transport: asyncio.Transport | None = None
+        self._handshaking: asyncio.Transport | None = None  # the transport in its TLS handshake
         self._error: KafkaError | None = None
         self._lost = False
         self._ended = False  # closed by either side; the transport may not know yet
@@ -113,9 +115,17 @@ class FrameTransport(asyncio.BufferedProtocol):
 
     # asyncio calls the following public methods.
 
+    def handshake_begun(self, transport: asyncio.Transport) -> None:
+        """Store a transport of TLS before its handshake, so that it can be closed."""
+        self._handshaking = transport
+        self.peer = _address_text(transport.get_extra_info("peername"))
+        if self._ended:
+            transport.abort()
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Store the transport, and enable TCP_NODELAY and keepalive on the transport's socket."""
         self._transport = cast("asyncio.Transport", transport)
+        self._handshaking = None
         self.peer = _address_text(transport.get_extra_info("peername"))
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
@@ -180,7 +190,7 @@ class FrameTransport(asyncio.BufferedProtocol):
         if self._lost:
             return
         self._lost = self._ended = True
-        self._descriptor = None
+        self._descriptor = self._handshaking = None
         self._drop_held()
         self.reader.abandon()  # frees memory before the garbage collector breaks the cycle
         error = self._error
@@ -224,7 +234,10 @@ class FrameTransport(asyncio.BufferedProtocol):
     @property
     def unread(self) -> bool:
         """Whether the socket has unread input, or an unread end of input."""
-        sock = self.transport.get_extra_info("socket")
+        transport = self.transport
+        if transport.get_extra_info("undecrypted"):
+            return True
+        sock = transport.get_extra_info("socket")
         return sock is not None and _readable(sock.fileno())
 
     @property
@@ -338,6 +351,8 @@ class FrameTransport(asyncio.BufferedProtocol):
         if self._transport is not None:
             self.push()
             self._transport.close()
+        elif self._handshaking is not None:
+            self._handshaking.abort()
 
     def fail(self, error: KafkaError) -> None:
         """Close immediately and drop unsent output; `error` becomes the cause if there is none."""
@@ -345,8 +360,9 @@ class FrameTransport(asyncio.BufferedProtocol):
         if self._error is None:
             self._error = error
         self._drop_held()
-        if self._transport is not None:
-            self._transport.abort()
+        transport = self._transport or self._handshaking
+        if transport is not None:
+            transport.abort()
 
     def _wake(self) -> None:
         for waiter in self._waiters:

@@ -333,6 +333,11 @@ class ClientCounters(_Counters):
     bytes_sent: int = _counter("bytes", "Bytes written to connections.")
     bytes_received: int = _counter("bytes", "Bytes read from connections.")
     connections: Gauge = _gauge("connections", "Open connections.")
+    certificate_expiry_timestamp_seconds: Gauge = _gauge(
+        "seconds",
+        "Time at which this client's certificate expires, since 1970-01-01 UTC; 0 if there is "
+        "none, or if ssl_context is set.",
+    )
     connections_opened: int = _counter("connections", "Connections opened.")
     connections_failed: int = _counter("connections", "Failed connection attempts.")
     throttle_seconds: float = _seconds("Throttle time that brokers imposed (quotas).")
@@ -396,6 +401,11 @@ class BrokerCounters(_Counters):
         "directories", "Log directories that cannot be used until the broker restarts."
     )
     connections: Gauge = _gauge("connections", "Open connections.")
+    certificate_expiry_timestamp_seconds: GaugeBy = _gauge_by(
+        ("listener",),
+        "seconds",
+        "Time at which the certificate of a listener with TLS expires, since 1970-01-01 UTC.",
+    )
     connections_accepted: int = _counter("connections", "Connections accepted.")
     connections_refused: int = _counter(
         "connections", "New connections closed at once, above a limit or for lack of descriptors."

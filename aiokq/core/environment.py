@@ -121,13 +121,14 @@ class Network(Protocol):
         host: str | None,
         port: int,
         *,
-        ssl: ssl.SSLContext | None = None,
+        tls: Callable[[], ssl.SSLContext] | None = None,
         sockets: SocketOptions | None = None,
         start_serving: bool = True,
     ) -> Listener:
         """Listen on `host` (None: all interfaces) and `port` (0: a free port).
 
         Args:
+            tls: returns the TLS context of the next connection; None without TLS.
             start_serving: False to bind the port only; `Listener.start_serving` then listens.
 
         Raises:

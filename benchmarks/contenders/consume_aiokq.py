@@ -12,7 +12,10 @@ from benchmarks.contenders.measure import Load, arguments, measured
 
 async def run(load: Load) -> None:
     async with aiokq.Consumer(
-        load.topic, bootstrap_servers=load.bootstrap, auto_offset_reset="earliest"
+        load.topic,
+        bootstrap_servers=load.bootstrap,
+        auto_offset_reset="earliest",
+        **load.security,  # type: ignore[typeddict-item]
     ) as consumer:
         size = 0
         seen = 0

@@ -13,7 +13,7 @@ def main() -> None:
         "bootstrap.servers": load.bootstrap,
         "group.id": "bench-confluent",
     }
-    options |= {"enable.auto.commit": False}
+    options |= {"enable.auto.commit": False, **load.librdkafka_security}
     if not load.defaults:
         # With its defaults, the client stalls when its queue is refilled: 231k instead of 930k
         # records/s were measured.

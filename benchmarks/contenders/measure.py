@@ -30,6 +30,21 @@ class Load:
     shape: str
     loop: str
     buffer_bytes: int | None
+    tls: str | None
+
+    @property
+    def security(self) -> dict[str, str]:
+        """The settings of aiokq and aiokafka for a listener with TLS; empty without TLS."""
+        if self.tls is None:
+            return {}
+        return {"security_protocol": "SSL", "ssl_cafile": self.tls}
+
+    @property
+    def librdkafka_security(self) -> dict[str, str]:
+        """The same for confluent-kafka."""
+        if self.tls is None:
+            return {}
+        return {"security.protocol": "SSL", "ssl.ca.location": self.tls}
 
     @property
     def value(self) -> bytes:
@@ -55,6 +70,7 @@ def arguments() -> Load:
     parser.add_argument("--defaults", action="store_true", help="the client's own settings")
     parser.add_argument("--shape", default="")
     parser.add_argument("--loop", default="uvloop", choices=["uvloop", "asyncio"])
+    parser.add_argument("--tls", help="the listener has TLS: file with its authority")
     return Load(**vars(parser.parse_args()))
 
 

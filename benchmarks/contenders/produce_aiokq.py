@@ -72,9 +72,9 @@ SHAPES = {"enqueue": enqueue, "send_nowait": send_nowait, "send_many": send_many
 
 
 async def run(load: Load) -> None:
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = dict(load.security)
     if not load.defaults:
-        options = {
+        options |= {
             "linger_ms": load.linger_ms,
             "batch_size": load.batch_bytes,
             "acks": "all" if load.acks in ("all", "-1") else int(load.acks),

@@ -9,8 +9,8 @@ from benchmarks.contenders.measure import Load, arguments, measured
 
 def settings(load: Load) -> dict[str, Any]:
     if load.defaults:
-        return {"bootstrap.servers": load.bootstrap}
-    held = {}
+        return {"bootstrap.servers": load.bootstrap, **load.librdkafka_security}
+    held: dict[str, Any] = {**load.librdkafka_security}
     if load.buffer_bytes is not None:
         held["queue.buffering.max.kbytes"] = load.buffer_bytes // 1024
     return held | {

@@ -24,19 +24,26 @@ from aiokq.core.errors import Closed
 from tests.fault.support import LoopFactory, both_loops, client_tls, run, server_tls
 
 
-class Talk(asyncio.Protocol):
+class Talk(asyncio.BufferedProtocol):
     """An echo protocol."""
 
     def __init__(self) -> None:
         self.made = False
+        self.buffer = memoryview(bytearray(100))
         self.lost = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
         self.made = True
 
-    def data_received(self, data: bytes) -> None:
-        self.transport.write(data)
+    def handshake_begun(self, transport: asyncio.Transport) -> None:
+        pass
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self.buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.transport.write(bytes(self.buffer[:nbytes]))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.lost.set_result(exc)
@@ -88,7 +95,13 @@ async def listening(
     sock.bind(("127.0.0.1", 0))
     hall = Hall()
     reserve = DescriptorReserve(Descriptors())
-    listener = TcpListener([sock], hall, reserve=reserve, ssl=tls, backlog=100)
+    listener = TcpListener(
+        [sock],
+        hall,
+        reserve=reserve,
+        tls=None if tls is None else lambda: tls,
+        backlog=100,
+    )
     await listener.start_serving()
     try:
         yield listener, hall, sock

@@ -22,6 +22,8 @@ from aiokq.connection import listener
 from aiokq.connection.accepted_connection import AcceptedConnection
 from aiokq.connection.network import system_environment
 from aiokq.connection.server import RequestContext, Server, ServerLimits
+from aiokq.connection.server_security import PLAINTEXT_SERVER, ServerSecurity
+from aiokq.connection.tls.tls_contexts import TlsContexts
 from aiokq.core.counters import BrokerCounters
 from aiokq.core.descriptor_reserve import PROCESS
 from aiokq.core.descriptors import Descriptors
@@ -73,7 +75,7 @@ async def serving(
         clock=environment.clock,
         counters=BrokerCounters(),
         limits=limits,
-        ssl=server_tls() if tls else None,
+        security=ServerSecurity(tls=TlsContexts.fixed(server_tls())) if tls else PLAINTEXT_SERVER,
     )
     await server.start()
     try:

@@ -29,6 +29,8 @@ from typing import TypeAlias, TypeVar
 from aiokq import wire
 from aiokq.connection.network import system_environment
 from aiokq.connection.server import CloseConnection, RequestContext, Server, ServerLimits
+from aiokq.connection.server_security import PLAINTEXT_SERVER, ServerSecurity
+from aiokq.connection.tls.tls_contexts import TlsContexts
 from aiokq.core.counters import BrokerCounters
 from aiokq.core.environment import Environment
 
@@ -193,7 +195,11 @@ class ScriptedNode:
             clock=cluster.environment.clock,
             counters=self.counters,
             limits=cluster.limits,
-            ssl=cluster.ssl,
+            security=(
+                PLAINTEXT_SERVER
+                if cluster.ssl is None
+                else ServerSecurity(tls=TlsContexts.fixed(cluster.ssl))
+            ),
         )
         await server.start()
         self._server = server

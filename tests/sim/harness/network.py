@@ -323,12 +323,12 @@ class HostNetwork:
         host: str | None,
         port: int,
         *,
-        ssl: ssl_module.SSLContext | None = None,
+        tls: Callable[[], ssl_module.SSLContext] | None = None,
         sockets: SocketOptions | None = None,
         start_serving: bool = True,
     ) -> MemoryListener:
         network = self._network
-        _refuse_tls(ssl)
+        _refuse_tls(tls)
         await asyncio.sleep(0)
         address: str | None = None
         if host not in WILDCARDS:
@@ -368,7 +368,7 @@ class Always:
         return False
 
 
-def _refuse_tls(context: ssl_module.SSLContext | None) -> None:
+def _refuse_tls(context: object) -> None:
     if context is not None:
         raise ValueError("the simulated network has no TLS: use a plaintext listener")
 

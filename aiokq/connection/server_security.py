@@ -1,0 +1,71 @@
+"""ServerSecurity: the TLS and SASL configuration of a server, and the sessions that begin with it.
+
+The broker builds it for each listener. The SASL exchange itself is the handlers' work.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from aiokq.connection.principal import ANONYMOUS, Principal
+from aiokq.connection.request_context import RequestContext, SessionState
+from aiokq.core.frozen import frozen
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from aiokq.connection.tls.tls_contexts import TlsContexts
+    from aiokq.core.offload import Offload
+
+__all__ = ["PLAINTEXT_SERVER", "ServerSecurity"]
+
+
+@frozen
+class ServerSecurity:
+    """What a server demands of its clients before it handles their requests.
+
+    Attributes:
+        tls: contexts of the connections; None without TLS.
+        sasl: whether clients must log in by SASL. The principal is then that of the login.
+        principal_of: returns the principal of a client with TLS and without SASL, from the DER form
+            of its certificate; None if it has none.
+        handshake_timeout: seconds from the accept until TLS and SASL must be complete
+            (`handshake.timeout.ms`).
+        offload: reads changed certificates outside the loop; None to read them on the loop.
+    """
+
+    tls: TlsContexts | None = None
+    sasl: bool = False
+    principal_of: Callable[[bytes | None], Principal] = lambda certificate: ANONYMOUS
+    handshake_timeout: float = 30.0
+    offload: Offload | None = None
+
+    @property
+    def contexts(self) -> Callable[[], ssl.SSLContext] | None:
+        """A function that returns the TLS context of the next connection; None without TLS."""
+        tls = self.tls
+        return None if tls is None else lambda: tls.context
+
+    def prepare(self, context: RequestContext) -> None:
+        """Set the state of a new connection, before its transport exists."""
+        context.is_tls = self.tls is not None
+        if self.sasl:
+            context.session.state = SessionState.HANDSHAKE
+
+    def connected(self, context: RequestContext, transport: asyncio.Transport) -> None:
+        """Set the principal of a client whose TLS handshake is complete.
+
+        Raises:
+            AuthenticationFailed: no mapping rule applies to the client's certificate.
+        """
+        if self.tls is None or self.sasl:
+            return
+        tls_object: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
+        assert tls_object is not None
+        context.session.principal = self.principal_of(tls_object.getpeercert(binary_form=True))
+
+
+PLAINTEXT_SERVER = ServerSecurity()
+"""A server without TLS and SASL."""

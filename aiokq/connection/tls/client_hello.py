@@ -1,0 +1,89 @@
+"""ClientHello: collects the first message of a TLS client, without OpenSSL.
+
+Until the message is complete, a server makes no TLS object for the client. A connection that sends
+nothing, a part of the message or something else than TLS therefore costs what it has sent, and the
+length that a client announces allocates nothing. OpenSSL would allocate up to 128 KiB.
+
+Source: RFC 8446 sections 4 and 5.1.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["MAX_HELLO_BYTES", "ClientHello", "NotTls"]
+
+MAX_HELLO_BYTES: Final = 32 * 1024
+"""Largest accepted message with its records. Common messages have less than 2 KB.
+
+The largest have a session ticket with a certificate chain in it.
+"""
+
+_HANDSHAKE: Final = 22
+_CLIENT_HELLO: Final = 1
+_RECORD_HEADER: Final = 5
+_MESSAGE_HEADER: Final = 4
+_MAX_RECORD: Final = 16 * 1024
+
+
+class NotTls(ValueError):
+    """The bytes are not the first message of a TLS client."""
+
+
+class ClientHello:
+    """The bytes that a client has sent before its first message is complete.
+
+    Attributes:
+        received: the bytes, also those after the message.
+    """
+
+    __slots__ = ("_end", "_payload", "_start", "_wanted", "received")
+
+    def __init__(self) -> None:
+        self.received = bytearray()
+        self._start = b""  # the first bytes of the message, at most its header
+        self._wanted = 0  # bytes of the message; 0 until its header has arrived
+        self._payload = 0  # bytes of the message in the records before `_end`
+        self._end = 0  # where the next record begins
+
+    def feed(self, data: bytes | memoryview) -> bool:
+        """Add received bytes; return whether the message is complete.
+
+        Raises:
+            NotTls: the bytes are no TLS, or the message is too large.
+        """
+        received = self.received
+        received += data
+        while True:
+            begin = self._end
+            header = received[begin : begin + _RECORD_HEADER]
+            if (header and header[0] != _HANDSHAKE) or (len(header) > 1 and header[1] != 3):
+                raise NotTls("the client does not speak TLS")
+            if len(header) < _RECORD_HEADER:
+                return False
+            size = int.from_bytes(header[3:], "big")
+            if not 0 < size <= _MAX_RECORD:
+                raise NotTls(f"the client's first TLS record has an invalid size of {size} bytes")
+            begin += _RECORD_HEADER
+            if not self._wanted:
+                self._read_header(bytes(received[begin : begin + min(size, _MESSAGE_HEADER)]))
+            if begin + size > MAX_HELLO_BYTES:
+                raise NotTls("the client's first TLS message is too large")
+            if begin + size > len(received):
+                return False
+            if not self._wanted:  # the record is shorter than the header of the message
+                self._start += received[begin : begin + size]
+            self._payload += size
+            self._end = begin + size
+            if self._wanted and self._payload >= self._wanted:
+                return True
+
+    def _read_header(self, part: bytes) -> None:
+        start = (self._start + part)[:_MESSAGE_HEADER]
+        if start and start[0] != _CLIENT_HELLO:
+            raise NotTls("the client's first TLS message is not a ClientHello")
+        if len(start) == _MESSAGE_HEADER:
+            wanted = _MESSAGE_HEADER + int.from_bytes(start[1:], "big")
+            if wanted > MAX_HELLO_BYTES:
+                raise NotTls(f"the client's first TLS message announces {wanted} bytes")
+            self._wanted = wanted

@@ -1,0 +1,88 @@
+"""Handshakes: the TLS handshakes of one listener, and what they may use of loop and memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from aiokq.core.errors import ConnectionLost
+
+if TYPE_CHECKING:
+    from aiokq.connection.tls.tls_connection import TlsConnection
+
+__all__ = ["MAX_UNDER_WAY", "Handshakes"]
+
+MAX_UNDER_WAY: Final = 1024
+"""Maximum number of handshakes between the client's first message and the last one.
+
+A handshake takes a round trip, and the event loop does some hundred handshakes a second. If this
+number is under way, the oldest is one whose client does not answer, and is closed.
+"""
+
+
+class Handshakes:
+    """The TLS handshakes of one listener.
+
+    The answer to a client's first message takes up to a millisecond of CPU. In one iteration of the
+    event loop, one such answer is computed, so that a storm of new connections delays the requests
+    of other clients by no more than that.
+    """
+
+    __slots__ = ("_connections", "_loop", "_ran", "_under_way", "_waiting")
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._connections: dict[TlsConnection, None] = {}
+        self._under_way: dict[TlsConnection, None] = {}
+        self._waiting: deque[tuple[TlsConnection, Callable[[], None]]] = deque()
+        self._ran = False  # whether an answer was computed in this iteration
+
+    def __len__(self) -> int:
+        return len(self._connections)
+
+    def begin(self, connection: TlsConnection) -> None:
+        """Add a connection that has no TLS yet."""
+        self._connections[connection] = None
+
+    def answer(self, connection: TlsConnection, compute: Callable[[], None]) -> bool:
+        """Call `compute` now or in a later iteration of the loop.
+
+        Returns:
+            whether `compute` was called.
+        """
+        if self._ran or self._waiting:
+            self._waiting.append((connection, compute))
+            return False
+        self._ran = True
+        self._loop.call_soon(self._next)
+        self._compute(connection, compute)
+        return True
+
+    def end(self, connection: TlsConnection) -> None:
+        """Remove a connection whose handshake is complete, or which is lost."""
+        self._connections.pop(connection, None)
+        self._under_way.pop(connection, None)
+
+    def close(self) -> None:
+        """Abort all connections whose handshake is not complete."""
+        for connection in list(self._connections):
+            connection.abort()
+
+    def _next(self) -> None:
+        while self._waiting:
+            connection, compute = self._waiting.popleft()
+            if connection in self._connections:
+                self._loop.call_soon(self._next)
+                self._compute(connection, compute)
+                return
+        self._ran = False
+
+    def _compute(self, connection: TlsConnection, compute: Callable[[], None]) -> None:
+        self._under_way[connection] = None
+        if len(self._under_way) > MAX_UNDER_WAY:
+            oldest = next(iter(self._under_way))
+            oldest.fail(ConnectionLost("the TLS handshake was not completed, and many others wait"))
+            self._under_way.pop(oldest, None)
+        compute()

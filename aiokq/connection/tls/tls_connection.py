@@ -1,0 +1,521 @@
+"""TlsConnection: TLS between a plain transport of the loop and the protocol of an application.
+
+asyncio's TLS allocates 256 KiB for each connection at once, and copies what it receives once more.
+This one has no buffer of its own (`SharedMemory`), and decrypts straight into the memory that the
+application's protocol gives: the frames of a `FrameReader`.
+
+The design and its measurements: docs/adr/0021-tls.md. Tests:
+tests/unit/connection/tls/test_tls_connection.py, tests/fault/test_tls_faults.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import ssl
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+
+from aiokq.connection.tls.client_hello import ClientHello, NotTls
+from aiokq.connection.tls.shared_memory import SharedMemory, shared_memory
+from aiokq.core.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from aiokq.connection.tls.handshakes import Handshakes
+    from aiokq.core.types import Buffer
+
+__all__ = ["SecuredProtocol", "TlsConnection"]
+
+_RECORD_BYTES: Final = 16 * 1024
+"""Largest plaintext of a TLS record."""
+
+_FEED_BYTES: Final = 64 * 1024
+"""Bytes that are passed to OpenSSL at once, so that they are still in the processor's caches when
+they are decrypted.
+"""
+
+_SEND_BYTES: Final = 64 * 1024
+"""Encrypted bytes that are collected before they are written."""
+
+_UNREAD_ANSWERS: Final = 64 * 1024
+"""Bytes of answers to a peer's TLS messages that a peer may leave unread.
+
+A peer can ask for new keys again and again without reading the answers.
+"""
+
+
+class SecuredProtocol(Protocol):
+    """The protocol of an application over TLS: an `asyncio.BufferedProtocol` with one more call."""
+
+    def handshake_begun(self, transport: asyncio.Transport) -> None:
+        """Store the transport, which can only be aborted until `connection_made` is called."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None: ...
+    def get_buffer(self, sizehint: int) -> memoryview: ...
+    def buffer_updated(self, nbytes: int) -> None: ...
+    def eof_received(self) -> bool | None: ...
+    def pause_writing(self) -> None: ...
+    def resume_writing(self) -> None: ...
+    def connection_lost(self, exc: Exception | None) -> None: ...
+
+
+class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
+    """The protocol of a plain transport, and the transport of an application's protocol.
+
+    On a server, no TLS object exists before the client's first message is complete; a client that
+    sends something else is disconnected without an answer.
+
+    Args:
+        protocol: the application's protocol. `connection_made` is called after the handshake. On a
+            server `connection_lost` is always called; on a client only after `connection_made`.
+        context: returns the context of the connection.
+        server_hostname: name for SNI and for the check of the certificate; only for clients.
+        handshakes: the handshakes of the listener; None for a client.
+
+    Attributes:
+        opened: a client's future of the handshake; None on a server.
+    """
+
+    __slots__ = (
+        "_closing",
+        "_context",
+        "_eof",
+        "_error",
+        "_handshakes",
+        "_hello",
+        "_left",
+        "_lost",
+        "_made",
+        "_memory",
+        "_new_context",
+        "_plain",
+        "_protocol",
+        "_reading_paused",
+        "_received",
+        "_server_hostname",
+        "_ssl",
+        "_unread_answers",
+        "opened",
+    )
+
+    def __init__(
+        self,
+        protocol: SecuredProtocol,
+        context: Callable[[], ssl.SSLContext],
+        *,
+        server_hostname: str | None = None,
+        handshakes: Handshakes | None = None,
+    ) -> None:
+        super().__init__()
+        self._protocol = protocol
+        self._new_context = context
+        self._context: ssl.SSLContext | None = None
+        self._server_hostname = server_hostname
+        self._handshakes = handshakes
+        self._memory: SharedMemory = shared_memory()
+        self._received = self._memory.receive_buffer()
+        self._plain: asyncio.Transport | None = None
+        self._ssl: ssl.SSLObject | None = None
+        self._hello = None if handshakes is None else ClientHello()
+        # Received bytes that are not decrypted, because reading is paused; None if all are. OpenSSL
+        # may have decrypted bytes in addition, so the empty string is not None.
+        self._left: bytes | None = None
+        self._eof = False  # the peer has ended the connection after the bytes of `_left`
+        self._error: Exception | None = None
+        self._made = False
+        self._closing = False
+        self._lost = False
+        self._reading_paused = False
+        self._unread_answers = 0
+        self.opened: asyncio.Future[None] | None = (
+            asyncio.get_running_loop().create_future() if handshakes is None else None
+        )
+
+    # The plain transport calls the following public methods.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin the handshake; on a server, wait for the client's first message."""
+        self._plain = cast("asyncio.Transport", transport)
+        if self._closing:  # aborted before there was a plain transport
+            self._plain.abort()
+            return
+        self._protocol.handshake_begun(self)
+        if self._handshakes is not None:
+            self._handshakes.begin(self)
+        else:
+            self._begin(b"")
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return memory to receive encrypted bytes into."""
+        return self._received
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Continue the handshake, or decrypt for the application."""
+        data = self._received[:nbytes]
+        if self._closing:
+            return
+        if self._made:
+            if self._left is not None:
+                self._left += data
+                self._decrypt_left()
+            elif self._reading_paused:
+                self._left = bytes(data)
+            else:
+                self._decrypt(data)
+        elif self._hello is not None:
+            self._collect_hello(self._hello, data)
+        else:
+            self._handshake(data)
+
+    def eof_received(self) -> bool:
+        """Close; if reading is paused, after the received bytes are passed on."""
+        if self._made and self._left is not None and not self._closing:
+            self._eof = True
+            return True
+        if self._made and not self._closing:
+            self._protocol.eof_received()
+        return False
+
+    def pause_writing(self) -> None:
+        if self._made:
+            self._protocol.pause_writing()
+
+    def resume_writing(self) -> None:
+        if self._made:
+            self._protocol.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Report the end of the connection, with the error of TLS if there is one."""
+        if self._lost:
+            return
+        self._lost = self._closing = True
+        if self._handshakes is not None:
+            self._handshakes.end(self)
+        self._left = None
+        self._hello = self._ssl = None
+        error = self._error or exc
+        if self._made:
+            self._protocol.connection_lost(error)
+            return
+        error = error or ConnectionResetError("the peer closed the connection in the TLS handshake")
+        if self.opened is None:
+            self._protocol.connection_lost(error)
+        elif not self.opened.done():
+            self.opened.set_exception(error)
+
+    # The application calls the following public methods.
+
+    # Hot path, once per request or response; measured by benchmarks/micro/tls.py.
+    def write(self, data: Buffer) -> None:
+        """Encrypt and send; bytes that the system does not take are held by the plain transport."""
+        if self._closing:
+            return
+        assert self._ssl is not None
+        assert self._plain is not None
+        encrypt, outgoing, write = self._ssl.write, self._memory.outgoing, self._plain.write
+        size = len(data)
+        try:
+            if size <= _RECORD_BYTES:
+                if size:
+                    encrypt(data)
+            else:
+                view = memoryview(data)
+                done = encrypt(view)
+                while done < size:
+                    if outgoing.pending >= _SEND_BYTES:
+                        write(outgoing.read())
+                    done += encrypt(view[done:])
+        except ssl.SSLError as error:
+            self._fail(error)
+        if outgoing.pending:
+            write(outgoing.read())
+
+    def writelines(self, list_of_data: Iterable[Buffer]) -> None:
+        """Encrypt and send several buffers; small ones share a TLS record."""
+        small: list[Buffer] = []
+        size = 0
+        for data in list_of_data:
+            nbytes = len(data)
+            if size + nbytes <= _RECORD_BYTES:
+                small.append(data)
+                size += nbytes
+                continue
+            if small:
+                self.write(small[0] if len(small) == 1 else b"".join(small))
+                small, size = [], 0
+            if nbytes <= _RECORD_BYTES:
+                small.append(data)
+                size = nbytes
+            else:
+                self.write(data)
+        if small:
+            self.write(small[0] if len(small) == 1 else b"".join(small))
+
+    def write_eof(self) -> None:
+        raise NotImplementedError("TLS has no half-closed connections")
+
+    def can_write_eof(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        """Send what was written and TLS's close_notify, then close; wait for no answer of the peer.
+
+        A connection without a complete handshake is aborted.
+        """
+        if self._closing:
+            return
+        if not self._made:
+            self.abort()
+            return
+        self._closing = True
+        assert self._plain is not None
+        self._say_goodbye()
+        self._plain.close()
+
+    def fail(self, error: Exception) -> None:
+        """Abort; `error` becomes the cause if there is none."""
+        if self._error is None:
+            self._error = error
+        self.abort()
+
+    def abort(self) -> None:
+        """Close immediately and drop unsent bytes."""
+        self._closing = True
+        if self._plain is not None:
+            self._plain.abort()
+
+    def is_closing(self) -> bool:
+        return self._closing or self._plain is None or self._plain.is_closing()
+
+    def pause_reading(self) -> None:
+        """Call no method with received bytes until `resume_reading`."""
+        self._reading_paused = True
+        if self._plain is not None and not self._closing:
+            self._plain.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._reading_paused = False
+        if self._plain is None or self._closing:
+            return
+        self._plain.resume_reading()
+        if self._left is not None:
+            asyncio.get_running_loop().call_soon(self._decrypt_left)
+
+    def is_reading(self) -> bool:
+        return not self._reading_paused and not self._closing
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        assert self._plain is not None
+        self._plain.set_write_buffer_limits(high, low)
+
+    def get_write_buffer_size(self) -> int:
+        return 0 if self._plain is None else self._plain.get_write_buffer_size()
+
+    def get_write_buffer_limits(self) -> tuple[int, int]:
+        assert self._plain is not None
+        return self._plain.get_write_buffer_limits()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """Return what the plain transport knows, or a fact about TLS by asyncio's name for it.
+
+        Of our own is "undecrypted": whether received bytes wait until reading is resumed.
+        """
+        if name == "ssl_object":
+            return self._ssl
+        if name == "sslcontext":
+            return self._context
+        if name == "cipher":
+            return None if self._ssl is None else self._ssl.cipher()
+        if name == "undecrypted":
+            return self._left is not None
+        if name == "peercert":
+            return None if self._ssl is None else self._ssl.getpeercert()
+        return default if self._plain is None else self._plain.get_extra_info(name, default)
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        raise NotImplementedError("a TlsConnection has one protocol")
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        return cast("asyncio.BaseProtocol", self._protocol)
+
+    # The handshake.
+
+    def _collect_hello(self, hello: ClientHello, data: memoryview) -> None:
+        assert self._plain is not None
+        assert self._handshakes is not None
+        try:
+            complete = hello.feed(data)
+        except NotTls as error:
+            # As Kafka, without an alert: the peer would not understand it.
+            self._error = ProtocolError(
+                f"{error}, and this listener requires it: set security_protocol=SSL (or SASL_SSL) "
+                "on the client, or use a listener without TLS"
+            )
+            self._closing = True
+            self._plain.close()
+            return
+        if not complete:
+            return
+        self._hello = None
+        begin = functools.partial(self._begin, bytes(hello.received))
+        if not self._handshakes.answer(self, begin):
+            self._plain.pause_reading()
+
+    def _begin(self, received: bytes) -> None:
+        """Make the TLS object, and send the first message; on a server, the answer to it."""
+        assert self._plain is not None
+        if self._closing:
+            return
+        memory = self._memory
+        server = self._handshakes is not None
+        try:
+            self._context = self._new_context()
+            self._ssl = self._context.wrap_bio(
+                memory.incoming,
+                memory.outgoing,
+                server_side=server,
+                server_hostname=self._server_hostname,
+            )
+        except ValueError as error:  # not a host name
+            self._fail(ssl.SSLError(f"{self._server_hostname!r}: {error}"))
+            return
+        if server:
+            self._plain.resume_reading()
+        self._handshake(received)
+
+    def _handshake(self, received: bytes | memoryview) -> None:
+        assert self._ssl is not None
+        incoming = self._memory.incoming
+        complete = False
+        try:
+            incoming.write(received)
+            self._ssl.do_handshake()
+            complete = True
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLError as error:
+            self._fail(error)
+        finally:
+            rest = incoming.read()
+            self._flush()
+        if not complete:
+            return
+        self._made = True
+        if self._handshakes is not None:
+            self._handshakes.end(self)
+        self._protocol.connection_made(self)
+        if self.opened is not None and not self.opened.done():
+            self.opened.set_result(None)
+        if self._closing:
+            return
+        if self._reading_paused:
+            self._left = rest
+        else:  # OpenSSL may have received more than the handshake
+            self._decrypt(rest)
+
+    # The connection after the handshake.
+
+    # Hot path, once per read; measured by benchmarks/micro/tls.py.
+    def _decrypt(self, data: bytes | memoryview) -> None:
+        """Decrypt into the memory of the application's protocol."""
+        assert self._ssl is not None
+        incoming = self._memory.incoming
+        decrypt, protocol = self._ssl.read, self._protocol
+        size = len(data)
+        fed = filled = 0
+        stopped = ended = False
+        error: ssl.SSLError | None = None
+        try:
+            buffer = protocol.get_buffer(-1)
+            room = len(buffer)
+            while True:
+                try:
+                    n = decrypt(room - filled, buffer[filled:] if filled else buffer)
+                except ssl.SSLWantReadError:  # the BIO is empty; OpenSSL keeps a part of a record
+                    if fed == size:
+                        break
+                    fed += incoming.write(data[fed : fed + _FEED_BYTES])
+                    continue
+                except ssl.SSLError as failure:
+                    error = failure
+                    break
+                if not n:
+                    ended = True
+                    break
+                filled += n
+                if filled == room:
+                    filled = 0
+                    protocol.buffer_updated(room)
+                    if self._reading_paused or self._closing:
+                        stopped = True
+                        break
+                    buffer = protocol.get_buffer(-1)
+                    room = len(buffer)
+            if filled:
+                protocol.buffer_updated(filled)
+        finally:
+            rest = incoming.read()
+            if self._memory.outgoing.pending:
+                self._flush_answers()
+        if self._closing:
+            return
+        if error is not None:
+            self._fail(error)
+        elif ended:
+            protocol.eof_received()
+            self.close()
+        elif stopped:
+            self._left = rest + bytes(data[fed:])
+
+    def _decrypt_left(self) -> None:
+        """Continue after reading was paused."""
+        if self._left is None or self._reading_paused or self._closing:
+            return
+        left, self._left = self._left, None
+        self._decrypt(left)
+        if self._eof and self._left is None and not self._closing:
+            self._protocol.eof_received()
+            self.close()
+
+    def _say_goodbye(self) -> None:
+        """Send close_notify."""
+        assert self._ssl is not None
+        incoming = self._memory.incoming
+        held = incoming.read()  # bytes of the connection that is decrypting, if this is not it
+        try:
+            self._ssl.unwrap()  # reads too, although nothing was received
+        except (ssl.SSLError, OSError):
+            pass  # the answer of the peer is missing, which no side of Kafka waits for
+        finally:
+            incoming.read()
+            if held:
+                incoming.write(held)
+            self._flush()
+
+    def _flush(self) -> None:
+        outgoing = self._memory.outgoing
+        if outgoing.pending:
+            data = outgoing.read()
+            if self._plain is not None and not self._lost:
+                self._plain.write(data)
+
+    def _flush_answers(self) -> None:
+        """Send what OpenSSL answers to the peer's TLS messages; abort if the peer reads nothing."""
+        assert self._plain is not None
+        self._unread_answers += self._memory.outgoing.pending
+        self._flush()
+        if not self._plain.get_write_buffer_size():
+            self._unread_answers = 0
+        elif self._unread_answers > _UNREAD_ANSWERS:
+            self.fail(ssl.SSLError("the peer does not read the answers to its TLS messages"))
+
+    def _fail(self, error: Exception) -> None:
+        """Close because of an error, after the alert is sent."""
+        self._closing = True
+        if self._error is None:
+            self._error = error
+        self._flush()
+        if self._plain is not None:
+            self._plain.close()
+        if self.opened is not None and not self.opened.done():
+            self.opened.set_exception(error)

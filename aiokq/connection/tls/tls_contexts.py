@@ -1,0 +1,221 @@
+"""TlsContexts: the current SSL context of one end, made again when its files change.
+
+Open connections keep the context that they began with; new ones get the current one. So a renewed
+certificate needs no restart and no new connections.
+
+Tests: tests/unit/connection/tls/test_tls_contexts.py.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import ssl
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from aiokq.connection.tls.certificate import Certificate
+from aiokq.connection.tls.contexts import Made
+from aiokq.connection.tls.stores import KeyMaterial
+from aiokq.connection.tls.tls_settings import TlsSettings
+from aiokq.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from aiokq.core.clock import Clock
+    from aiokq.core.offload import Offload
+
+__all__ = ["TlsContexts"]
+
+logger = logging.getLogger("aiokq.connection")
+
+CHECK_SECONDS: Final = 5.0
+"""Seconds between two looks at the files of keys and certificates."""
+
+WARN_SECONDS: Final = 14 * 24 * 3600
+"""Seconds before its end at which a certificate's expiry is logged as a warning, once a day."""
+
+_DAY: Final = 24 * 3600
+
+_State = tuple[tuple[int, int, int] | None, ...]
+
+
+class TlsContexts:
+    """The current SSL context of one end.
+
+    Args:
+        make: makes a context from the settings: `client_context` or `server_context`.
+        settings: stores and rules.
+        name: what the context is for, in logs, such as "listener SSL".
+
+    Attributes:
+        context: the context of new connections.
+        check_seconds: seconds between two looks at the files.
+
+    Raises:
+        ConfigError: a setting is not valid, or a file cannot be used.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[TlsSettings], Made],
+        settings: TlsSettings | None,
+        name: str,
+        *,
+        fixed: ssl.SSLContext | None = None,
+    ) -> None:
+        self.check_seconds = CHECK_SECONDS
+        self._make = make
+        self._settings = settings
+        self._name = name
+        self._lock = threading.Lock()
+        self._files: tuple[str, ...] = ()
+        self._seen: _State = ()
+        self._checked_at = float("-inf")
+        self._warned_on: int | None = None
+        self._own: Certificate | None = None
+        if settings is None:
+            assert fixed is not None
+            self.context = fixed
+            return
+        self._files = tuple(
+            path
+            for path in (
+                settings.keystore_location,
+                settings.key_location,
+                settings.truststore_location,
+            )
+            if path is not None
+        )
+        self._seen = self._look()
+        made = make(settings)
+        self.context = made.context
+        self._own = _own(made.material)
+
+    @classmethod
+    def fixed(cls, context: ssl.SSLContext) -> TlsContexts:
+        """Return contexts that are always the given one; its owner may load new files into it."""
+        return cls(_never, None, "", fixed=context)
+
+    @property
+    def expires_at(self) -> int | None:
+        """The end of the own certificate's validity in seconds since 1970-01-01 UTC.
+
+        None if there is no own certificate, or if the context was given.
+        """
+        return None if self._own is None else self._own.not_after
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files whose changes are taken up."""
+        return self._files
+
+    async def current(self, clock: Clock, offload: Offload | None) -> ssl.SSLContext:
+        """Return the context of a new connection; look at the files now and then.
+
+        Args:
+            offload: reads changed files outside the loop; None to read them on the loop.
+        """
+        now = clock.monotonic()
+        if now - self._checked_at >= self.check_seconds:
+            self._checked_at = now
+            if self._look() != self._seen:
+                if offload is None:
+                    self.renew()
+                else:
+                    await offload.run(self.renew)
+            self.check_expiry(clock.timestamp_ms() // 1000)
+        return self.context
+
+    def renew(self) -> bool:
+        """If a file has changed, make a new context; keep the old one if that fails.
+
+        Context: any thread; reads files.
+
+        Returns:
+            whether there is a new context.
+        """
+        with self._lock:
+            seen = self._look()
+            if seen == self._seen:
+                return False
+            # A change while the files are read is noticed by the next look.
+            self._seen = seen
+            assert self._settings is not None
+            try:
+                made = self._make(self._settings)
+                own = _own(made.material)
+                self._check_identity(own)
+            except ConfigError as error:
+                logger.warning(
+                    "changed TLS files not taken up, the former ones stay in use: %s: %s",
+                    self._name,
+                    error.message,
+                )
+                return False
+            self.context = made.context
+            self._own = own
+            self._warned_on = None
+        logger.info("changed TLS files taken up: %s: %s", self._name, ", ".join(self._files))
+        return True
+
+    def check_expiry(self, now: int) -> None:
+        """Log a warning, once a day, if the own certificate expires within 14 days.
+
+        Args:
+            now: seconds since 1970-01-01 UTC.
+        """
+        expires_at = self.expires_at
+        if expires_at is None:
+            return
+        left = expires_at - now
+        if left > WARN_SECONDS or self._warned_on == now // _DAY:
+            return
+        self._warned_on = now // _DAY
+        if left > 0:
+            days = left // _DAY
+            logger.warning("certificate expires in %d days: %s", days, self._name)
+        else:
+            logger.error("certificate has expired: %s", self._name)
+
+    def _look(self) -> _State:
+        return tuple(map(_state, self._files))
+
+    def _check_identity(self, own: Certificate | None) -> None:
+        """Refuse a certificate of somebody else, as Kafka does for a listener.
+
+        Raises:
+            ConfigError: the name differs, or a former alternative name is missing.
+        """
+        settings, former = self._settings, self._own
+        if settings is None or not settings.keeps_identity or own is None or former is None:
+            return
+        if own.subject != former.subject and not settings.allow_dn_changes:
+            raise settings.error(
+                "ssl.keystore.location",
+                f"the new certificate is of {own.name!r}, the former one of {former.name!r}; "
+                f"{settings.spelled('ssl.allow.dn.changes')}=true allows it",
+            )
+        if not own.alternative_names >= former.alternative_names and not settings.allow_san_changes:
+            raise settings.error(
+                "ssl.keystore.location",
+                "the new certificate lacks an alternative name of the former one; "
+                f"{settings.spelled('ssl.allow.san.changes')}=true allows it",
+            )
+
+
+def _own(material: KeyMaterial | None) -> Certificate | None:
+    return None if material is None else Certificate.of(material.certificates[0])
+
+
+def _state(path: str) -> tuple[int, int, int] | None:
+    """Return what changes when a file is written or replaced; None if it cannot be found."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _never(settings: TlsSettings) -> Made:
+    raise AssertionError("a fixed context is not made")

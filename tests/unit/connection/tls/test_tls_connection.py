@@ -1,0 +1,472 @@
+"""TlsConnection between a plain transport in memory and a protocol that records its calls."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import ssl
+import weakref
+
+import pytest
+
+from aiokq.connection.tls import handshakes as handshakes_module
+from aiokq.connection.tls.contexts import client_context, server_context
+from aiokq.connection.tls.handshakes import Handshakes
+from aiokq.connection.tls.shared_memory import RECEIVE_BYTES, shared_memory
+from aiokq.connection.tls.tls_connection import TlsConnection
+from aiokq.connection.tls.tls_settings import TlsSettings
+from aiokq.core.errors import ConnectionLost, ProtocolError
+from tests.peers.pki import Pki
+
+PKI = Pki()
+NODE = PKI.issue()
+SERVER = server_context(
+    TlsSettings(
+        keystore_type="PEM",
+        keystore_key=NODE.key,
+        keystore_certificate_chain=NODE.chain,
+    )
+).context
+CLIENT = client_context(
+    TlsSettings(truststore_type="PEM", truststore_certificates=PKI.trusted)
+).context
+
+
+class Plain(asyncio.Transport):
+    """A transport in memory; `deliver` hands what was written to the peer's protocol."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: list[bytes] = []
+        self.protocol: TlsConnection | None = None
+        self.peer: Plain | None = None
+        self.paused = False
+        self.closed = False
+        self.aborted = False
+        self.unsent = 0
+
+    def write(self, data: bytes) -> None:  # type: ignore[override]
+        assert not self.closed
+        self.written.append(bytes(data))
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent
+
+    def pause_reading(self) -> None:
+        self.paused = True
+
+    def resume_reading(self) -> None:
+        self.paused = False
+
+    def close(self) -> None:
+        self.closed = True
+
+    def abort(self) -> None:
+        self.closed = self.aborted = True
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def deliver(self, step: int = RECEIVE_BYTES) -> int:
+        """Hand over what was written, in pieces; return its size."""
+        assert self.peer is not None
+        data, self.written = b"".join(self.written), []
+        for at in range(0, len(data), step):
+            self.peer.receive(data[at : at + step])
+        return len(data)
+
+    def receive(self, data: bytes) -> None:
+        assert self.protocol is not None
+        buffer = self.protocol.get_buffer(-1)
+        buffer[: len(data)] = data
+        self.protocol.buffer_updated(len(data))
+
+
+class Recorder:
+    """A protocol that records what it gets."""
+
+    def __init__(self, size: int = 65536) -> None:
+        self.buffer = memoryview(bytearray(size))
+        self.transport: asyncio.Transport | None = None
+        self.begun: asyncio.Transport | None = None
+        self.received = bytearray()
+        self.updates = 0
+        self.eof = False
+        self.lost: list[Exception | None] = []
+        self.on_update = lambda: None
+
+    def handshake_begun(self, transport: asyncio.Transport) -> None:
+        self.begun = transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, TlsConnection)
+        self.transport = transport
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self.buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        assert 0 < nbytes <= len(self.buffer)
+        self.updates += 1
+        self.received += self.buffer[:nbytes]
+        self.on_update()
+
+    def eof_received(self) -> bool:
+        self.eof = True
+        return False
+
+    def pause_writing(self) -> None: ...
+    def resume_writing(self) -> None: ...
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost.append(exc)
+
+
+class Pair:
+    """A client and a server, not connected yet."""
+
+    def __init__(self, *, buffer: int = 65536, handshakes: Handshakes | None = None) -> None:
+        self.near, self.far = Recorder(buffer), Recorder(buffer)
+        self.handshakes = Handshakes() if handshakes is None else handshakes
+        self.client = TlsConnection(self.near, lambda: CLIENT, server_hostname="localhost")
+        self.server = TlsConnection(self.far, lambda: SERVER, handshakes=self.handshakes)
+        self.there, self.back = Plain(), Plain()
+        self.there.peer, self.back.peer = self.back, self.there
+        self.there.protocol, self.back.protocol = self.client, self.server
+        self.server.connection_made(self.back)
+        self.client.connection_made(self.there)
+
+    def exchange(self, step: int = RECEIVE_BYTES) -> None:
+        while self.there.deliver(step) + self.back.deliver(step):
+            pass
+
+    @classmethod
+    def connected(cls, *, buffer: int = 65536) -> Pair:
+        pair = cls(buffer=buffer)
+        pair.exchange()
+        assert pair.near.transport is pair.client
+        assert pair.far.transport is pair.server
+        return pair
+
+
+@pytest.fixture(autouse=True)
+async def shared_buffers_are_left_empty():
+    """What one connection leaves behind another would send or read."""
+    yield
+    memory = shared_memory()
+    assert memory.incoming.pending == 0
+    assert memory.outgoing.pending == 0
+
+
+@pytest.mark.parametrize("step", [1, 7, 100, RECEIVE_BYTES])
+async def test_a_handshake_in_pieces_connects(step: int) -> None:
+    """The network cuts where it likes."""
+    pair = Pair()
+    assert pair.near.begun is pair.client
+    assert pair.far.begun is pair.server
+    pair.exchange(step)
+    assert pair.client.opened is not None
+    await pair.client.opened
+    assert pair.client.get_extra_info("ssl_object").version() == "TLSv1.3"
+    assert pair.server.get_extra_info("sslcontext") is SERVER
+    assert len(pair.handshakes) == 0
+
+
+@pytest.mark.parametrize("buffer", [1, 100, 16384, 20000, 1_000_000])
+@pytest.mark.parametrize("step", [1000, RECEIVE_BYTES])
+async def test_bytes_arrive_in_order_whatever_the_buffers(buffer: int, step: int) -> None:
+    """The reader's buffer may be smaller than a TLS record, or take many."""
+    pair = Pair.connected(buffer=buffer)
+    sizes = [1, 100, 16384, 16385, 50_000, 3, 200_000] if buffer > 1 else [1, 100, 16385]
+    data = [bytes([n + 1]) * size for n, size in enumerate(sizes)]
+    pair.client.write(data[0])
+    pair.client.writelines(data[1:4])
+    for each in data[4:]:
+        pair.client.write(memoryview(each))
+    pair.exchange(step)
+    assert pair.far.received == b"".join(data)
+
+
+async def test_a_large_buffer_is_filled_by_one_update() -> None:
+    """So that a FrameReader sees a whole read, not each TLS record."""
+    pair = Pair.connected(buffer=1_000_000)
+    pair.client.write(bytes(200_000))
+    pair.exchange()
+    assert pair.far.updates == 1
+
+
+async def test_small_fragments_share_a_record() -> None:
+    """A record of its own for the 20 bytes of a header would cost more than the header."""
+    pair = Pair.connected()
+    pair.client.writelines([b"a" * 20, b"b" * 1000, b"c" * 100])
+    assert len(b"".join(pair.there.written)) < 1120 + 40
+    pair.exchange()
+    assert pair.far.received == b"a" * 20 + b"b" * 1000 + b"c" * 100
+
+
+async def test_two_connections_use_the_shared_buffers_in_turn() -> None:
+    """A connection may write, or close another, while it decrypts."""
+    one, other = Pair.connected(), Pair.connected()
+    assert one.server._memory is other.server._memory
+
+    def answer() -> None:
+        one.server.write(b"answer" * 5000)
+        other.server.write(b"to another" * 5000)
+        other.client.close()
+
+    one.far.buffer = one.far.buffer[:16384]
+    one.far.on_update = answer
+    one.client.write(bytes(100_000))
+    one.there.deliver()
+    assert len(one.far.received) == 100_000
+    one.back.deliver()
+    other.back.deliver()
+    other.there.deliver()
+    assert one.near.received.startswith(b"answer" * 5000)
+    assert other.far.eof
+
+
+async def test_paused_reading_holds_back_what_was_received() -> None:
+    """A server that has enough requests must not get more."""
+    pair = Pair.connected(buffer=10_000)
+    pair.far.on_update = pair.server.pause_reading
+    pair.client.write(b"x" * 50_000)
+    pair.there.deliver()
+    assert len(pair.far.received) == 10_000
+    assert pair.back.paused
+    assert pair.server.get_extra_info("undecrypted")
+    for n in range(2, 6):
+        pair.server.resume_reading()
+        assert not pair.back.paused
+        await asyncio.sleep(0)
+        assert len(pair.far.received) == n * 10_000
+    pair.server.resume_reading()
+    await asyncio.sleep(0)
+    assert not pair.server.get_extra_info("undecrypted")
+    assert pair.far.received == b"x" * 50_000
+
+
+async def test_an_end_after_bytes_that_wait_is_told_after_them() -> None:
+    """With acks=0 a producer closes behind its last request."""
+    pair = Pair.connected(buffer=1000)
+    pair.far.on_update = pair.server.pause_reading
+    pair.client.write(b"x" * 1500)
+    pair.there.deliver()
+    assert pair.server.eof_received() is True
+    assert not pair.far.eof
+    pair.far.on_update = lambda: None
+    pair.server.resume_reading()
+    await asyncio.sleep(0)
+    assert len(pair.far.received) == 1500
+    assert pair.far.eof
+    assert pair.back.closed
+
+
+async def test_bytes_that_come_while_older_ones_wait_stay_behind_them() -> None:
+    """The loop may read before the held bytes are decrypted."""
+    pair = Pair.connected(buffer=1000)
+    pair.far.on_update = pair.server.pause_reading
+    pair.client.write(b"a" * 1500)
+    pair.there.deliver()
+    pair.far.on_update = lambda: None
+    pair.server.resume_reading()
+    pair.client.write(b"b" * 500)
+    pair.there.deliver()
+    await asyncio.sleep(0)
+    assert pair.far.received == b"a" * 1500 + b"b" * 500
+
+
+async def test_closing_says_goodbye_and_the_peer_hangs_up() -> None:
+    """Java logs a missing close_notify as an error."""
+    pair = Pair.connected()
+    pair.client.write(b"last words")
+    pair.client.close()
+    assert pair.there.closed
+    assert not pair.there.aborted
+    pair.there.deliver()
+    assert pair.far.received == b"last words"
+    assert pair.far.eof
+    assert pair.back.closed
+    pair.server.connection_lost(None)
+    assert pair.far.lost == [None]
+    pair.client.write(b"ignored")
+
+
+async def test_an_abort_is_one() -> None:
+    """Unsent bytes are dropped."""
+    pair = Pair.connected()
+    pair.server.abort()
+    assert pair.back.aborted
+    pair.server.connection_lost(None)
+    pair.server.connection_lost(None)
+    assert pair.far.lost == [None]
+
+
+async def test_damaged_records_end_the_connection_with_the_error() -> None:
+    """After the bytes before the damage."""
+    pair = Pair.connected()
+    pair.client.write(b"good")
+    pair.client.write(b"bad" * 100)
+    good, bad = pair.there.written
+    pair.there.written = [good, bad[:-1] + bytes([bad[-1] ^ 1])]
+    pair.there.deliver()
+    assert pair.far.received == b"good"
+    assert pair.back.closed
+    pair.server.connection_lost(None)
+    (error,) = pair.far.lost
+    assert isinstance(error, ssl.SSLError)
+    assert pair.back.written  # the alert
+
+
+@pytest.mark.parametrize("start", [b"\0\0\0\x10", b"GET /", b"\x16\x03\x01\x00\x04\x02"])
+async def test_a_client_without_tls_gets_no_byte(start: bytes) -> None:
+    """As on Kafka's listeners; the error names the setting."""
+    pair = Pair()
+    pair.back.receive(start)
+    assert pair.back.closed
+    assert pair.back.written == []
+    pair.server.connection_lost(None)
+    (error,) = pair.far.lost
+    assert isinstance(error, ProtocolError)
+    assert "security_protocol=SSL" in error.message
+    assert pair.far.transport is None
+    assert len(pair.handshakes) == 0
+
+
+async def test_before_the_first_message_is_complete_there_is_no_tls_object() -> None:
+    """Thousands of such connections cost what they have sent."""
+    pair = Pair()
+    hello = b"".join(pair.there.written)
+    pair.back.receive(hello[:-1])
+    assert pair.server.get_extra_info("ssl_object") is None
+    pair.back.receive(hello[-1:])
+    assert pair.server.get_extra_info("ssl_object") is not None
+    assert pair.back.written
+
+
+async def test_a_server_that_is_no_tls_fails_the_client_at_once() -> None:
+    """The error is OpenSSL's; `tls_error` turns it into advice."""
+    pair = Pair()
+    pair.there.receive(b"\0\0\0\x10hello, this is Kafka")
+    assert pair.client.opened is not None
+    with pytest.raises(ssl.SSLError):
+        await pair.client.opened
+    assert pair.there.closed
+    pair.client.connection_lost(None)
+    assert pair.near.lost == []  # never made: the error of the attempt is enough
+
+
+async def test_a_lost_connection_fails_the_attempt() -> None:
+    """With the system's error if there is one."""
+    for given, expected in ((OSError("reset"), OSError), (None, ConnectionResetError)):
+        pair = Pair()
+        pair.client.connection_lost(given)
+        pair.server.connection_lost(given)
+        assert pair.client.opened is not None
+        with pytest.raises(expected):
+            await pair.client.opened
+        assert isinstance(pair.far.lost[0], expected)
+
+
+async def test_an_untrusted_server_gets_an_alert() -> None:
+    """Not only a lost connection."""
+    stranger = Pki("stranger")
+    settings = TlsSettings(truststore_type="PEM", truststore_certificates=stranger.trusted)
+    context = client_context(settings).context
+    pair = Pair()
+    pair.client = TlsConnection(pair.near, lambda: context, server_hostname="localhost")
+    pair.there.protocol = pair.client
+    pair.there.written = []
+    pair.client.connection_made(pair.there)
+    pair.exchange()
+    assert pair.client.opened is not None
+    with pytest.raises(ssl.SSLCertVerificationError):
+        await pair.client.opened
+    pair.server.connection_lost(None)
+    assert "ALERT" in str(pair.far.lost[0]).upper()
+
+
+async def test_a_name_that_is_no_host_name_fails_the_attempt() -> None:
+    """Instead of an error in a callback of the loop."""
+    connection = TlsConnection(Recorder(), lambda: CLIENT, server_hostname=".")
+    connection.connection_made(Plain())
+    assert connection.opened is not None
+    with pytest.raises(ssl.SSLError):
+        await connection.opened
+
+
+async def test_one_answer_to_a_first_message_is_computed_per_iteration() -> None:
+    """A storm of new connections must not hold up the requests of others."""
+    handshakes = Handshakes()
+    pairs = [Pair(handshakes=handshakes) for _ in range(5)]
+    for pair in pairs:
+        pair.there.deliver()
+
+    def answered() -> int:
+        return sum(bool(pair.back.written) for pair in pairs)
+
+    assert answered() == 1
+    assert [pair.back.paused for pair in pairs] == [False, True, True, True, True]
+    pairs[2].server.abort()
+    pairs[2].server.connection_lost(None)
+    counts = []
+    for _ in range(4):
+        await asyncio.sleep(0)
+        counts.append(answered())
+    assert counts == [2, 3, 4, 4]
+    for pair in pairs:
+        if pair is not pairs[2]:
+            pair.exchange()
+            assert pair.far.transport is not None
+
+
+async def test_above_the_limit_the_oldest_handshake_is_given_up(monkeypatch) -> None:
+    """Its client has not answered for a long time; new clients get in."""
+    monkeypatch.setattr(handshakes_module, "MAX_UNDER_WAY", 3)
+    handshakes = Handshakes()
+    pairs = [Pair(handshakes=handshakes) for _ in range(5)]
+    for pair in pairs:
+        pair.there.deliver()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    assert [pair.back.aborted for pair in pairs] == [True, True, False, False, False]
+    pairs[0].server.connection_lost(None)
+    assert isinstance(pairs[0].far.lost[0], ConnectionLost)
+
+
+async def test_closing_the_listener_aborts_handshakes() -> None:
+    """But not connections that are open."""
+    handshakes = Handshakes()
+    waiting, made = Pair(handshakes=handshakes), Pair(handshakes=handshakes)
+    made.exchange()
+    handshakes.close()
+    assert waiting.back.aborted
+    assert not made.back.closed
+
+
+async def test_a_peer_that_asks_for_keys_and_reads_nothing_is_cut() -> None:
+    """Each KeyUpdate is answered, and the answers must not fill the memory."""
+    pair = Pair.connected()
+    pair.back.unsent = 1
+    memory = shared_memory()
+    for _ in range(70):
+        if pair.back.closed:
+            break
+        pair.near.on_update()
+        memory.outgoing.write(bytes(1024))  # as if OpenSSL had answered a KeyUpdate
+        pair.server._flush_answers()
+    assert pair.back.aborted
+
+
+async def test_a_closed_connection_leaves_no_cycle() -> None:
+    """Otherwise thousands of short connections would wait for the garbage collector."""
+    pair = Pair.connected()
+    pair.client.close()
+    pair.client.connection_lost(None)
+    tls_object = weakref.ref(pair.server.get_extra_info("ssl_object"))
+    gc.disable()
+    try:
+        pair.server.connection_lost(None)
+        assert tls_object() is None
+    finally:
+        gc.enable()
