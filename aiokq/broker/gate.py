@@ -34,7 +34,7 @@ from aiokq.connection.request_context import CloseConnection, SessionState
 from aiokq.wire import API_NAMES
 
 if TYPE_CHECKING:
-    from aiokq.connection.request_context import RequestContext
+    from aiokq.connection.request_context import RequestContext, Session
 
 __all__ = ["Authorizer", "Gate", "Quotas"]
 
@@ -44,15 +44,17 @@ SASL_AUTHENTICATE: Final = 36
 
 ADMITTED_APIS: Final[dict[SessionState, frozenset[int]]] = {
     SessionState.HANDSHAKE: frozenset({API_VERSIONS, SASL_HANDSHAKE}),
-    SessionState.AUTHENTICATE: frozenset({SASL_AUTHENTICATE}),
+    SessionState.MECHANISM: frozenset({SASL_HANDSHAKE}),
     SessionState.EXPIRED: frozenset({SASL_HANDSHAKE}),
 }
-"""The APIs that a session may use while it is not READY.
+"""The APIs that a session may use before a login.
 
-A request of any other API closes the connection.
+A request of any other API closes the connection. During a login, the dispatcher answers it with
+ILLEGAL_SASL_STATE before it closes the connection.
 """
 
 _READY: Final = SessionState.READY
+_AUTHENTICATE: Final = SessionState.AUTHENTICATE
 
 _ROWS: Final = {
     (key, permission.operation, permission.resource_type): permission
@@ -138,21 +140,23 @@ class Gate:
             nbytes: size of the frame, in bytes.
 
         Returns:
-            False for an unsupported version of ApiVersions, to be answered with
-            UNSUPPORTED_VERSION; True otherwise.
+            True if the handler of the API handles the request. False for an unsupported version of
+            ApiVersions, to be answered with UNSUPPORTED_VERSION, and, in the state AUTHENTICATE,
+            for a frame that is no SaslAuthenticate request.
 
         Raises:
             CloseConnection: the API or version is not supported; or the session is not READY, and
                 the API is not allowed or the frame is too large. Kafka closes the connection, too.
         """
         # Hot path, measured by benchmarks/micro/produce.py.
-        if connection.session.state is _READY:
+        session = connection.session
+        if session.state is _READY and session.expires_at is None:
             if api_and_version in self._versions:
                 return True
-        else:
-            self._check_state(connection.session.state, api_and_version >> 16, nbytes)
-            if api_and_version in self._versions:
-                return True
+        elif not self._has_handler(session, api_and_version >> 16, nbytes):
+            return False
+        elif api_and_version in self._versions:
+            return True
         key, version = api_and_version >> 16, api_and_version & 0xFFFF
         if not any(served >> 16 == key for served in self._versions):
             raise CloseConnection(f"unknown API key {key}")
@@ -161,12 +165,27 @@ class Gate:
         version -= (version & 0x8000) << 1  # a version is a signed number
         raise CloseConnection(f"{API_NAMES[key]} version {version} is not supported")
 
-    def _check_state(self, state: SessionState, key: int, nbytes: int) -> None:
+    def _has_handler(self, session: Session, key: int, nbytes: int) -> bool:
+        """Return False for what the client of a login sends in place of a SaslAuthenticate request.
+
+        A session whose time is over becomes EXPIRED here, so that no session needs a timer.
+
+        Raises:
+            CloseConnection: the session's state does not admit the API or the size of the frame.
+        """
+        if session.state is _READY:
+            if session.expires_at is None or _now() < session.expires_at:
+                return True
+            session.state = SessionState.EXPIRED
+        state = session.state
+        if nbytes > self.frame_limit(state):
+            raise CloseConnection(f"request of {nbytes} bytes before the login is complete")
+        if state is _AUTHENTICATE:
+            return key == SASL_AUTHENTICATE and not session.sends_tokens
         if key not in ADMITTED_APIS[state]:
             name = API_NAMES.get(key, key)
             raise CloseConnection(f"API {name} is not allowed before the login is complete")
-        if nbytes > self.frame_limit(state):
-            raise CloseConnection(f"request of {nbytes} bytes before the login is complete")
+        return True
 
     def authorize(
         self,
@@ -245,3 +264,7 @@ class Gate:
             until = asyncio.get_running_loop().time() + throttle_ms / 1000
             connection.mute_until = max(connection.mute_until, until)
         return throttle_ms
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

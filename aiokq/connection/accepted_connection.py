@@ -12,7 +12,12 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from aiokq.connection.framing import RECEIVE_BUFFER_BYTES, SIZE_BYTES, FrameReader
+from aiokq.connection.framing import (
+    FIRST_STEP_BYTES,
+    RECEIVE_BUFFER_BYTES,
+    SIZE_BYTES,
+    FrameReader,
+)
 from aiokq.connection.principal import ANONYMOUS
 from aiokq.connection.request_context import CloseConnection, RequestContext, SessionState
 from aiokq.connection.responses import SERVER_WRITE_HIGH_WATER_BYTES, ResponseWriter
@@ -29,8 +34,11 @@ from aiokq.core.errors import (
 from aiokq.wire import API_NAMES
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from aiokq.connection.frame_pool import FramePool
     from aiokq.connection.server import Server
+    from aiokq.wire import Fragment
 
 __all__ = ["AcceptedConnection"]
 
@@ -51,6 +59,12 @@ WAITING_BYTES: Final = 1152 * 1024
 A connection also holds the bytes of one read, and the memory of the request that is being handled.
 Several large requests that were received together share one block of memory, of at most 2 MiB. The
 block stays in use until the last of these requests is answered.
+"""
+
+LOGIN_STEP_BYTES: Final = 4096
+"""Memory that is allocated first for a frame before the login; later it is doubled as bytes arrive.
+
+Anybody can connect, so the size that a client announces must not allocate memory (CVE-2022-34917).
 """
 
 ANSWER_COST: Final = 16
@@ -77,6 +91,8 @@ class _Pause:
     """The client is throttled."""
     INVALID: Final = 8
     """The client has sent bytes that are not a request; reading never resumes."""
+    REFUSED: Final = 16
+    """The client's login has failed; reading never resumes."""
 
 
 class AcceptedConnection:
@@ -118,14 +134,18 @@ class AcceptedConnection:
         self.context = context
         self.busy = False
         self.last_active = self._accepted_at = self._loop.time()
+        needs_login = context.session.state is not SessionState.READY
+        if needs_login:
+            context.on_login = self._logged_in
         self.transport = FrameTransport(
             self,
             FrameReader(
-                limits.max_frame_bytes,
+                limits.max_login_frame_bytes if needs_login else limits.max_frame_bytes,
                 trusted=False,
                 scratch=scratch,
                 pool=pool,
                 spare=None if scratch is None else server.budget,
+                first_step=LOGIN_STEP_BYTES if needs_login else FIRST_STEP_BYTES,
             ),
             write_high_water=SERVER_WRITE_HIGH_WATER_BYTES,
         )
@@ -141,6 +161,12 @@ class AcceptedConnection:
         """
         self._stopping = True
         self._frames.clear()
+
+    def _logged_in(self) -> None:
+        """Accept large requests from now on."""
+        reader = self.transport.reader
+        reader.max_frame_bytes = self._server.limits.max_frame_bytes
+        reader.first_step = FIRST_STEP_BYTES
 
     # The transport calls the following public methods.
 
@@ -293,6 +319,8 @@ class AcceptedConnection:
             while not self._stopping:
                 if not self._frames:
                     if self._error is not None or self._invalid is not None:
+                        if self._invalid is not None and context.on_login is not None:
+                            await self._refuse(None, self._server.limits.failed_login_delay)
                         return
                     self._resume(_Pause.BUSY)
                     self._wake = self._loop.create_future()
@@ -352,6 +380,11 @@ class AcceptedConnection:
                     nbytes += ANSWER_COST * sent
             except CloseConnection as reason:
                 logger.debug("closing connection: peer=%s api=%s: %s", context.peer, api, reason)
+                if reason.delay or reason.answer is not None:
+                    # The frames of the traceback would keep the request in memory.
+                    reason.__traceback__ = reason.__context__ = None
+                    del frame
+                    await self._refuse(reason.answer, reason.delay)
                 return False
             except ConnectionLost as error:
                 # The client is gone; requests that were already received are still handled.
@@ -377,6 +410,25 @@ class AcceptedConnection:
         self.busy = False
         self.last_active = self._loop.time()
         return True
+
+    async def _refuse(self, answer: Sequence[Fragment] | None, delay: float) -> None:
+        """Drop all requests of a client whose login has failed; answer after the delay.
+
+        Nothing is read meanwhile, so a client that disconnects is noticed after the delay.
+        """
+        self._pause(_Pause.REFUSED)
+        self._frames.clear()
+        self.transport.reader.abandon()
+        self._waiting = self._received = 0
+        self._budget.settle(self)
+        self._account()
+        if self._error is None:
+            await asyncio.sleep(delay)
+        if answer is not None and self._error is None:
+            try:
+                self._server.counters.bytes_out += await self._writer.write(answer)
+            except ConnectionLost as error:
+                logger.debug("connection lost: peer=%s: %s", self.context.peer, error)
 
     async def _mute(self, context: RequestContext) -> None:
         """Stop reading until the throttle time is over or the client disconnects."""

@@ -21,6 +21,7 @@ from aiokq.core.errors import ProtocolError
 
 __all__ = [
     "DEFAULT_MAX_FRAME_BYTES",
+    "FIRST_STEP_BYTES",
     "RECEIVE_BUFFER_BYTES",
     "SIZE_BYTES",
     "FrameReader",
@@ -49,7 +50,7 @@ _TOGETHER_BYTES: Final = 1152 * 1024
 # Memory allocated first for a large frame of an untrusted peer. More is allocated in steps as the
 # bytes arrive, but never more than the size of the frame. Produce requests of the Java client and
 # of librdkafka are at most 1 MB by default, so one step is enough for them.
-_FIRST_STEP_BYTES: Final = 2 * 1024 * 1024
+FIRST_STEP_BYTES: Final = 2 * 1024 * 1024
 
 _TLS_RECORD_TYPES: Final = {0x14, 0x15, 0x16, 0x17}
 _HTTP_STARTS: Final = (
@@ -83,12 +84,15 @@ class FrameReader:
             `buffer_updated` without returning to the loop. All transports do so, except those of
             Windows' proactor loop.
         pool: source of the memory of large frames; may be shared under the condition of `scratch`.
+        first_step: bytes of memory that are allocated first for a large frame of an untrusted peer.
         spare: the memory budget. While it is ample, the read after a large frame receives one or
             more frames of the same size into memory that is taken without asking the budget. Only
             used with a shared `scratch` and `pool`.
 
     Attributes:
-        max_frame_bytes: largest accepted frame, without its size field.
+        max_frame_bytes: largest accepted frame, without its size field. May be changed between two
+            frames.
+        first_step: see the argument; may be changed likewise.
         together: whether the large frames returned last share one block of memory. The block is
             free when none of these frames is in use.
         slack: bytes of that block that belong to no frame; 0 if `together` is False.
@@ -112,6 +116,7 @@ class FrameReader:
         "_taken_ahead",
         "_trusted",
         "error",
+        "first_step",
         "max_frame_bytes",
         "slack",
         "together",
@@ -125,8 +130,10 @@ class FrameReader:
         scratch: bytearray | None = None,
         pool: FramePool | None = None,
         spare: Spare | None = None,
+        first_step: int = FIRST_STEP_BYTES,
     ) -> None:
         self.max_frame_bytes = max_frame_bytes
+        self.first_step = first_step
         self.error: ProtocolError | None = None
         self.together = False
         self.slack = 0
@@ -213,7 +220,7 @@ class FrameReader:
         size = self._frame_size
         self.together = True
         self.slack = self._allocated - size
-        if not RECEIVE_BUFFER_BYTES < size <= _FIRST_STEP_BYTES:
+        if not RECEIVE_BUFFER_BYTES < size <= FIRST_STEP_BYTES:
             self._expected = 0
         elif self._expected <= size:
             self._expected = SIZE_BYTES + size
@@ -350,7 +357,7 @@ class FrameReader:
         return self._pool.take(size) if size > RECEIVE_BUFFER_BYTES else bytearray(size)
 
     def _next_step(self) -> int:
-        return min(self._frame_size, max(2 * self._room, _FIRST_STEP_BYTES))
+        return min(self._frame_size, max(2 * self._room, self.first_step))
 
 
 def foreign_protocol(start: bytes) -> str | None:

@@ -12,6 +12,7 @@ from aiokq.connection.principal import ANONYMOUS
 if TYPE_CHECKING:
     from aiokq.connection.principal import Principal
     from aiokq.wire import Fragment
+    from aiokq.wire.struct import Response
 
 __all__ = ["CloseConnection", "RequestContext", "RequestHandler", "Session", "SessionState"]
 
@@ -19,17 +20,33 @@ logger = logging.getLogger("aiokq.connection")
 
 
 class CloseConnection(Exception):
-    """Raised by a handler to close the connection without a response.
+    """Raised by a handler to close the connection, usually without a response.
 
-    Kafka does so for an unsupported API or version, and for an error with acks=0.
+    Kafka does so for an unsupported API or version, and for an error with acks=0. A failed login is
+    answered, but late, so that guessing passwords is slow.
+
+    Attributes:
+        response: the response that is sent before the connection is closed; None for no response.
+        answer: the encoded response; the dispatcher sets it.
+        delay: seconds to wait before the answer and the close. Nothing is read meanwhile, and no
+            memory of the connection's requests is held.
     """
+
+    def __init__(
+        self, reason: str, *, response: Response | None = None, delay: float = 0.0
+    ) -> None:
+        super().__init__(reason)
+        self.response = response
+        self.answer: Sequence[Fragment] | None = None
+        self.delay = delay
 
 
 class SessionState(enum.Enum):
     """The state of a connection's authentication."""
 
     READY = "the client is authenticated, or its listener requires no authentication"
-    HANDSHAKE = "the client has not named a SASL mechanism yet"
+    HANDSHAKE = "the client has sent neither ApiVersions nor SaslHandshake yet"
+    MECHANISM = "the client knows the API versions, and has to name its SASL mechanism"
     AUTHENTICATE = "the client has named its mechanism and is being authenticated"
     EXPIRED = "the session is over, and the client has to authenticate again (KIP-368)"
 
@@ -41,18 +58,40 @@ class Session:
         software_name: the client's name from its ApiVersions request; "" before that request.
         software_version: the client's version from its ApiVersions request; "" before that request.
         principal: who the client is; `ANONYMOUS` before the login, or without authentication.
-        sasl: state of a SASL exchange, owned by the handler of SaslAuthenticate.
-        state: state of the authentication, which determines the requests that are admitted.
+        state: state of the authentication, which determines the requests that are admitted. The
+            gate changes READY to EXPIRED at the first request after `expires_at`.
+        expires_at: the loop's time at which the session ends unless the client authenticates again
+            (KIP-368); None for no end.
+        mechanism: name of the SASL mechanism of the last login; "" before the first login.
+        reauthenticated_at: the loop's time at which the last re-authentication began; None before
+            the first one.
+        sasl: the login in progress, owned by the handlers of SaslHandshake and SaslAuthenticate.
+        sends_tokens: whether the frames of the login in progress are tokens without the header of a
+            request, as after SaslHandshake 0.
     """
 
-    __slots__ = ("principal", "sasl", "software_name", "software_version", "state")
+    __slots__ = (
+        "expires_at",
+        "mechanism",
+        "principal",
+        "reauthenticated_at",
+        "sasl",
+        "sends_tokens",
+        "software_name",
+        "software_version",
+        "state",
+    )
 
     def __init__(self) -> None:
         self.software_name = ""
         self.software_version = ""
         self.principal: Principal = ANONYMOUS
-        self.sasl: object | None = None
         self.state = SessionState.READY
+        self.expires_at: float | None = None
+        self.mechanism = ""
+        self.reauthenticated_at: float | None = None
+        self.sasl: object | None = None
+        self.sends_tokens = False
 
 
 class RequestContext:
@@ -70,6 +109,7 @@ class RequestContext:
         mute_until: the loop's time until which this connection is not read. Handlers that throttle
             (KIP-219) set it, and the connection checks it after the response is sent.
         connected: whether the client is still connected.
+        on_login: called when the first login of the connection is complete; None without SASL.
     """
 
     __slots__ = (
@@ -79,6 +119,7 @@ class RequestContext:
         "is_tls",
         "listener",
         "mute_until",
+        "on_login",
         "peer",
         "peer_host",
         "session",
@@ -93,6 +134,7 @@ class RequestContext:
         self.session = Session()
         self.mute_until = 0.0
         self.connected = True
+        self.on_login: Callable[[], object] | None = None
         self._disconnect_callbacks: list[Callable[[], object]] = []
 
     def __repr__(self) -> str:
@@ -108,6 +150,7 @@ class RequestContext:
     def disconnected(self) -> None:
         """Call the callbacks once, because the client has disconnected."""
         self.connected = False
+        self.on_login = None
         callbacks, self._disconnect_callbacks = self._disconnect_callbacks, []
         for callback in callbacks:
             try:
@@ -133,7 +176,7 @@ class RequestHandler(Protocol):
             request that has no response.
 
         Raises:
-            CloseConnection: the connection must be closed.
+            CloseConnection: the connection must be closed; see its attributes.
             ProtocolError: the request is malformed; the connection is closed, with a warning.
             Exception: a bug in the handler; it is logged, and the connection is closed.
         """

@@ -18,6 +18,10 @@ class ServerLimits:
 
     Attributes:
         max_frame_bytes: largest request in bytes (`socket.request.max.bytes`).
+        max_login_frame_bytes: largest frame in bytes before the client has logged in by SASL
+            (`sasl.server.max.receive.size`).
+        failed_login_delay: time before a failed login is answered and the connection is closed
+            (`connection.failed.authentication.delay.ms`).
         queued_max_request_bytes: memory in bytes for the unanswered requests of all connections
             (`queued.max.request.bytes`). Kafka's default is no limit.
         max_connections: largest number of connections on all listeners (`max.connections`).
@@ -37,6 +41,8 @@ class ServerLimits:
     """
 
     max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES
+    max_login_frame_bytes: int = 512 * 1024
+    failed_login_delay: float = 0.1
     queued_max_request_bytes: int = 512 * 1024 * 1024
     max_connections: int = 2**31 - 1
     max_connections_per_ip: int = 2**31 - 1

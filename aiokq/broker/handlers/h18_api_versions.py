@@ -18,6 +18,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.metadata.image.features import supported_ranges
+from aiokq.connection.request_context import SessionState
 from aiokq.core.errors import InvalidRequest
 from aiokq.wire.api_versions import (
     ApiVersion,
@@ -43,7 +44,10 @@ FIRST_WITH_LEVEL_0: Final = 4
 async def handle(
     cluster: Cluster, quorum: Quorum, request: ApiVersionsRequest, call: Call
 ) -> ApiVersionsResponse:
-    """Return version ranges and features; store the client's software name and version."""
+    """Return version ranges and features; store the client's software name and version.
+
+    Before a login, ApiVersions is answered with success only once, as in Kafka.
+    """
     if call.version >= FIRST_WITH_FEATURES and not (
         _SOFTWARE.fullmatch(request.client_software_name)
         and _SOFTWARE.fullmatch(request.client_software_version)
@@ -52,6 +56,8 @@ async def handle(
     session = call.connection.session
     session.software_name = request.client_software_name
     session.software_version = request.client_software_version
+    if session.state is SessionState.HANDSHAKE:
+        session.state = SessionState.MECHANISM
     response = ApiVersionsResponse(
         api_keys=[
             ApiVersion(api_key=key, min_version=low, max_version=high)

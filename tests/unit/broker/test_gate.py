@@ -567,20 +567,20 @@ def head(key, version):
     [
         (SessionState.READY, {3, 18, 0}),
         (SessionState.HANDSHAKE, {18}),
-        (SessionState.AUTHENTICATE, set()),
+        (SessionState.MECHANISM, set()),
         (SessionState.EXPIRED, set()),
     ],
 )
 def test_a_session_sends_what_its_state_admits(session, admitted):
     """SaslHandshake and SaslAuthenticate are admitted where they are served."""
-    served = [*advertised_versions(False), (17, 0, 1), (36, 0, 2)]
+    served = {*advertised_versions(False), (17, 0, 1), (36, 0, 2)}
     gate = Gate(served, max_frame_bytes=1000, max_login_frame_bytes=100)
     context = RequestContext(1, "", "", "")
     context.session.state = session
     login = {
         SessionState.READY: {17, 36},
         SessionState.HANDSHAKE: {17},
-        SessionState.AUTHENTICATE: {36},
+        SessionState.MECHANISM: {17},
         SessionState.EXPIRED: {17},
     }[session]
     for key in (0, 3, 17, 18, 36):
@@ -589,6 +589,35 @@ def test_a_session_sends_what_its_state_admits(session, admitted):
         else:
             with pytest.raises(CloseConnection, match="login"):
                 gate.admit(context, head(key, 1), 50)
+
+
+@pytest.mark.parametrize("sends_tokens", [False, True])
+def test_during_a_login_only_its_tokens_have_a_handler(sends_tokens):
+    """A token without the header of a request may look like any request."""
+    gate = Gate([(3, 0, 13), (36, 0, 2)], max_frame_bytes=1000)
+    context = RequestContext(1, "", "", "")
+    context.session.state = SessionState.AUTHENTICATE
+    context.session.sends_tokens = sends_tokens
+    assert gate.admit(context, head(36, 1), 50) is not sends_tokens
+    for key, version in [(3, 1), (17, 1), (18, 3), (999, 0)]:
+        assert not gate.admit(context, head(key, version), 50)
+
+
+async def test_a_session_ends_at_the_first_request_after_its_time():
+    """There is no timer, so an idle client costs nothing."""
+    gate = Gate([(3, 0, 13), (17, 0, 1), (18, 0, 4)], max_frame_bytes=1000)
+    context = RequestContext(1, "", "", "")
+    loop = asyncio.get_running_loop()
+    context.session.expires_at = loop.time() + 60
+    assert gate.admit(context, head(3, 1), 50)
+    assert not gate.admit(context, head(18, 99), 50)
+    context.session.expires_at = loop.time()
+    assert context.session.state is SessionState.READY
+    for key in (3, 18):
+        with pytest.raises(CloseConnection, match="login"):
+            gate.admit(context, head(key, 1), 50)
+        assert context.session.state is SessionState.EXPIRED
+    assert gate.admit(context, head(17, 1), 50)
 
 
 def test_a_frame_before_the_login_is_complete_is_small():
@@ -619,6 +648,9 @@ async def test_a_request_that_is_not_admitted_is_not_decoded():
             await broker.ask(produce, 9)
         assert broker.node.counters.batches_appended == 0
         assert (await broker.ask(wire.ApiVersionsRequest(), 0)).error_code == 0
+        assert broker.client.session.state is SessionState.MECHANISM
+        with pytest.raises(CloseConnection, match="login"):
+            await broker.ask(wire.ApiVersionsRequest(), 0)
 
 
 def test_the_version_of_a_refused_request_is_a_signed_number():

@@ -366,3 +366,21 @@ def test_bytes_like_tls_after_the_first_frame_are_a_size() -> None:
     reader.feed(frame(b"first"))
     assert reader.feed(b"\x16\x03\x01\x00") == []
     assert reader.mid_frame
+
+
+@pytest.mark.parametrize("size", [10_000, 500_000])
+def test_before_a_login_memory_grows_with_the_bytes_received(size: int) -> None:
+    """The size that a stranger announces allocates nothing (CVE-2022-34917)."""
+    reader = FrameReader(MIB, trusted=False, first_step=4096)
+    data = frame(bytes(size))
+    reader.feed(data[:4])
+    assert reader.needs == (0, 4096)
+    received = 4
+    while received < len(data):
+        into = reader.get_buffer()
+        count = min(len(into), len(data) - received)
+        assert reader.allocated <= max(4096, 2 * received)
+        into[:count] = data[received : received + count]
+        found = reader.buffer_updated(count)
+        received += count
+    assert found == [bytes(size)]

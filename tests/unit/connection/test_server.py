@@ -1449,3 +1449,52 @@ def test_a_forked_child_does_not_handle_the_queued_requests_of_its_parent() -> N
             assert made.handler.frames == [b"a", b"b", b"c"]
 
     run(1, scenario)
+
+
+def test_a_refused_client_gets_its_answer_late_and_no_request_is_kept() -> None:
+    """Whoever guesses passwords waits, and the broker holds no memory for the guesses."""
+
+    async def refuse(context: RequestContext, data: memoryview) -> Sequence[wire.Fragment]:
+        closing = CloseConnection("wrong password", delay=2.0)
+        closing.answer = [b"\0\0\0\x02", b"no"]
+        raise closing
+
+    async def main(simulation: Simulation) -> None:
+        async with bench(simulation) as world:
+            world.handler.answer = refuse
+            client = await world.client()
+            loop = asyncio.get_running_loop()
+            began = loop.time()
+            client.send(b"guess", *[b"x" * 1000] * 10)
+            await asyncio.sleep(1.0)
+            client.send(b"more")
+            assert world.server.budget.used == 0
+            assert client.frames == []
+            assert await client.receive(1) == [b"no"]
+            await client.lost.wait()
+            assert 2.0 <= loop.time() - began < 2.5
+            assert world.handler.frames == [b"guess"]
+            assert world.server.budget.used == 0
+
+    run(1, main)
+
+
+def test_a_client_that_disconnects_before_it_is_refused_is_forgotten() -> None:
+    """The late answer has no receiver then."""
+
+    async def refuse(context: RequestContext, data: memoryview) -> Sequence[wire.Fragment]:
+        closing = CloseConnection("wrong password", delay=2.0)
+        closing.answer = [b"\0\0\0\x02", b"no"]
+        raise closing
+
+    async def main(simulation: Simulation) -> None:
+        async with bench(simulation) as world:
+            world.handler.answer = refuse
+            client = await world.client()
+            client.send(b"guess")
+            await asyncio.sleep(0.5)
+            client.transport.abort()
+            await asyncio.sleep(3.0)
+            assert world.server.connections == 0
+
+    run(1, main)
