@@ -18,6 +18,7 @@ from aiokq._version import __version__
 
 if TYPE_CHECKING:
     from aiokq import errors, metrics, wire
+    from aiokq.admin.acls import AclCreated, AclFilter, AclsDeleted
     from aiokq.admin.client import Admin
     from aiokq.admin.clusters import BrokerDescription, ClusterDescription
     from aiokq.admin.config_types import (
@@ -123,6 +124,8 @@ if TYPE_CHECKING:
     from aiokq.consumer.rebalance_handlers import RebalanceHandler
     from aiokq.consumer.settings import ConsumerSettings
     from aiokq.consumer.streams import Stream
+    from aiokq.core.acl_types import Operation, PatternType, PermissionType, ResourceType
+    from aiokq.core.acls import Acl
     from aiokq.core.errors import (
         BootstrapFailed,
         BrokerError,
@@ -227,6 +230,10 @@ __all__ = [
     "TopicPartition",
     # arguments and results of the admin client
     "AbortTransactionSpec",
+    "Acl",
+    "AclCreated",
+    "AclFilter",
+    "AclsDeleted",
     "AlterOperation",
     "BrokerDescription",
     "BrokerLogDirs",
@@ -264,11 +271,14 @@ __all__ = [
     "NewPartitions",
     "NewTopic",
     "OffsetListing",
+    "Operation",
     "PartitionDescription",
     "PartitionLag",
     "PartitionProducers",
     "PartitionReassigned",
     "PartitionsCreated",
+    "PatternType",
+    "PermissionType",
     "ProducerState",
     "QuorumInfo",
     "QuorumNode",
@@ -278,6 +288,7 @@ __all__ = [
     "RecordsDeleted",
     "ReplicaInfo",
     "ResetTo",
+    "ResourceType",
     "Results",
     "SupportedVersionRange",
     "TopicCreated",
@@ -337,6 +348,7 @@ __all__ = [
 
 # The names of each module; a test compares them with the imports above, which type checkers read.
 _HOMES = {
+    "aiokq.admin.acls": ["AclCreated", "AclFilter", "AclsDeleted"],
     "aiokq.admin.client": ["Admin"],
     "aiokq.admin.clusters": ["BrokerDescription", "ClusterDescription"],
     "aiokq.admin.config_types": [
@@ -442,6 +454,8 @@ _HOMES = {
     "aiokq.consumer.health": ["BrokerHealth", "ConsumerHealth", "GroupHealth", "PartitionHealth"],
     "aiokq.consumer.settings": ["ConsumerSettings"],
     "aiokq.consumer.streams": ["Stream"],
+    "aiokq.core.acl_types": ["Operation", "PatternType", "PermissionType", "ResourceType"],
+    "aiokq.core.acls": ["Acl"],
     "aiokq.core.errors": [
         "BootstrapFailed",
         "BrokerError",

@@ -14,6 +14,7 @@ from aiokq.admin import offsets as offset_calls
 from aiokq.admin import partitions as partition_calls
 from aiokq.admin import records as record_calls
 from aiokq.admin import topics as topic_calls
+from aiokq.admin.acl_calls import AclCalls
 from aiokq.admin.clusters import ClusterDescription
 from aiokq.admin.config_types import (
     ChangeLike,
@@ -56,8 +57,8 @@ P = TypeVar("P", bound=tuple[str, int])
 R = TypeVar("R", bound=ResourceLike)
 
 
-class Admin(GroupCalls, PlacementCalls, TransactionCalls, ControllerCalls):
-    """Manage topics, configs, offsets, records, groups and transactions of a cluster.
+class Admin(GroupCalls, PlacementCalls, TransactionCalls, ControllerCalls, AclCalls):
+    """Manage topics, configs, offsets, records, groups, transactions and ACLs of a cluster.
 
     `async with Admin("host:9092") as admin:` opens its own connections; an Admin from
     `cluster.admin()` uses the connections of the `Cluster`. Most calls about several items

@@ -11,6 +11,7 @@ import functools
 import struct
 from typing import TYPE_CHECKING, Final
 
+from aiokq.broker.gate import Undecided
 from aiokq.broker.handlers import APIS
 from aiokq.broker.handlers.call import Call
 from aiokq.broker.response_errors import count_errors
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from aiokq.broker.handlers.h00_ordinary import OrdinaryProduce
     from aiokq.core.counters import BrokerCounters
 
-__all__ = ["Dispatcher", "has_throttle_time"]
+__all__ = ["AskingDispatcher", "Dispatcher", "has_throttle_time"]
 
 API_VERSIONS: Final = 18
 
@@ -141,6 +142,28 @@ class Dispatcher:
         )
         count_errors(self._counters.errors, response)
         return encode_response(response, version=0, correlation_id=header.correlation_id)
+
+
+class AskingDispatcher(Dispatcher):
+    """A dispatcher for an authorizer that may have to await answers of the user's code."""
+
+    async def handle(self, context: RequestContext, frame: memoryview) -> list[Fragment] | None:
+        """Handle one request, again from its beginning whenever an answer had to be awaited.
+
+        Raises:
+            CloseConnection, ProtocolError: see `Dispatcher.handle`.
+        """
+        gate = self._gate
+        gate.begin(context)
+        try:
+            while True:
+                try:
+                    return await super().handle(context, frame)
+                except Undecided as undecided:
+                    questions = undecided
+                await gate.settle(context, questions)
+        finally:
+            gate.end(context)
 
 
 @functools.cache

@@ -10,13 +10,15 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Never, TypeVar
 
 from aiokq import fastpath
 from aiokq.broker.embedded_arguments import (
     OPTIONAL_PATH,
+    authorizer_of,
+    checked_acls,
     configs_text,
     name_text,
     new_features,
@@ -42,6 +44,8 @@ from aiokq.core.errors import (
 from aiokq.core.supervisor import handed_over, shielded, warn_unclosed
 
 if TYPE_CHECKING:
+    from aiokq.broker.security.authorization.caller_authorizer import Authorize
+    from aiokq.core.acls import Acl
     from aiokq.core.files import Files
 
 __all__ = ["EmbeddedCluster"]
@@ -72,6 +76,13 @@ class EmbeddedCluster:
         features: levels of features of a new cluster, such as `{"transaction.version": 1}`; other
             features get their default. Existing data, in `data_dir` or `restore_from`, keeps its
             levels.
+        acls: ACLs as lines, such as `"User:alice Allow Read Topic:orders"` (see `Acl`), or as
+            `Acl`. They turn on access control: a client may do only what an ACL allows. They are
+            added to those in existing data.
+        authorize: decides in place of ACLs: a function or coroutine function that is called with
+            the `Principal`, the client's IP address, an `Operation` and a `Resource`, and returns
+            whether the operation is allowed. Called on the cluster's loop, so that it must not
+            block. What it raises denies.
         restore_from: a snapshot, or the directory of a stopped broker. The cluster starts with a
             copy of the data, and `data_dir` must be missing or empty.
 
@@ -94,6 +105,8 @@ class EmbeddedCluster:
         profile: str = "dev",
         settings: Mapping[str, object] | None = None,
         features: Mapping[str, int] | None = None,
+        acls: Iterable[str | Acl] | None = None,
+        authorize: Authorize | None = None,
         restore_from: str | os.PathLike[str] | None = None,
         environment: Environment | None = None,
         **unknown: Never,
@@ -107,8 +120,11 @@ class EmbeddedCluster:
             profile=profile,
             settings=settings,
             environment=environment,
+            has_acls=acls is not None,
         )
         self._settings, self._listeners, self._node_id = checked
+        self._authorizer = authorizer_of(authorize, acls, self._settings)
+        self._acls = checked_acls(acls, self._settings)
         self._features = new_features(features)
         self._data_dir = (
             None if data_dir is None else path_text("data_dir", data_dir, OPTIONAL_PATH)
@@ -378,6 +394,8 @@ class EmbeddedCluster:
             listeners=self._listeners,
             node_id=self._node_id,
             features=self._features,
+            authorizer=self._authorizer,
+            acls=self._acls,
         )
         try:
             await node.start()

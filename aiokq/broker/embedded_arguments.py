@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
+from aiokq.broker.config.authorizer_settings import AUTHORIZER, STANDARD_AUTHORIZER
 from aiokq.broker.config.listeners import ListenerFailed, Listeners, configured_listeners
 from aiokq.broker.config.roles import check_quorum, check_roles, configured_node_id
 from aiokq.broker.config.settings import SETTINGS, broker_settings, log_directories
@@ -21,10 +22,15 @@ from aiokq.core.named_tuple import NamedTuple
 if TYPE_CHECKING:
     from aiokq.broker.config.listeners import Endpoint
     from aiokq.broker.config.settings import BrokerSettings
+    from aiokq.broker.gate import Authorizer
+    from aiokq.broker.security.authorization.caller_authorizer import Authorize
+    from aiokq.core.acls import Acl
 
 __all__ = [
     "OPTIONAL_PATH",
     "NodeArguments",
+    "authorizer_of",
+    "checked_acls",
     "configs_text",
     "name_text",
     "new_features",
@@ -34,7 +40,10 @@ __all__ = [
     "unknown_argument",
 ]
 
-_ARGUMENTS: Final = ("data_dir", "port", "profile", "settings", "features", "restore_from")
+_ARGUMENTS: Final = (
+    *("data_dir", "port", "profile", "settings", "features", "restore_from"),
+    *("acls", "authorize"),
+)
 
 _SNAPSHOTS: Final = "metadata.log.max.record.bytes.between.snapshots"
 
@@ -75,11 +84,13 @@ def node_arguments(
     profile: str,
     settings: Mapping[str, object] | None,
     environment: Environment | None,
+    has_acls: bool = False,
 ) -> NodeArguments:
     """Check arguments of `EmbeddedCluster`; return the arguments of its node.
 
     Args:
         is_ephemeral: whether the caller gave no data directory.
+        has_acls: whether the caller gave ACLs, for which the settings need not name an authorizer.
 
     Raises:
         ConfigError: an argument or a setting is unknown, out of range, of the wrong type, or
@@ -105,6 +116,10 @@ def node_arguments(
         given = {} if settings is None else settings
         if not any(str(name).replace("_", ".") == _SNAPSHOTS for name in given):
             settings = {**given, _SNAPSHOTS: EPHEMERAL_SNAPSHOT_BYTES}
+    if has_acls and (settings is None or isinstance(settings, Mapping)):
+        given = {} if settings is None else settings
+        if not any(str(name).replace("_", ".") == AUTHORIZER for name in given):
+            settings = {**given, AUTHORIZER: STANDARD_AUTHORIZER}
     checked = broker_settings(settings, profile=profile)
     if log_directories(checked):
         raise ConfigError(
@@ -141,6 +156,54 @@ def new_features(features: Mapping[str, int] | None) -> Mapping[str, int] | None
             raise ConfigError(f"{name} has levels from {low} to {high}, not {level!r}")
     levels = format_levels(None, features, dynamic=False)
     return {name: level for name, level in levels.items() if level}
+
+
+def checked_acls(acls: Iterable[str | Acl] | None, settings: BrokerSettings) -> tuple[Acl, ...]:
+    """Return `acls`, of which each may be a line of text.
+
+    Raises:
+        ConfigError: a line has the wrong form, or no authorizer would consider the ACLs.
+    """
+    if acls is None:
+        return ()
+    from aiokq.core.acls import Acl, parse_acl
+
+    if isinstance(acls, str | Acl) or not isinstance(acls, Iterable):
+        raise ConfigError(
+            "acls must be a list of lines such as ['User:alice Allow Read Topic:orders'], not "
+            f"{acls!r}"
+        )
+    if not settings.authorizer_class_name:
+        raise ConfigError(
+            f"acls have no effect with {AUTHORIZER} set to nothing: remove one of the two"
+        )
+    found: list[Acl] = []
+    for each in acls:
+        found += (each,) if isinstance(each, Acl) else parse_acl(each)
+    return tuple(found)
+
+
+def authorizer_of(
+    authorize: Authorize | None, acls: object, settings: BrokerSettings
+) -> Authorizer | None:
+    """Return the authorizer that asks `authorize`; None if that is None.
+
+    Raises:
+        ConfigError: `authorize` cannot be called, or another authorizer is named, too.
+    """
+    if authorize is None:
+        return None
+    if not callable(authorize):
+        raise ConfigError(
+            "authorize must be a function (principal, host, operation, resource) or None, not "
+            f"{authorize!r}"
+        )
+    if acls is not None or settings.authorizer_class_name:
+        other = "acls" if acls is not None else AUTHORIZER
+        raise ConfigError(f"authorize and {other} exclude each other: one of them decides")
+    from aiokq.broker.security.authorization.caller_authorizer import AuthorizationCallable
+
+    return AuthorizationCallable(authorize)
 
 
 def _listeners(settings: BrokerSettings, port: int) -> Listeners:

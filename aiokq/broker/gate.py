@@ -6,6 +6,10 @@ anything but the first four bytes of the frame. Handlers, and the fast path of P
 response is encoded. Without an authorizer, everything is allowed. Without quotas, nothing is
 throttled.
 
+An authorizer that asks a coroutine of the user cannot answer at once. It raises ``Undecided``, the
+dispatcher awaits the answers, and the handler runs again with them. A handler that changes
+something before it has asked everything calls ``Call.settle`` first.
+
 Two rules are enforced in ``connection``, where the bytes are counted: a frame that is too large for
 an authenticated client is refused before memory is allocated for it (``FrameReader``), and nothing
 is read from a connection before its ``mute_until`` (``AcceptedConnection``).
@@ -18,8 +22,8 @@ Tests: ``tests/unit/broker/test_gate.py``.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Collection, Iterable, Sequence
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from aiokq.broker.permissions import (
     CLUSTER_NAME,
@@ -36,7 +40,7 @@ from aiokq.wire import API_NAMES
 if TYPE_CHECKING:
     from aiokq.connection.request_context import RequestContext, Session
 
-__all__ = ["Authorizer", "Gate", "Quotas"]
+__all__ = ["Audit", "Authorizer", "CallerAuthorizer", "Gate", "Quotas", "Undecided"]
 
 API_VERSIONS: Final = 18
 SASL_HANDSHAKE: Final = 17
@@ -63,8 +67,27 @@ _ROWS: Final = {
 }
 
 
+class Undecided(Exception):
+    """Raised by an authorizer that has to await answers; `Authorizer.settle` awaits them.
+
+    It is no BrokerError, so that no handler takes it for a denial.
+
+    Attributes:
+        questions: what the authorizer has to await, in a form of its own.
+    """
+
+    def __init__(self, questions: Sequence[object]) -> None:
+        super().__init__(f"{len(questions)} questions")
+        self.questions = questions
+
+
 class Authorizer(Protocol):
     """Decides what the client of a connection may do. Called on the loop; must not block."""
+
+    @property
+    def asks_caller(self) -> bool:
+        """Whether the methods may raise `Undecided`."""
+        ...
 
     def authorize(
         self,
@@ -73,13 +96,66 @@ class Authorizer(Protocol):
         resource_type: ResourceType,
         names: Collection[str],
     ) -> Collection[str]:
-        """Return the `names` of resources on which the operation is allowed."""
+        """Return the `names` of resources on which the operation is allowed.
+
+        Raises:
+            Undecided: answers have to be awaited.
+        """
         ...
 
     def authorize_any(
         self, connection: RequestContext, operation: Operation, resource_type: ResourceType
     ) -> bool:
         """Return whether the operation is allowed on at least one resource of this type."""
+        ...
+
+    def operations(self, connection: RequestContext, resource_type: ResourceType, name: str) -> int:
+        """Return the operations that are allowed on a resource, as a bit field.
+
+        The bits of operations that the type does not support have no meaning.
+
+        Raises:
+            Undecided: answers have to be awaited.
+        """
+        ...
+
+
+class CallerAuthorizer(Authorizer, Protocol):
+    """An authorizer whose `asks_caller` is True."""
+
+    def begin(self, connection: RequestContext) -> None:
+        """Begin a request of a connection."""
+        ...
+
+    def end(self, connection: RequestContext) -> None:
+        """End a request: discard its answers."""
+        ...
+
+    async def settle(self, connection: RequestContext, undecided: Undecided) -> None:
+        """Await answers, and keep them for the rest of the request."""
+        ...
+
+
+class Audit(Protocol):
+    """Records what clients were denied, and what they changed."""
+
+    def denied(
+        self,
+        connection: RequestContext,
+        api_key: int,
+        operation: Operation,
+        resource_type: ResourceType,
+        name: str,
+    ) -> None:
+        """Record that a client named a resource on which it lacks a permission."""
+        ...
+
+    def changed(self, connection: RequestContext, what: str, items: Iterable[str]) -> None:
+        """Record changes of ACLs, users or quotas, and who made them."""
+        ...
+
+    def login_failed(self, connection: RequestContext, mechanism: str, reason: str) -> None:
+        """Record a failed authentication; `reason` has no part of the credentials."""
         ...
 
 
@@ -104,10 +180,18 @@ class Gate:
 
     Attributes:
         authorizer: decides which operations a client may perform; None allows everything.
+        audit: records denied operations, failed logins and changes; None records nothing.
         quotas: decides how long a client is throttled; None throttles nothing.
     """
 
-    __slots__ = ("_max_frame_bytes", "_max_login_frame_bytes", "_versions", "authorizer", "quotas")
+    __slots__ = (
+        "_max_frame_bytes",
+        "_max_login_frame_bytes",
+        "_versions",
+        "audit",
+        "authorizer",
+        "quotas",
+    )
 
     def __init__(
         self,
@@ -124,6 +208,7 @@ class Gate:
         self._max_frame_bytes = max_frame_bytes
         self._max_login_frame_bytes = max_login_frame_bytes
         self.authorizer = authorizer
+        self.audit: Audit | None = None
         self.quotas = quotas
 
     def frame_limit(self, state: SessionState) -> int:
@@ -237,17 +322,43 @@ class Gate:
         self, connection: RequestContext, resource_type: ResourceType, name: str = CLUSTER_NAME
     ) -> int:
         """Return the operations that a client may perform on a resource, as a bit field."""
-        operations = SUPPORTED_OPERATIONS[resource_type]
-        authorizer = self.authorizer
-        if authorizer is None:
-            return operation_bits(operations)
-        return operation_bits(
-            [
-                operation
-                for operation in operations
-                if authorizer.authorize(connection, operation, resource_type, (name,))
-            ]
-        )
+        supported = operation_bits(SUPPORTED_OPERATIONS[resource_type])
+        if self.authorizer is None:
+            return supported
+        return self.authorizer.operations(connection, resource_type, name) & supported
+
+    def denied(
+        self,
+        connection: RequestContext,
+        api_key: int,
+        operation: Operation,
+        resource_type: ResourceType,
+        name: str,
+    ) -> None:
+        """Record that a request named a resource on which the client lacks a permission.
+
+        Resources that a response leaves out, because the request did not name them, are not
+        recorded.
+        """
+        if self.audit is not None:
+            self.audit.denied(connection, api_key, operation, resource_type, name)
+
+    @property
+    def asks_caller(self) -> bool:
+        """Whether an authorization may have to await an answer of the user's code."""
+        return self.authorizer is not None and self.authorizer.asks_caller
+
+    def begin(self, connection: RequestContext) -> None:
+        """Begin a request whose authorization may await answers."""
+        cast("CallerAuthorizer", self.authorizer).begin(connection)
+
+    def end(self, connection: RequestContext) -> None:
+        """End a request that `begin` began."""
+        cast("CallerAuthorizer", self.authorizer).end(connection)
+
+    async def settle(self, connection: RequestContext, undecided: Undecided) -> None:
+        """Await answers, which are then known for the rest of the request."""
+        await cast("CallerAuthorizer", self.authorizer).settle(connection, undecided)
 
     def throttle_ms(
         self, connection: RequestContext, api_key: int, client_id: str | None, nbytes: int

@@ -12,6 +12,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from aiokq.broker.config.authorizer_settings import AUTHORIZER
 from aiokq.broker.config.dynamic_settings import DynamicSettings
 from aiokq.broker.config.listeners import Listeners
 from aiokq.broker.config.roles import voter_address
@@ -23,7 +24,7 @@ from aiokq.broker.coordinator.transaction.coordinator import (
 from aiokq.broker.coordinator.transaction.markers import LocalMarkers
 from aiokq.broker.coordinator.transaction.transaction_recovery import TransactionRecovery
 from aiokq.broker.directory_failures import DirectoryFailures
-from aiokq.broker.dispatch import Dispatcher
+from aiokq.broker.dispatch import AskingDispatcher, Dispatcher
 from aiokq.broker.endpoint import BrokerEndpoint
 from aiokq.broker.gate import Gate
 from aiokq.broker.handlers import advertised_versions
@@ -35,8 +36,16 @@ from aiokq.broker.log.retention import KAFKA_POLICIES, RetentionPolicy
 from aiokq.broker.maintenance import CleanerJobs, Maintenance, jobs
 from aiokq.broker.metadata.image.features import TRANSACTION_VERSION
 from aiokq.broker.metadata.start.metadata_start import NodeRegistration
-from aiokq.broker.node_areas import NodeCluster, NodeConfigs, NodeHost, NodeLogs, NodeQuorum
+from aiokq.broker.node_areas import (
+    NodeAcls,
+    NodeCluster,
+    NodeConfigs,
+    NodeHost,
+    NodeLogs,
+    NodeQuorum,
+)
 from aiokq.broker.replica.purgatory import FetchPurgatory
+from aiokq.broker.security.audit import Audit
 from aiokq.broker.storage import Storage
 from aiokq.broker.storage_gauges import StorageGauges
 from aiokq.broker.warm_up import warm_up
@@ -44,13 +53,14 @@ from aiokq.connection.request_context import SessionState
 from aiokq.connection.turn import Turn
 from aiokq.core.background import BackgroundWork
 from aiokq.core.counters import BrokerCounters
-from aiokq.core.errors import Closed
+from aiokq.core.errors import Closed, ConfigError
 from aiokq.core.supervisor import Supervisor, shielded
 from aiokq.fastpath import crc32c
 from aiokq.wire.quorum_records import VotersRecordEndpoint
 
 if TYPE_CHECKING:
     from aiokq.broker.config.settings import BrokerSettings
+    from aiokq.broker.gate import Authorizer
     from aiokq.broker.log.directory import LogDirectory
     from aiokq.broker.metadata.changes import MetadataChanges
     from aiokq.broker.metadata.configs.group_configs import GroupConfigs
@@ -59,6 +69,8 @@ if TYPE_CHECKING:
     from aiokq.broker.replica.fetch_sessions import FetchSessionCache
     from aiokq.broker.replica.leadership_listener import LeadershipListener
     from aiokq.broker.replica.partition import Partition
+    from aiokq.broker.security.authorization.standard_authorizer import StandardAuthorizer
+    from aiokq.core.acls import Acl
     from aiokq.core.environment import Environment
 
 __all__ = ["BrokerNode"]
@@ -84,6 +96,8 @@ class BrokerNode:
         listeners: addresses to listen on and to advertise; None for a free port of 127.0.0.1.
         node_id: id of the node; None for the id stored in the directories, or 0 if these are new.
         features: the level of each feature in a new metadata log; None for the defaults.
+        authorizer: decides what clients may do; None for the one that the settings name.
+        acls: ACLs that exist before the first client connects, besides those in the metadata.
 
     Attributes:
         dynamic_settings: the settings in effect, and the static and dynamic values from which they
@@ -109,6 +123,8 @@ class BrokerNode:
         listeners: Listeners | None = None,
         node_id: int | None = None,
         features: Mapping[str, int] | None = None,
+        authorizer: Authorizer | None = None,
+        acls: Sequence[Acl] = (),
     ) -> None:
         self.dynamic_settings = DynamicSettings(settings)
         self.environment = environment
@@ -118,6 +134,10 @@ class BrokerNode:
         self.gate = Gate(
             self.advertised_versions, max_frame_bytes=settings.socket_request_max_bytes
         )
+        self._acls = acls
+        self._standard_authorizer = None if authorizer is not None else _authorizer_of(settings)
+        self.gate.authorizer = authorizer or self._standard_authorizer
+        self.gate.audit = Audit(environment.clock.monotonic)
         self.turn = Turn()
         self.purgatory = FetchPurgatory()
         self.cold_reads = ColdReads(environment.offload)
@@ -285,6 +305,7 @@ class BrokerNode:
                 deleted=self.purge_later,
             )
             DirectoryFailures(lambda: self._storage, self._fail).watch(self._storage.directories)
+            await self._load_acls()
             self._deletion = FileDeletion(
                 self.environment.offload, self._supervisor, self.background
             )
@@ -319,7 +340,8 @@ class BrokerNode:
             self._watch_transactions(self._transaction_coordinator)
             await self._group_coordinator.start()
             await self._transaction_coordinator.start()
-            self._dispatcher = Dispatcher(self._areas(), self.gate, self.counters)
+            dispatcher = AskingDispatcher if self.gate.asks_caller else Dispatcher
+            self._dispatcher = dispatcher(self._areas(), self.gate, self.counters)
             self._start_jobs()
         except BaseException:
             await shielded(self.close(), name="close the broker that did not open")
@@ -327,6 +349,43 @@ class BrokerNode:
         self.counters.name = str(self.node_id)
         self.counters.fetches_waiting.add_source(self.purgatory.__len__)
         StorageGauges(lambda: self._storage).add_to(self.counters)
+
+    async def _load_acls(self) -> None:
+        """Give the ACLs to the authorizer, which follows their changes from now on.
+
+        Raises:
+            ConfigError: an ACL given to this object is not valid.
+            KafkaStorage: the ACLs given to this object could not be recorded.
+        """
+        authorizer = self._standard_authorizer
+        acls = self.storage.metadata.image.principals.acls
+        if authorizer is None:
+            if acls:
+                logger.warning(
+                    "kept in the metadata and NOT enforced here: %d ACLs; set %s",
+                    len(acls),
+                    AUTHORIZER,
+                )
+            return
+        authorizer.load(acls.values())
+        self.storage.publisher.principal_listeners.append(authorizer.apply)
+        if self._acls:
+            values = [
+                (
+                    int(acl.resource_type),
+                    acl.resource_name,
+                    int(acl.pattern_type),
+                    acl.principal,
+                    acl.host,
+                    int(acl.operation),
+                    int(acl.permission_type),
+                )
+                for acl in self._acls
+            ]
+            results = await self.metadata.create_acls(values)
+            for acl, error in zip(self._acls, results, strict=True):
+                if error is not None:
+                    raise ConfigError(f"ACL {acl}: {error.message}")
 
     def _watch_transactions(self, coordinator: TransactionCoordinator) -> None:
         """Compare open transactions in recovered logs with the transaction coordinator's state.
@@ -427,6 +486,7 @@ class BrokerNode:
             ),
             cluster=cluster,
             configs=NodeConfigs(self.dynamic_settings, self.group_configs, node=self),
+            acls=NodeAcls(self.metadata, self._standard_authorizer),
             producer_ids=self.producer_ids,
             quorum=NodeQuorum(self.storage, self.servers),
             host=NodeHost(self.environment, self.crc32c),
@@ -576,3 +636,16 @@ class BrokerNode:
         if self._storage is not None and self._deletion is not None:
             delay_ms = self.settings.log_segment_delete_delay_ms
             self._deletion.later(self._storage.directories.removals(delay_ms))
+
+
+def _authorizer_of(settings: BrokerSettings) -> StandardAuthorizer | None:
+    """Return the authorizer that the settings name; None if they name none."""
+    if not settings.authorizer_class_name:
+        return None
+    from aiokq.broker.config.authorizer_settings import super_users
+    from aiokq.broker.security.authorization.standard_authorizer import StandardAuthorizer
+
+    return StandardAuthorizer(
+        super_users(settings.super_users),
+        allows_without_acl=settings.allow_everyone_if_no_acl_found,
+    )

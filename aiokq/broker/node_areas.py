@@ -22,17 +22,23 @@ if TYPE_CHECKING:
     from aiokq.broker.listening import NodeServers
     from aiokq.broker.log.cold_reads import ColdReads
     from aiokq.broker.log.directories import LogDirectories
+    from aiokq.broker.metadata.changes import MetadataChanges
     from aiokq.broker.metadata.configs.config_sources import ConfigEntry, ConfiguredNode
     from aiokq.broker.metadata.configs.group_configs import GroupConfigs
+    from aiokq.broker.metadata.controller.acl_changes import AclFilter
     from aiokq.broker.metadata.controller.feature_updates import FeatureUpdate
+    from aiokq.broker.metadata.image.principals_image import AclValue
     from aiokq.broker.replica.fetch_sessions import FetchSessionCache
     from aiokq.broker.replica.purgatory import FetchPurgatory
+    from aiokq.broker.security.authorization.standard_authorizer import StandardAuthorizer
     from aiokq.broker.storage import Storage
     from aiokq.core.environment import Environment
+    from aiokq.core.errors import BrokerError
     from aiokq.records.header import Checksum
+    from aiokq.wire.principal_records import AccessControlEntryRecord
     from aiokq.wire.registration_records import ControllerEndpoint
 
-__all__ = ["NodeCluster", "NodeConfigs", "NodeHost", "NodeLogs", "NodeQuorum"]
+__all__ = ["NodeAcls", "NodeCluster", "NodeConfigs", "NodeHost", "NodeLogs", "NodeQuorum"]
 
 
 class NodeCluster:
@@ -59,6 +65,36 @@ class NodeCluster:
     def brokers(self, listener: str | None = None) -> list[BrokerEndpoint]:
         """Return the live brokers that advertise `listener`; see `Cluster.brokers` in `areas`."""
         return self._brokers(listener)
+
+
+class NodeAcls:
+    """The ACLs of the cluster, which the node's authorizer may enforce."""
+
+    __slots__ = ("_changes", "_enforcing")
+
+    def __init__(self, changes: MetadataChanges, enforcing: StandardAuthorizer | None) -> None:
+        self._changes = changes
+        self._enforcing = enforcing
+
+    @property
+    def are_enforced(self) -> bool:
+        return self._enforcing is not None
+
+    def matching(self, acl_filter: AclFilter) -> list[AccessControlEntryRecord]:
+        """Return the ACLs in force that match a filter."""
+        if self._enforcing is None:
+            return []
+        return [acl for acl in self._enforcing.acls() if acl_filter.matches(acl)]
+
+    async def create(self, acls: Sequence[AclValue]) -> list[BrokerError | None]:
+        """Create ACLs; see `MetadataChanges.create_acls`."""
+        return await self._changes.create_acls(acls)
+
+    async def delete(
+        self, filters: Sequence[AclFilter]
+    ) -> list[Sequence[AccessControlEntryRecord] | BrokerError]:
+        """Delete the ACLs that match a filter; see `MetadataChanges.delete_acls`."""
+        return await self._changes.delete_acls(filters)
 
 
 class NodeConfigs:

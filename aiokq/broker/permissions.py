@@ -15,9 +15,14 @@ Tests: ``tests/unit/broker/test_gate.py``.
 
 from __future__ import annotations
 
-from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
+from aiokq.core.acl_types import (
+    CLUSTER_NAME,
+    SUPPORTED_OPERATIONS,
+    Operation,
+    ResourceType,
+)
 from aiokq.core.errors import (
     ClusterAuthorization,
     GroupAuthorization,
@@ -40,35 +45,8 @@ __all__ = [
     "operation_bits",
 ]
 
-CLUSTER_NAME: Final = "kafka-cluster"
-"""The name of the only resource of type CLUSTER."""
-
 OPERATIONS_NOT_REQUESTED: Final = -(2**31)
 """The bit field of authorized operations if the client did not request it (KIP-430)."""
-
-
-class Operation(IntEnum):
-    """Kafka's ``AclOperation``, with its codes."""
-
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    CLUSTER_ACTION = 9
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-    IDEMPOTENT_WRITE = 12
-
-
-class ResourceType(IntEnum):
-    """The types of resources for which the broker checks permissions, with Kafka's codes."""
-
-    TOPIC = 2
-    GROUP = 3
-    CLUSTER = 4
-    TRANSACTIONAL_ID = 5
 
 
 class Permission(NamedTuple):
@@ -98,6 +76,7 @@ _DESCRIBE_GROUP: Final = Permission(_O.DESCRIBE, ResourceType.GROUP, GroupAuthor
 _GROUP_CONFIGS: Final = Permission(_O.DESCRIBE_CONFIGS, ResourceType.GROUP, GroupAuthorization)
 _ALTER_GROUP_CONFIGS: Final = Permission(_O.ALTER_CONFIGS, ResourceType.GROUP, GroupAuthorization)
 _CREATE_IN_CLUSTER: Final = Permission(_O.CREATE, ResourceType.CLUSTER, TopicAuthorization)
+_DELETE_IN_CLUSTER: Final = Permission(_O.DELETE, ResourceType.CLUSTER, TopicAuthorization)
 _ALTER_CLUSTER: Final = Permission(_O.ALTER, ResourceType.CLUSTER, ClusterAuthorization)
 _DESCRIBE_CLUSTER: Final = Permission(_O.DESCRIBE, ResourceType.CLUSTER, ClusterAuthorization)
 _CLUSTER_CONFIGS: Final = Permission(
@@ -137,8 +116,9 @@ PERMISSIONS: Final[dict[int, tuple[Permission, ...]]] = {
     16: (_DESCRIBE_CLUSTER, _DESCRIBE_GROUP),
     18: (),
     19: (_CREATE_IN_CLUSTER, _CREATE_TOPIC, _TOPIC_CONFIGS),
-    # Without DESCRIBE, the response omits the name of a topic that the request gives by id.
-    20: (_DELETE_TOPIC, _DESCRIBE_TOPIC),
+    # DELETE on the cluster includes all topics. Without it and without DESCRIBE, the response omits
+    # the name of a topic that the request gives by id.
+    20: (_DELETE_IN_CLUSTER, _DELETE_TOPIC, _DESCRIBE_TOPIC),
     21: (_DELETE_TOPIC,),
     # A request without a transactional id needs IDEMPOTENT_WRITE, or WRITE on any topic (KIP-679).
     22: (
@@ -156,6 +136,9 @@ PERMISSIONS: Final[dict[int, tuple[Permission, ...]]] = {
     # A coordinator needs CLUSTER_ACTION, and an administrator needs ALTER.
     27: (_ALTER_CLUSTER, _CLUSTER_ACTION),
     28: (_WRITE_TRANSACTIONAL, _READ_GROUP, _READ_TOPIC),
+    29: (_DESCRIBE_CLUSTER,),
+    30: (_ALTER_CLUSTER,),
+    31: (_ALTER_CLUSTER,),
     32: (_CLUSTER_CONFIGS, _TOPIC_CONFIGS, _GROUP_CONFIGS),
     33: (_ALTER_CLUSTER_CONFIGS, _ALTER_TOPIC_CONFIGS, _ALTER_GROUP_CONFIGS),
     35: (_DESCRIBE_CLUSTER,),
@@ -180,40 +163,6 @@ PERMISSIONS: Final[dict[int, tuple[Permission, ...]]] = {
     75: (_DESCRIBE_TOPIC,),
 }
 """The permissions of each API, by its key."""
-
-SUPPORTED_OPERATIONS: Final[dict[ResourceType, tuple[Operation, ...]]] = {
-    ResourceType.TOPIC: (
-        _O.READ,
-        _O.WRITE,
-        _O.CREATE,
-        _O.DELETE,
-        _O.ALTER,
-        _O.DESCRIBE,
-        _O.DESCRIBE_CONFIGS,
-        _O.ALTER_CONFIGS,
-    ),
-    ResourceType.GROUP: (
-        _O.READ,
-        _O.DELETE,
-        _O.DESCRIBE,
-        _O.DESCRIBE_CONFIGS,
-        _O.ALTER_CONFIGS,
-    ),
-    ResourceType.CLUSTER: (
-        _O.CREATE,
-        _O.ALTER,
-        _O.DESCRIBE,
-        _O.CLUSTER_ACTION,
-        _O.DESCRIBE_CONFIGS,
-        _O.ALTER_CONFIGS,
-        _O.IDEMPOTENT_WRITE,
-    ),
-}
-"""The operations in the bit field of authorized operations, by type of resource.
-
-Responses have this bit field only for these types.
-Source: KIP-430, Kafka ``AclEntry.supportedOperations``.
-"""
 
 
 def operation_bits(operations: tuple[Operation, ...] | list[Operation]) -> int:

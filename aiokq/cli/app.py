@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Final, NoReturn, TextIO, cast
 import typer
 
 from aiokq._version import __version__
+from aiokq.cli.acls import acls
 from aiokq.cli.check import check
 from aiokq.cli.cluster import cluster
 from aiokq.cli.consume import consume
@@ -180,6 +181,7 @@ app.add_typer(storage, name="storage")
 app.add_typer(spark, name="spark")
 app.add_typer(gateway, name="gateway")
 app.add_typer(cluster, name="cluster")
+app.add_typer(acls, name="acls")
 app.command("log-dirs", epilog=examples("aiokq log-dirs", "aiokq log-dirs --partitions --json"))(
     log_dirs
 )

@@ -18,6 +18,14 @@ _WHAT_IS_PRINTED: Final = "use --keys, --headers, --timestamps, --offsets and --
 _FORMAT: Final = "use --format text, json or raw"
 _LINE: Final = "use --key-separator, --header and --null-marker"
 
+_ACL: Final = "write the ACL as a line: aiokq {command} 'User:alice Allow Read Topic:orders'"
+
+_OF_AN_ACL: Final = (
+    *("--allow-principal", "--deny-principal", "--allow-host", "--deny-host", "--operation"),
+    *("--topic", "--group", "--cluster", "--transactional-id", "--delegation-token"),
+    *("--resource-pattern-type", "--producer", "--consumer", "--idempotent"),
+)
+
 _ANY: Final = {
     "--bootstrap-server": "use --bootstrap-servers",
     "--broker-list": "use --bootstrap-servers",
@@ -105,6 +113,18 @@ KAFKA_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "--delete-config": "use --delete",
     },
     "groups configs": {"--group": _GROUP},
+    "acls": {
+        "--list": "use aiokq acls list",
+        "--add": "use aiokq acls add",
+        "--remove": "use aiokq acls remove",
+    },
+    "acls list": {
+        "--topic": "use --of Topic:NAME, or --covering Topic:NAME",
+        "--group": "use --of Group:NAME, or --covering Group:NAME",
+        "--resource-pattern-type": "use --covering for match, or a name that ends in * with --of",
+    },
+    "acls add": dict.fromkeys(_OF_AN_ACL, _ACL),
+    "acls remove": dict.fromkeys(_OF_AN_ACL, _ACL),
     "log": {"--files": "files are arguments: aiokq log dump PATH"},
     "log dump": {
         "--files": "files are arguments: aiokq log dump PATH",

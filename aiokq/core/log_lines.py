@@ -10,6 +10,7 @@ import asyncio
 import logging
 import sys
 import traceback
+from collections.abc import Mapping
 from typing import Final
 
 from aiokq.core.user_errors import INTERRUPTS
@@ -33,6 +34,7 @@ def log_line(
     text: str,
     *args: object,
     exc_info: BaseException | None = None,
+    extra: Mapping[str, object] | None = None,
 ) -> None:
     """Log a line; pass exceptions of handlers to the running loop's exception handler.
 
@@ -42,7 +44,7 @@ def log_line(
     Context: any thread.
     """
     try:
-        logger.log(level, text, *args, exc_info=exc_info, stacklevel=2)
+        logger.log(level, text, *args, exc_info=exc_info, extra=extra, stacklevel=2)
     except INTERRUPTS:
         raise
     except BaseException as error:  # noqa: BLE001  reported to the loop

@@ -88,6 +88,8 @@ GATE_ROWS: Final = {"gate": False, "gate with an authorizer": True}
 class AllowAll:
     """An authorizer that allows everything."""
 
+    asks_caller = False
+
     def authorize(
         self,
         connection: RequestContext,
@@ -101,6 +103,9 @@ class AllowAll:
         self, connection: RequestContext, operation: Operation, resource_type: ResourceType
     ) -> bool:
         return True
+
+    def operations(self, connection: RequestContext, resource_type: ResourceType, name: str) -> int:
+        return -1
 
 
 class ForgetfulFile(EphemeralFile):

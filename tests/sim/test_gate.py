@@ -26,6 +26,8 @@ BROKER, CLIENT, PORT = "broker", "client", 9092
 class Denying:
     """Denies everything."""
 
+    asks_caller = False
+
     def authorize(
         self,
         connection: RequestContext,
@@ -39,6 +41,9 @@ class Denying:
         self, connection: RequestContext, operation: Operation, resource_type: ResourceType
     ) -> bool:
         return False
+
+    def operations(self, connection: RequestContext, resource_type: ResourceType, name: str) -> int:
+        return 0
 
 
 class Slow:

@@ -32,7 +32,6 @@ def _plug_in(what: str, *values: str) -> _Only:
 _UNLIMITED: Final = 2**31 - 1
 _LIMITED: Final[dict[str, _Only]] = {
     "alter.config.policy.class.name": _plug_in("policies"),
-    "authorizer.class.name": _Only(("",), "this broker has no access control"),
     "client.quota.callback.class": _plug_in("quota callbacks"),
     "controller.quorum.auto.join.enable": _Only(
         (False,), "this broker must be the only voter of its quorum"
@@ -95,15 +94,12 @@ listed here; `broker_settings` reads `max.connections`.
 
 
 _READ_BY_PLUG_INS: Final = {
-    "allow.everyone.if.no.acl.found": "boolean",
     "metrics.jmx.exclude": "string",
     "metrics.jmx.include": "string",
-    "super.users": "string",
 }
 """Settings, with their types, that KafkaConfig does not declare: only plug-ins of Kafka read them.
 
-The plug-ins are the authorizer and the JMX reporter. A node of Kafka without these plug-ins ignores
-the settings, too.
+The plug-in is the JMX reporter. A node of Kafka without it ignores the settings, too.
 """
 
 _PLUG_IN_PREFIXES: Final = ("config.providers.", "metrics.context.", "rlmm.config.", "rsm.config.")

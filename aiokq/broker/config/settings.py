@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Final, NoReturn
 
+from aiokq.broker.config.authorizer_settings import check_authorizer
 from aiokq.broker.config.security_settings import SecuritySettings, prefixed_setting
 from aiokq.broker.config.setting import (
     INT_MAX,
@@ -580,6 +581,21 @@ class BrokerSettings(SecuritySettings):
         1000000, "Number of transactional ids above which this broker takes no new one.", at_least=1
     )
 
+    authorizer_class_name: str = _setting(
+        "",
+        "Access control by ACLs: org.apache.kafka.metadata.authorizer.StandardAuthorizer. If it is "
+        "empty, every client may do everything, and ACLs have no effect.",
+    )
+    super_users: str = _setting(
+        "",
+        "Principals that may do everything, such as User:admin;User:CN=ops, separated by "
+        "semicolons.",
+    )
+    allow_everyone_if_no_acl_found: bool = _setting(
+        False,
+        "Open resources that no ACL covers to all clients. An ACL of any client closes them.",
+    )
+
     legacy: bool = _setting(
         False,
         "Serve the API versions that Kafka 4 dropped (Produce 0-2, Fetch 0-3, ListOffsets 0). "
@@ -700,6 +716,7 @@ def broker_settings(
         values[name] = row.parse(value)
         if not row.has_effect:
             without_effect.append(name)
+    without_effect += check_authorizer(values)
     fields = {SETTINGS[name].field: value for name, value in values.items()}
     return BrokerSettings(
         **fields,

@@ -29,8 +29,10 @@ if TYPE_CHECKING:
     from aiokq.broker.log.directories import LogDirectories
     from aiokq.broker.metadata.configs.config_sources import ConfigEntry
     from aiokq.broker.metadata.configs.group_configs import GroupConfigs
+    from aiokq.broker.metadata.controller.acl_changes import AclFilter
     from aiokq.broker.metadata.controller.feature_updates import FeatureUpdate
     from aiokq.broker.metadata.controller.topic_layout import CreatedTopic, TopicSpec
+    from aiokq.broker.metadata.image.principals_image import AclValue
     from aiokq.broker.metadata.publisher.topics import Topic
     from aiokq.broker.metadata.quorum_description import FinalizedFeatures, QuorumDescription
     from aiokq.broker.replica.fetch_sessions import FetchSessionCache
@@ -43,9 +45,11 @@ if TYPE_CHECKING:
     from aiokq.core.types import TopicPartition
     from aiokq.records.control import EndTransactionMarker
     from aiokq.records.header import Checksum
+    from aiokq.wire.principal_records import AccessControlEntryRecord
     from aiokq.wire.struct import Request, Response
 
 __all__ = [
+    "Acls",
     "Admission",
     "Changes",
     "Cluster",
@@ -379,6 +383,29 @@ class Quorum(Protocol):
             InvalidRequest: the broker is this node.
             KafkaStorage: the change could not be recorded.
         """
+        ...
+
+
+class Acls(Protocol):
+    """The ACLs of the cluster."""
+
+    @property
+    def are_enforced(self) -> bool:
+        """Whether the node has an authorizer that decides by ACLs."""
+        ...
+
+    def matching(self, acl_filter: AclFilter) -> list[AccessControlEntryRecord]:
+        """Return the ACLs in force that match a filter."""
+        ...
+
+    async def create(self, acls: Sequence[AclValue]) -> list[BrokerError | None]:
+        """Create ACLs; see `MetadataChanges.create_acls`."""
+        ...
+
+    async def delete(
+        self, filters: Sequence[AclFilter]
+    ) -> list[Sequence[AccessControlEntryRecord] | BrokerError]:
+        """Delete the ACLs that match a filter; see `MetadataChanges.delete_acls`."""
         ...
 
 

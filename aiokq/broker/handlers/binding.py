@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from aiokq.broker.handlers.areas import (
+        Acls,
         Admission,
         Changes,
         Cluster,
@@ -46,6 +47,7 @@ class Areas(NamedTuple):
     logs: Logs
     cluster: Cluster
     configs: Configs
+    acls: Acls
     producer_ids: ProducerIds
     quorum: Quorum
     host: Host

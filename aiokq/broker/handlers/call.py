@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
+from aiokq.broker.gate import Undecided
 from aiokq.broker.permissions import CLUSTER_NAME
 from aiokq.core.named_tuple import NamedTuple
 
@@ -43,7 +44,44 @@ class Call(NamedTuple):
         # Hot path, measured by benchmarks/micro/groups.py. Without an authorizer, the first check
         # saves three calls.
         if self.gate.authorizer is not None and not self.permits(operation, resource_type, name):
+            self.denied(operation, resource_type, name)
             raise self.refusal(operation, resource_type)
+
+    def denied(
+        self, operation: Operation, resource_type: ResourceType, name: str = CLUSTER_NAME
+    ) -> None:
+        """Record in the audit log that the request was denied an operation that it asked for."""
+        self.gate.denied(self.connection, self.api_key, operation, resource_type, name)
+
+    def changed(self, what: str, items: Iterable[str]) -> None:
+        """Record in the audit log what the client has changed; see `Audit.changed`."""
+        if self.gate.audit is not None:
+            self.gate.audit.changed(self.connection, what, items)
+
+    async def settle(
+        self,
+        *questions: tuple[Operation, ResourceType, Collection[str]],
+    ) -> None:
+        """Let an authorizer that asks the user's code await its answers in advance.
+
+        A handler calls the method before it changes anything, if it would otherwise change
+        something between two authorizations: each authorization may raise `Undecided`, and then
+        the handler runs again from its beginning.
+
+        Args:
+            questions: operations, types of resources, and the names of the resources.
+        """
+        gate = self.gate
+        if not gate.asks_caller:
+            return
+        for operation, resource_type, names in questions:
+            while True:
+                try:
+                    self.permitted(operation, resource_type, names)
+                except Undecided as undecided:
+                    await gate.settle(self.connection, undecided)
+                else:
+                    break
 
     def refusal(self, operation: Operation, resource_type: ResourceType) -> BrokerError:
         """Return the error of a denied operation, according to `PERMISSIONS`."""

@@ -42,5 +42,7 @@ class Decisions:
         if permitted is None:
             permitted = self._call.permits(self._operation, self._resource_type, name)
             self._permitted[name] = permitted
+            if not permitted:
+                self._call.denied(self._operation, self._resource_type, name)
         if not permitted:
             raise self._call.refusal(self._operation, self._resource_type)

@@ -246,7 +246,9 @@ class OrdinaryProduce:
         denied: type[BrokerError] | None = None
         if transactional_id is not None and any(append.is_transactional for _, append in every):
             permitted = gate.authorize(context, *transaction, (transactional_id,))
-            denied = None if permitted else gate.row(*transaction).refusal
+            if not permitted:
+                gate.denied(context, *transaction, transactional_id)
+                denied = gate.row(*transaction).refusal
         names = {
             partition.topic.name
             for partition, append in every
@@ -254,6 +256,9 @@ class OrdinaryProduce:
         }
         permitted = gate.authorize(context, *topic, names)
         refusal = gate.row(*topic).refusal
+        for name in names:
+            if name not in permitted:
+                gate.denied(context, *topic, name)
 
         def permit(partition: Partition, append: OrdinaryAppend) -> Partition | _DeniedPartition:
             if denied is not None and append.is_transactional:

@@ -24,6 +24,7 @@ v5   log start offset
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -126,6 +127,8 @@ async def handle(
         Decisions(call, Operation.WRITE, ResourceType.TOPIC),
         Decisions(call, Operation.WRITE, ResourceType.TRANSACTIONAL_ID),
     )
+    if call.gate.asks_caller:
+        await _settle(topics, request, call)
     joining: Joining = {}
     if call.version >= FIRST_THAT_ADDS_PARTITIONS and request.transactional_id is not None:
         joining = _joining(topics, request, call.version, permits)
@@ -178,6 +181,23 @@ async def handle(
             response.error_code, response.error_message = error.code, error.message
             response.base_offset = response.log_append_time_ms = response.log_start_offset = -1
     return ProduceResponse(responses=answered)
+
+
+async def _settle(topics: Topics, request: ProduceRequest, call: Call) -> None:
+    """Let everything be authorized before the first batch is appended."""
+    names = set()
+    for asked in request.topic_data:
+        with contextlib.suppress(BrokerError):  # an unknown id
+            names.add(_name(topics, asked, call.version))
+    transactional_id = request.transactional_id
+    await call.settle(
+        (
+            Operation.WRITE,
+            ResourceType.TRANSACTIONAL_ID,
+            () if transactional_id is None else (transactional_id,),
+        ),
+        (Operation.WRITE, ResourceType.TOPIC, names),
+    )
 
 
 async def _append(

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.handlers.decisions import Decisions
 from aiokq.broker.log.disk_load import ColdRead, DiskLoad
-from aiokq.broker.permissions import Operation, ResourceType
+from aiokq.broker.permissions import CLUSTER_NAME, Operation, ResourceType
 from aiokq.broker.replica.fetch_sessions import FetchTarget
 from aiokq.broker.replica.partition import CONSUMER, check_leader_epoch
 from aiokq.core.errors import (
@@ -95,6 +95,8 @@ async def handle(
     context = logs.fetch_sessions.open(request, call.version)
     if context.error_code:
         return FetchResponse(error_code=context.error_code, session_id=0)
+    if call.gate.asks_caller:
+        await _settle(topics, call, request, context.targets)
     max_bytes = min(request.max_bytes, configs.settings.fetch_max_bytes)
     min_bytes = min(request.min_bytes, max_bytes)
     replica_id = _replica_id(request, call.version)
@@ -139,6 +141,20 @@ async def handle(
         for _, data in results:
             await _convert_down(host, call, data, call.version)
     return response
+
+
+async def _settle(
+    topics: Topics, call: Call, request: FetchRequest, targets: Sequence[FetchTarget]
+) -> None:
+    """Let all topics be authorized now: the request has advanced the epoch of its session."""
+    if _replica_id(request, call.version) >= 0:
+        await call.settle((Operation.CLUSTER_ACTION, ResourceType.CLUSTER, (CLUSTER_NAME,)))
+        return
+    names = set()
+    for target in targets:
+        topic = topics.by_id(target.topic_id) if call.version >= 13 else None
+        names.add(target.topic if topic is None else topic.name)
+    await call.settle((Operation.READ, ResourceType.TOPIC, names))
 
 
 def _replica_id(request: FetchRequest, version: int) -> int:
@@ -210,6 +226,8 @@ def _read_all(
     left = max_bytes
     for target in targets:
         try:
+            if replica_id >= 0:
+                permits.check("")  # before the topic is looked up, because it covers all topics
             if version >= 13:
                 topic = topics.by_id(target.topic_id)
                 if topic is None:

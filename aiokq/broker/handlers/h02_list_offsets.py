@@ -80,6 +80,8 @@ async def handle(
     topics: Topics, logs: Logs, request: ListOffsetsRequest, call: Call
 ) -> ListOffsetsResponse:
     """Find the offset of each partition."""
+    topic_names = {topic.name for topic in request.topics}
+    await call.settle((Operation.DESCRIBE, ResourceType.TOPIC, topic_names))
     named: set[tuple[str, int]] = set()
     twice: set[tuple[str, int]] = set()
     for topic in request.topics:

@@ -27,7 +27,12 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING
 
-from aiokq.broker.permissions import OPERATIONS_NOT_REQUESTED, Operation, ResourceType
+from aiokq.broker.permissions import (
+    CLUSTER_NAME,
+    OPERATIONS_NOT_REQUESTED,
+    Operation,
+    ResourceType,
+)
 from aiokq.broker.replica.partition import NO_LEADER
 from aiokq.core.errors import (
     BrokerError,
@@ -99,12 +104,18 @@ async def handle(
         version == 0,
     )
     if request.topics is None or (version == 0 and not request.topics):
-        described = [
-            _describe(topic, view)
-            for topic in topics.sorted()
-            if call.permits(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
-        ]
+        every = topics.sorted()
+        names = {topic.name for topic in every}
+        permitted = call.permitted(Operation.DESCRIBE, ResourceType.TOPIC, names)
+        described = [_describe(topic, view) for topic in every if topic.name in permitted]
     else:
+        names = {topic.name for topic in request.topics if topic.name}
+        missing = {name for name in names if topics.get(name) is None}
+        await call.settle(
+            (Operation.DESCRIBE, ResourceType.TOPIC, names),
+            (Operation.CREATE, ResourceType.CLUSTER, (CLUSTER_NAME,) if missing else ()),
+            (Operation.CREATE, ResourceType.TOPIC, missing),
+        )
         described = []
         for asked in _distinct(request.topics):
             described.append(await _answer(topics, changes, configs, call, asked, request, view))

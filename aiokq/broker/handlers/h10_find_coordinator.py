@@ -41,6 +41,10 @@ async def handle(
 ) -> FindCoordinatorResponse:
     """Return the coordinator of each key, or its error."""
     if call.version >= FIRST_WITH_KEYS:
+        keys = request.coordinator_keys
+        kinds = {TRANSACTION: ResourceType.TRANSACTIONAL_ID, GROUP: ResourceType.GROUP}
+        if request.key_type in kinds:
+            await call.settle((Operation.DESCRIBE, kinds[request.key_type], keys))
         return FindCoordinatorResponse(
             coordinators=[
                 await _find(groups, transactions, cluster, call, request.key_type, key)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from aiokq.broker.metadata.configs.config_sources import topic_config_entries
 from aiokq.broker.metadata.controller.topic_layout import TopicSpec
-from aiokq.broker.permissions import Operation, ResourceType
+from aiokq.broker.permissions import CLUSTER_NAME, Operation, ResourceType
 from aiokq.core.errors import BrokerError, InvalidReplicaAssignment, InvalidRequest
 from aiokq.wire.create_topics import (
     CreatableTopic,
@@ -41,6 +41,11 @@ async def handle(
     """Create each topic; with `validate_only`, only check it."""
     times = Counter(topic.name for topic in request.topics)
     results: dict[str, CreatableTopicResult] = {}
+    await call.settle(
+        (Operation.CREATE, ResourceType.CLUSTER, (CLUSTER_NAME,)),
+        (Operation.CREATE, ResourceType.TOPIC, times),
+        (Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, times),
+    )
     for asked in request.topics:
         if asked.name not in results:
             results[asked.name] = await _create(
@@ -73,15 +78,14 @@ async def _create(
         return CreatableTopicResult(
             name=asked.name, error_code=error.code, error_message=error.message, configs=[]
         )
-    try:
-        call.authorize(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, asked.name)
-    except BrokerError as error:
+    if not call.permits(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, asked.name):
+        refusal = call.refusal(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC)
         return CreatableTopicResult(
             name=asked.name,
             topic_id=created.topic_id,
             error_code=0,
             error_message=None,
-            topic_config_error_code=error.code,
+            topic_config_error_code=refusal.code,
             configs=[],
         )
     return CreatableTopicResult(

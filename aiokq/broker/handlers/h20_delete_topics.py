@@ -12,9 +12,10 @@ v4  flexible   v5  error messages   v6  topics by id (KIP-516)
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from aiokq.broker.permissions import Operation, ResourceType
+from aiokq.broker.permissions import CLUSTER_NAME, Operation, ResourceType
 from aiokq.core.errors import (
     BrokerError,
     InvalidRequest,
@@ -45,11 +46,26 @@ async def handle(
     else:
         asked = request.topics
     times = Counter(_key(state) for state in asked)
+    names = set(_names(topics, asked))
+    await call.settle(
+        (Operation.DELETE, ResourceType.CLUSTER, (CLUSTER_NAME,)),
+        (Operation.DESCRIBE, ResourceType.TOPIC, names),
+        (Operation.DELETE, ResourceType.TOPIC, names),
+    )
     responses = [
         await _delete(topics, changes, configs, call, state, twice=times[_key(state)] > 1)
         for state in asked
     ]
     return DeleteTopicsResponse(responses=responses)
+
+
+def _names(topics: Topics, asked: Sequence[DeleteTopicState]) -> Iterator[str]:
+    for state in asked:
+        topic = None if state.name is not None else topics.by_id(state.topic_id)
+        if state.name is not None:
+            yield state.name
+        elif topic is not None:
+            yield topic.name
 
 
 def _key(state: DeleteTopicState) -> object:
@@ -69,13 +85,17 @@ async def _delete(
     try:
         if twice:
             raise InvalidRequest("the request names this topic twice")
-        if state.name is not None:
-            _authorize(call, state.name)
+        # DELETE on the cluster includes all topics.
+        every = call.permits(Operation.DELETE, ResourceType.CLUSTER)
+        if state.name is not None and not every:
+            call.authorize(Operation.DESCRIBE, ResourceType.TOPIC, state.name)
         topic = _find(topics, state)
-        if state.name is None:
-            if call.permits(Operation.DESCRIBE, ResourceType.TOPIC, topic.name):
-                name = topic.name
-            _authorize(call, topic.name)
+        if state.name is None and (
+            every or call.permits(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
+        ):
+            name = topic.name
+        if not every:
+            call.authorize(Operation.DELETE, ResourceType.TOPIC, topic.name)
         name, topic_id = topic.name, topic.topic_id
         if not configs.settings.delete_topic_enable:
             raise TopicDeletionDisabled()
@@ -85,16 +105,6 @@ async def _delete(
             name=name, topic_id=topic_id, error_code=error.code, error_message=error.message
         )
     return DeletableTopicResult(name=name, topic_id=topic_id, error_code=0)
-
-
-def _authorize(call: Call, name: str) -> None:
-    """Check that the client may describe and delete a topic.
-
-    Raises:
-        TopicAuthorization: the client lacks the permission.
-    """
-    call.authorize(Operation.DESCRIBE, ResourceType.TOPIC, name)
-    call.authorize(Operation.DELETE, ResourceType.TOPIC, name)
 
 
 def _find(topics: Topics, state: DeleteTopicState) -> Topic:

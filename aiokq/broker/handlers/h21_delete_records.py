@@ -36,6 +36,9 @@ async def handle(
     topics: Topics, logs: Logs, request: DeleteRecordsRequest, call: Call
 ) -> DeleteRecordsResponse:
     """Raise the log start offset of each partition, and return its low watermark."""
+    await call.settle(
+        (Operation.DELETE, ResourceType.TOPIC, {topic.name for topic in request.topics})
+    )
     response = DeleteRecordsResponse(
         topics=[
             DeleteRecordsTopicResult(

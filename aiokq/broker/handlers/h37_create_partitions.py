@@ -33,6 +33,7 @@ async def handle(
     """Grow each topic to the requested count; with `validate_only`, only check the request."""
     times = Counter(topic.name for topic in request.topics)
     results: dict[str, CreatePartitionsTopicResult] = {}
+    await call.settle((Operation.ALTER, ResourceType.TOPIC, times))
     for asked in request.topics:
         if asked.name not in results:
             results[asked.name] = await _grow(

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 async def handle(groups: Groups, request: DeleteGroupsRequest, call: Call) -> DeleteGroupsResponse:
     """Delete each group; an error does not affect the other groups."""
+    await call.settle((Operation.DELETE, ResourceType.GROUP, set(request.groups_names)))
     results = [
         await _delete(groups, call, group_id) for group_id in dict.fromkeys(request.groups_names)
     ]

@@ -38,6 +38,9 @@ async def handle(
         call.authorize(Operation.DELETE, ResourceType.GROUP, request.group_id)
     except BrokerError as error:
         return OffsetDeleteResponse(error_code=error.code)
+    await call.settle(
+        (Operation.READ, ResourceType.TOPIC, {topic.name for topic in request.topics})
+    )
     known, refused = _sifted(topics, call, request.topics)
     request.topics = known
     try:

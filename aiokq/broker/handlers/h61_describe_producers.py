@@ -31,6 +31,9 @@ async def handle(
     topics: Topics, request: DescribeProducersRequest, call: Call
 ) -> DescribeProducersResponse:
     """Describe the producers of each partition, or return its error."""
+    await call.settle(
+        (Operation.READ, ResourceType.TOPIC, {topic.name for topic in request.topics})
+    )
     permits = Decisions(call, Operation.READ, ResourceType.TOPIC)
     return DescribeProducersResponse(
         topics=[

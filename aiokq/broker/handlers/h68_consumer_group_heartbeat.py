@@ -35,7 +35,9 @@ async def handle(
     try:
         check_consumer_groups(quorum)
         call.authorize(Operation.READ, ResourceType.GROUP, request.group_id)
-        for name in request.subscribed_topic_names or ():
+        names = request.subscribed_topic_names or ()
+        await call.settle((Operation.DESCRIBE, ResourceType.TOPIC, names))
+        for name in names:
             call.authorize(Operation.DESCRIBE, ResourceType.TOPIC, name)
         return await groups.write(
             request.group_id,

@@ -62,6 +62,8 @@ async def handle(
     response = DescribeTopicPartitionsResponse()
     permitted = call.permitted(Operation.DESCRIBE, ResourceType.TOPIC, names)
     denied = [] if asked_all else [name for name in names if name not in permitted]
+    for name in denied:
+        call.denied(Operation.DESCRIBE, ResourceType.TOPIC, name)
     names = [name for name in names if name in permitted]
     if request.cursor is not None and names and names[0] == request.cursor.topic_name:
         first_partition = max(request.cursor.partition_index, 0)

@@ -24,14 +24,17 @@ from aiokq.core.errors import BrokerError, Closed, TopicExists
 from aiokq.core.supervisor import shielded
 
 if TYPE_CHECKING:
+    from aiokq.broker.metadata.controller.acl_changes import AclFilter
     from aiokq.broker.metadata.controller.controller import Controller
     from aiokq.broker.metadata.controller.decision import ConfigChange, Decision
     from aiokq.broker.metadata.controller.feature_updates import FeatureUpdate
     from aiokq.broker.metadata.image.image import MetadataImage
+    from aiokq.broker.metadata.image.principals_image import AclValue
     from aiokq.broker.metadata.log.cluster_metadata_log import ClusterMetadataLog
     from aiokq.broker.metadata.publisher.publisher import MetadataPublisher
     from aiokq.broker.metadata.publisher.topics import Topic
     from aiokq.core.offload import Offload
+    from aiokq.wire.principal_records import AccessControlEntryRecord
     from aiokq.wire.quorum_records import VotersRecord
     from aiokq.wire.registration_records import ControllerEndpoint
     from aiokq.wire.struct import Message
@@ -281,6 +284,36 @@ class MetadataChanges:
             f"unregister broker {broker_id}",
         )
         logger.info("broker unregistered: node=%d", broker_id)
+
+    async def create_acls(self, acls: Sequence[AclValue]) -> list[BrokerError | None]:
+        """Create ACLs; they are in force on return. An ACL that exists already is no error.
+
+        Returns:
+            An error or None for each ACL.
+
+        Raises:
+            InvalidRequest: there are too many ACLs.
+            KafkaStorage: the ACLs could not be recorded; none was created.
+        """
+        return await self._change(
+            lambda image: self._controller.create_acls(image, acls), "create ACLs"
+        )
+
+    async def delete_acls(
+        self, filters: Sequence[AclFilter]
+    ) -> list[Sequence[AccessControlEntryRecord] | BrokerError]:
+        """Delete the ACLs that match a filter; they are no longer in force on return.
+
+        Returns:
+            The ACLs that matched each filter, or its error.
+
+        Raises:
+            InvalidRequest: too many ACLs match.
+            KafkaStorage: the deletion could not be recorded; no ACL was deleted.
+        """
+        return await self._change(
+            lambda image: self._controller.delete_acls(image, filters), "delete ACLs"
+        )
 
     async def allocate_producer_ids(self) -> range:
         """Reserve a block of producer ids, which are never reserved again.

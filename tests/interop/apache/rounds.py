@@ -78,7 +78,7 @@ ACCESS: Final[Mapping[str, Any]] = {
     "allow_everyone_if_no_acl_found": "true",
     "super_users": "User:ANONYMOUS",
 }
-"""Settings of Apache Kafka alone, without which it keeps no ACLs."""
+"""Settings without which a broker manages no ACLs."""
 
 MADE: Final = {
     "metadata.version": 25,
@@ -153,9 +153,8 @@ class Node(ApacheKafka):
     def aiokq(self) -> BrokerProcess:
         """Return aiokq's broker with the node's settings and address, not started."""
         path = self.directory / "aiokq.properties"
-        names = {name.replace("_", ".") for name in ACCESS} | {"replica.selector.class"}
         lines = self.configuration(1).splitlines(keepends=True)
-        path.write_text("".join(one for one in lines if one.partition("=")[0] not in names))
+        path.write_text("".join(one for one in lines if "replica.selector.class" not in one))
         first, *others = self.log_dirs
         more = [part for one in others for part in ("--data-dir", str(one))]
         return BrokerProcess(first, *more, "--config", str(path), port=self.ports[1])
@@ -318,15 +317,25 @@ async def change_levels(bootstrap: str, turn: Turn) -> dict[str, str]:
     }
 
 
+def change_acls(bootstrap: str, turn: Turn) -> dict[str, str]:
+    """Create an ACL, and remove that of the last turn; return the expected `differences`."""
+    number = turn.number
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for made in admin.create_acls([AclBinding(*acl(number))]).values():
+        made.result(PATIENCE)
+    name = f"AccessControlEntry User:alice-{{}} orders {int(AclOperation.READ.value)}"
+    expected = {name.format(number): "added"}
+    if number > 1:
+        for removed in admin.delete_acls([AclBindingFilter(*acl(number - 1))]).values():
+            assert len(removed.result(PATIENCE)) == 1
+        expected[name.format(number - 1)] = "removed"
+    return expected
+
+
 async def change_of_kafka(bootstrap: str, turn: Turn) -> dict[str, str]:
     """Ask for changes that only Apache Kafka makes yet; return the expected `differences`."""
     number = turn.round
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    for made in admin.create_acls([AclBinding(*acl(number))]).values():
-        made.result(PATIENCE)
-    if number > 1:
-        for removed in admin.delete_acls([AclBindingFilter(*acl(number - 1))]).values():
-            assert len(removed.result(PATIENCE)) == 1
     credential = UserScramCredentialUpsertion(
         f"user-{number}",
         ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096),
@@ -353,17 +362,12 @@ async def change_of_kafka(bootstrap: str, turn: Turn) -> dict[str, str]:
         quotas = await cluster_client.request(wire.AlterClientQuotasRequest(entries=[quota]))
         assert [entry.error_code for entry in quotas.entries] == [0]
     again = "changed" if number > 1 else "added"
-    expected = {
-        f"AccessControlEntry User:alice-{number} orders {int(AclOperation.READ.value)}": "added",
+    return {
         f"UserScramCredential user-{number} 1": "added",
         "ClientQuota consumer_byte_rate": again,
         "Config 4  background.threads": again,
         "Config 4 1 num.io.threads": again,
     }
-    if number > 1:
-        old = f"AccessControlEntry User:alice-{number - 1} orders {int(AclOperation.READ.value)}"
-        expected[old] = "removed"
-    return expected
 
 
 def acl(number: int) -> tuple[Any, ...]:

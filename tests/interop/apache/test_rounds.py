@@ -58,6 +58,7 @@ def use(
         if not both:
             asyncio.run(rounds.check_levels(bootstrap, turn.make, turn.number - 1))
         expected = asyncio.run(rounds.change(bootstrap, turn))
+        expected |= rounds.change_acls(bootstrap, turn)
         if not both:
             expected |= asyncio.run(rounds.change_levels(bootstrap, turn))
         if turn.make == "kafka" and not both:

@@ -553,6 +553,60 @@ def _list_transactions(version, topics, topic_id, group):
     return [wire.ListTransactionsRequest()]
 
 
+def _describe_acls(version, topics, topic_id, group):
+    return [
+        wire.DescribeAclsRequest(
+            resource_type_filter=kind,
+            resource_name_filter=name,
+            pattern_type_filter=pattern,
+            principal_filter=None,
+            host_filter=None,
+            operation=1,
+            permission_type=1,
+        )
+        for kind, name, pattern in ((1, None, 1), *((2, topic, 2) for topic in topics))
+    ]
+
+
+def _create_acls(version, topics, topic_id, group):
+    return [
+        wire.CreateAclsRequest(
+            creations=[
+                wire.AclCreation(
+                    resource_type=2,
+                    resource_name=name,
+                    resource_pattern_type=pattern,
+                    principal="User:somebody",
+                    host="*",
+                    operation=4,
+                    permission_type=3,
+                )
+                for name in topics
+                for pattern in (3, 4)
+            ]
+        )
+    ]
+
+
+def _delete_acls(version, topics, topic_id, group):
+    return [
+        wire.DeleteAclsRequest(
+            filters=[
+                wire.DeleteAclsFilter(
+                    resource_type_filter=2,
+                    resource_name_filter=name,
+                    pattern_type_filter=2,
+                    principal_filter="User:somebody",
+                    host_filter=None,
+                    operation=1,
+                    permission_type=1,
+                )
+                for name in topics
+            ]
+        )
+    ]
+
+
 BUILDERS = {
     0: _produce,
     1: _fetch,
@@ -578,6 +632,9 @@ BUILDERS = {
     26: _end_txn,
     27: _write_txn_markers,
     28: _txn_offset_commit,
+    29: _describe_acls,
+    30: _create_acls,
+    31: _delete_acls,
     32: _describe_configs,
     33: _alter_configs,
     35: _describe_log_dirs,

@@ -12,7 +12,13 @@ from aiokq.broker.dispatch import has_throttle_time
 from aiokq.broker.gate import Gate
 from aiokq.broker.handlers import APIS, advertised_versions
 from aiokq.broker.log import file_names
-from aiokq.broker.permissions import PERMISSIONS, Operation, ResourceType
+from aiokq.broker.permissions import (
+    PERMISSIONS,
+    SUPPORTED_OPERATIONS,
+    Operation,
+    ResourceType,
+    operation_bits,
+)
 from aiokq.connection.request_context import CloseConnection, RequestContext, SessionState
 from aiokq.core.errors import ClusterAuthorization, TopicAuthorization
 from tests.unit.broker.every_request import BUILDERS, every_request
@@ -36,6 +42,8 @@ TELLS_ONLY_BROKERS = {18, 60}
 class Denying:
     """Denies the given operations, and records what it was asked."""
 
+    asks_caller = False
+
     def __init__(self, denied=lambda operation, resource_type, name: True):
         self.denied = denied
         self.asked = set()
@@ -47,6 +55,15 @@ class Denying:
     def authorize_any(self, connection, operation, resource_type):
         self.asked.add((operation, resource_type))
         return not self.denied(operation, resource_type, "")
+
+    def operations(self, connection, resource_type, name):
+        return operation_bits(
+            [
+                operation
+                for operation in SUPPORTED_OPERATIONS[resource_type]
+                if not self.denied(operation, resource_type, name)
+            ]
+        )
 
 
 def world(*, legacy=True):
@@ -300,7 +317,7 @@ async def test_of_several_topics_the_denied_one_is_refused_and_the_others_are_se
             lambda operation, kind, name: (
                 (kind is ResourceType.TOPIC and name.startswith(SECRET))
                 or (
-                    operation in (Operation.CLUSTER_ACTION, Operation.CREATE)
+                    operation in (Operation.CLUSTER_ACTION, Operation.CREATE, Operation.DELETE)
                     and kind is ResourceType.CLUSTER
                 )
             )

@@ -51,9 +51,13 @@ from aiokq.wire.fields import ZERO_UUID
 
 if TYPE_CHECKING:
     from aiokq.broker.config.settings import BrokerSettings
+    from aiokq.broker.metadata.controller.acl_changes import AclFilter
     from aiokq.broker.metadata.controller.feature_updates import FeatureUpdate
     from aiokq.broker.metadata.image.image import MetadataImage
+    from aiokq.broker.metadata.image.principals_image import AclValue
     from aiokq.broker.metadata.image.topic_image import TopicImage
+    from aiokq.core.errors import BrokerError
+    from aiokq.wire.principal_records import AccessControlEntryRecord
     from aiokq.wire.quorum_records import VotersRecord
     from aiokq.wire.registration_records import ControllerEndpoint
     from aiokq.wire.struct import Message
@@ -387,6 +391,31 @@ class Controller:
             node_id=self._node_id,
             config_of=lambda name: log_config(image.topic_configs(name), settings),
         )
+
+    def create_acls(
+        self, image: MetadataImage, acls: Sequence[AclValue]
+    ) -> Decision[list[BrokerError | None]]:
+        """Return an error or None for each ACL, and the records of the new ones; see `acl_changes`.
+
+        Raises:
+            InvalidRequest: there are too many ACLs.
+        """
+        from aiokq.broker.metadata.controller.acl_changes import create_acls
+
+        return create_acls(image, acls, new_id=self._new_id)
+
+    @staticmethod
+    def delete_acls(
+        image: MetadataImage, filters: Iterable[AclFilter]
+    ) -> Decision[list[Sequence[AccessControlEntryRecord] | BrokerError]]:
+        """Return the ACLs that match each filter and the records that remove them.
+
+        Raises:
+            InvalidRequest: too many ACLs match.
+        """
+        from aiokq.broker.metadata.controller.acl_changes import delete_acls
+
+        return delete_acls(image, filters)
 
     def allocate_producer_ids(self, image: MetadataImage) -> Decision[range]:
         """Return a block of producer ids and the record that reserves it."""

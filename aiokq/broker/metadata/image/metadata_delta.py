@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from aiokq.broker.metadata.image.principals_image import is_of_principals
 from aiokq.broker.metadata.image.records import BROKER_CONFIG, GROUP_CONFIG, TOPIC_CONFIG
 from aiokq.core.frozen import frozen
 from aiokq.core.named_tuple import NamedTuple
@@ -61,6 +62,8 @@ class MetadataDelta(NamedTuple):
             "" stands for the settings of all brokers.
         features: all levels of features in the image, if one of them or ``kraft.version`` has
             changed; otherwise None.
+        principals: the records about ACLs, SCRAM credentials, delegation tokens and quotas, in
+            their order.
         end_offset: end offset of the append.
     """
 
@@ -70,6 +73,7 @@ class MetadataDelta(NamedTuple):
     brokers: Mapping[str, Mapping[str, str]] = MappingProxyType({})
     features: Mapping[str, int] | None = None
     end_offset: int = 0
+    principals: Sequence[Message] = ()
 
     @classmethod
     def of(
@@ -86,6 +90,7 @@ class MetadataDelta(NamedTuple):
         groups: dict[str, Mapping[str, str]] = {}
         brokers: dict[str, Mapping[str, str]] = {}
         features: Mapping[str, int] | None = None
+        principals: list[Message] = []
         for record in records:
             match record:
                 case PartitionRecord() | PartitionChangeRecord() | TopicRecord():
@@ -101,6 +106,8 @@ class MetadataDelta(NamedTuple):
                         brokers[name] = dict(image.configs.get((kind, name), _NONE))
                 case FeatureLevelRecord() | KRaftVersionRecord():
                     features = dict(image.features)
+                case _ if is_of_principals(record):
+                    principals.append(record)
         return cls(
             deleted,
             [
@@ -112,11 +119,17 @@ class MetadataDelta(NamedTuple):
             brokers,
             features,
             end_offset,
+            principals,
         )
 
     @property
     def is_empty(self) -> bool:
         """Whether the append changed nothing that the publisher applies."""
         return not (
-            self.deleted or self.topics or self.groups or self.brokers or self.features is not None
+            self.deleted
+            or self.topics
+            or self.groups
+            or self.brokers
+            or self.features is not None
+            or self.principals
         )

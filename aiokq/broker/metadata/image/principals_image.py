@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from aiokq.core.errors import CorruptRecord
 from aiokq.wire.principal_records import (
@@ -23,7 +23,7 @@ from aiokq.wire.principal_records import (
 )
 from aiokq.wire.struct import Message
 
-__all__ = ["PrincipalsImage", "QuotaEntity"]
+__all__ = ["AclValue", "PrincipalsImage", "QuotaEntity", "acl_value", "is_of_principals"]
 
 QuotaEntity: TypeAlias = tuple[tuple[str, str | None], ...]
 """The entity of a quota: types (``user``, ``client-id``, ``ip``) and names, sorted by type. The
@@ -31,21 +31,57 @@ name None stands for the default of the type.
 """
 
 
+AclValue: TypeAlias = tuple[int, str, int, str, str, int, int]
+"""An ACL without its id: resource type, name, pattern type, principal, host, operation, permission
+type.
+"""
+
+_RECORDS: Final = (
+    AccessControlEntryRecord,
+    RemoveAccessControlEntryRecord,
+    UserScramCredentialRecord,
+    RemoveUserScramCredentialRecord,
+    DelegationTokenRecord,
+    RemoveDelegationTokenRecord,
+    ClientQuotaRecord,
+)
+
+
+def acl_value(record: AccessControlEntryRecord) -> AclValue:
+    """Return an ACL without its id."""
+    return (
+        record.resource_type,
+        record.resource_name,
+        record.pattern_type,
+        record.principal,
+        record.host,
+        record.operation,
+        record.permission_type,
+    )
+
+
+def is_of_principals(record: Message) -> bool:
+    """Return whether a record is about an ACL, SCRAM credential, delegation token or quota."""
+    return isinstance(record, _RECORDS)
+
+
 class PrincipalsImage:
     """The ACLs, SCRAM credentials, delegation tokens and quotas after a replay of records.
 
     Attributes:
         acls: the entries by id.
+        acl_values: the number of entries of each value. Kafka writes no two with the same value.
         scram_credentials: credentials by user name and mechanism (1 for SCRAM-SHA-256, 2 for
             SCRAM-SHA-512).
         tokens: delegation tokens by id.
         quotas: the values of each entity, by key such as ``producer_byte_rate``.
     """
 
-    __slots__ = ("acls", "quotas", "scram_credentials", "tokens")
+    __slots__ = ("acl_values", "acls", "quotas", "scram_credentials", "tokens")
 
     def __init__(self) -> None:
         self.acls: dict[uuid.UUID, AccessControlEntryRecord] = {}
+        self.acl_values: dict[AclValue, int] = {}
         self.scram_credentials: dict[tuple[str, int], UserScramCredentialRecord] = {}
         self.tokens: dict[str, DelegationTokenRecord] = {}
         self.quotas: dict[QuotaEntity, dict[str, float]] = {}
@@ -54,6 +90,7 @@ class PrincipalsImage:
         """Return an independent copy; the records, which never change, are shared."""
         image = PrincipalsImage()
         image.acls = dict(self.acls)
+        image.acl_values = dict(self.acl_values)
         image.scram_credentials = dict(self.scram_credentials)
         image.tokens = dict(self.tokens)
         image.quotas = {entity: dict(values) for entity, values in self.quotas.items()}
@@ -73,9 +110,12 @@ class PrincipalsImage:
                 if record.id in self.acls:
                     raise CorruptRecord(f"ACL {record.id} exists already")
                 self.acls[record.id] = record
+                self._count(record, 1)
             case RemoveAccessControlEntryRecord():
-                if self.acls.pop(record.id, None) is None:
+                removed = self.acls.pop(record.id, None)
+                if removed is None:
                     raise CorruptRecord(f"removal of ACL {record.id}, which does not exist")
+                self._count(removed, -1)
             case UserScramCredentialRecord():
                 self.scram_credentials[record.name, record.mechanism] = record
             case RemoveUserScramCredentialRecord():
@@ -92,6 +132,12 @@ class PrincipalsImage:
             case _:
                 return False
         return True
+
+    def _count(self, acl: AccessControlEntryRecord, change: int) -> None:
+        value = acl_value(acl)
+        count = self.acl_values.pop(value, 0) + change
+        if count:
+            self.acl_values[value] = count
 
     def _replay_quota(self, record: ClientQuotaRecord) -> None:
         entity = tuple(sorted((part.entity_type, part.entity_name) for part in record.entity))

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from aiokq.core.background import BackgroundWork
     from aiokq.core.environment import Environment
     from aiokq.core.supervisor import Supervisor
+    from aiokq.wire.struct import Message
 
 __all__ = ["MetadataPublisher"]
 
@@ -76,6 +77,8 @@ class MetadataPublisher:
         topics: the topics of the node, as requests see them.
         group_configs: the settings of groups, as coordinators see them.
         features: levels of features, by name.
+        principal_listeners: called with the records about ACLs, credentials, tokens and quotas of
+            each append.
         end_offset: end offset of the last published append; `features` includes this append. 0
             before the first publication.
     """
@@ -99,6 +102,7 @@ class MetadataPublisher:
         self.topics = TopicRegistry()
         self.group_configs = GroupConfigs(settings.static)
         self.features: Mapping[str, int] = {}
+        self.principal_listeners: list[Callable[[Sequence[Message]], None]] = []
         self.end_offset = 0
         self._settings = settings
         self._environment = environment
@@ -280,6 +284,9 @@ class MetadataPublisher:
             failure = await self._create_or_change(state) or failure
         for group_id, configs in delta.groups.items():
             self.group_configs.configure(group_id, configs)
+        if delta.principals:
+            for changed in self.principal_listeners:
+                changed(delta.principals)
         if delta.features is not None:
             had_directories, self.features = self._has_directories(), delta.features
             if self._has_directories() and not had_directories:

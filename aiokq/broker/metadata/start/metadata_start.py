@@ -614,7 +614,9 @@ def _owned(
 
 def _tell_unenforced(image: MetadataImage) -> None:
     """Log the parts of the metadata that this broker keeps but does not act on."""
-    held = [f"{count} {what}" for what, count in image.principals.counts().items()]
+    held = [
+        f"{count} {what}" for what, count in image.principals.counts().items() if what != "ACLs"
+    ]
     subscriptions = sum(kind == CLIENT_METRICS_CONFIG for kind, _ in image.configs)
     if subscriptions:
         held.append(f"{subscriptions} client metrics subscriptions")

@@ -13,11 +13,13 @@ def test_the_table_has_kafkas_names_and_few_of_ours():
     """A name that Kafka does not have would mislead users who move to Kafka."""
     assert set(SETTINGS) - set(KAFKA_SETTING_TYPES) == {
         "allow.credentials.without.tls",
+        "allow.everyone.if.no.acl.found",  # of Kafka's StandardAuthorizer
         "allow.unsecured.tokens",
         "handshake.timeout.ms",
         "legacy",
         "max.transactional.ids",
         "sasl.oauthbearer.allowed.urls",
+        "super.users",  # of Kafka's StandardAuthorizer
     }
 
 
@@ -124,7 +126,6 @@ def test_a_value_of_another_type_is_refused_also_where_it_has_no_effect():
 @pytest.mark.parametrize(
     ("name", "harmless", "asking"),
     [
-        ("authorizer.class.name", "", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
         ("remote.log.storage.system.enable", "false", "true"),
         ("max.connection.creation.rate", "2147483647", "10"),
         ("listener.name.plaintext.max.connection.creation.rate", "2147483647", "10"),

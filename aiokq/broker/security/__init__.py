@@ -1,0 +1,1 @@
+"""Authentication, authorization, quotas and the audit log of a broker."""

@@ -1,0 +1,179 @@
+"""`StandardAuthorizer`: decides by the ACLs in the cluster's metadata, as Kafka's class does.
+
+What a client may do with a resource is computed once and kept until an ACL changes.
+
+Source: Kafka ``StandardAuthorizer.java``, ``StandardAuthorizerData.java`` (4.2).
+Tests: ``tests/unit/broker/security/test_standard_authorizer.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from aiokq.broker.permissions import Operation, ResourceType
+from aiokq.broker.security.authorization.acl_index import EVERY_OPERATION, AclIndex
+from aiokq.core.acls import canonical_host
+from aiokq.wire.principal_records import (
+    AccessControlEntryRecord,
+    RemoveAccessControlEntryRecord,
+)
+
+if TYPE_CHECKING:
+    import uuid
+
+    from aiokq.connection.principal import Principal
+    from aiokq.connection.request_context import RequestContext
+    from aiokq.wire.struct import Message
+
+__all__ = ["StandardAuthorizer"]
+
+MOST_CACHED: Final = 32768
+"""Number of answers, over all clients and resources, above which all are discarded."""
+
+LONGEST_CACHED: Final = 255
+"""Length of a name above which its answer is not kept. Names of topics have at most 249 characters.
+"""
+
+_ANY_RESOURCE: Final = "hardcode"
+"""The resource for which Kafka looks first when a client needs an operation on some resource."""
+
+_Answers: TypeAlias = "list[dict[str, int]]"
+"""The operations that a client may perform, as bit fields: by type of resource, then by name."""
+
+
+class _Everything(dict[str, int]):
+    """The answers for a super user."""
+
+    def get(self, name: str, default: object = None) -> int:
+        return EVERY_OPERATION
+
+
+_OF_SUPER_USERS: Final[_Answers] = [_Everything() for _ in range(max(ResourceType) + 1)]
+
+
+class StandardAuthorizer:
+    """Decides by ACLs. Implements `gate.Authorizer`.
+
+    Args:
+        super_users: the principals, as text, that may do everything.
+        allows_without_acl: whether a resource that no ACL covers is open to every client
+            (`allow.everyone.if.no.acl.found`).
+    """
+
+    asks_caller = False
+
+    __slots__ = ("_acls", "_cached", "_clients", "_default", "_index", "_super_users")
+
+    def __init__(
+        self, super_users: Collection[str] = (), *, allows_without_acl: bool = False
+    ) -> None:
+        self._super_users = frozenset(super_users)
+        self._default = EVERY_OPERATION if allows_without_acl else 0
+        self._acls: dict[uuid.UUID, AccessControlEntryRecord] = {}
+        self._index = AclIndex()
+        self._clients: dict[tuple[Principal, str], _Answers] = {}
+        self._cached = 0
+
+    def load(self, acls: Iterable[AccessControlEntryRecord]) -> None:
+        """Take the ACLs of the cluster at a start of the node."""
+        self.apply(tuple(acls))
+
+    def apply(self, records: Iterable[Message]) -> None:
+        """Add and remove ACLs; the next decision considers them. Other records are ignored."""
+        changed = False
+        for record in records:
+            if isinstance(record, AccessControlEntryRecord):
+                self._acls[record.id] = record
+                self._index.add(record)
+                changed = True
+            elif isinstance(record, RemoveAccessControlEntryRecord):
+                removed = self._acls.pop(record.id, None)
+                if removed is not None:
+                    self._index.remove(removed)
+                    changed = True
+        if changed:
+            self._forget()
+
+    def acls(self) -> Collection[AccessControlEntryRecord]:
+        """Return the ACLs in force."""
+        return self._acls.values()
+
+    def authorize(
+        self,
+        connection: RequestContext,
+        operation: Operation,
+        resource_type: ResourceType,
+        names: Collection[str],
+    ) -> Collection[str]:
+        """Return the `names` of resources on which the operation is allowed."""
+        # Hot path, measured by benchmarks/micro/acls.py.
+        client = connection.session.principal, connection.peer_host
+        known = (self._clients.get(client) or self._answers(client))[resource_type]
+        if len(names) == 1:
+            [name] = names
+            operations = known.get(name)
+            if operations is None:
+                operations = self._find(client, resource_type, name, known)
+            return names if operations >> operation & 1 else ()
+        allowed = set()  # because callers look for each of many names
+        for name in names:
+            operations = known.get(name)
+            if operations is None:
+                operations = self._find(client, resource_type, name, known)
+            if operations >> operation & 1:
+                allowed.add(name)
+        return allowed
+
+    def authorize_any(
+        self, connection: RequestContext, operation: Operation, resource_type: ResourceType
+    ) -> bool:
+        """Return whether the operation is allowed on at least one resource of this type."""
+        if self.authorize(connection, operation, resource_type, (_ANY_RESOURCE,)):
+            return True
+        principal, host = str(connection.session.principal), canonical_host(connection.peer_host)
+        return self._index.allows_any(operation, resource_type, principal, host)
+
+    def operations(self, connection: RequestContext, resource_type: ResourceType, name: str) -> int:
+        """Return the operations that are allowed on a resource, as a bit field."""
+        client = connection.session.principal, connection.peer_host
+        known = self._answers(client)[resource_type]
+        operations = known.get(name)
+        return self._find(client, resource_type, name, known) if operations is None else operations
+
+    def _answers(self, client: tuple[Principal, str]) -> _Answers:
+        """Return what is known about a client."""
+        known = self._clients.get(client)
+        if known is None:
+            if str(client[0]) in self._super_users:
+                known = _OF_SUPER_USERS
+            else:
+                known = [{} for _ in range(max(ResourceType) + 1)]
+            self._count()
+            self._clients[client] = known
+        return known
+
+    def _find(
+        self,
+        client: tuple[Principal, str],
+        resource_type: ResourceType,
+        name: str,
+        known: dict[str, int],
+    ) -> int:
+        """Return what a client may do with a resource, and keep it."""
+        principal, host = str(client[0]), canonical_host(client[1])
+        found = self._index.allowed(resource_type, name, principal, host)
+        operations = self._default if found is None else found
+        if len(name) <= LONGEST_CACHED:
+            self._count()
+            known[name] = operations
+        return operations
+
+    def _count(self) -> None:
+        if self._cached >= MOST_CACHED:
+            self._forget()
+        self._cached += 1
+
+    def _forget(self) -> None:
+        self._clients.clear()
+        self._cached = 0

@@ -1,0 +1,236 @@
+"""`Acl`, an access control list entry as a value, with a form of one line of text.
+
+The line is ``PRINCIPAL Allow|Deny OPERATION[,OPERATION] TYPE:NAME [from HOST]``::
+
+    User:alice Allow Read,Describe Topic:orders
+    User:alice Allow Read Group:billing-*
+    User:* Deny All Topic:* from 192.0.2.7
+    User:admin Allow Alter Cluster
+
+A name that ends in ``*`` is a prefix, and ``*`` alone covers all resources of the type. The forms
+``TYPE:LITERAL:NAME`` and ``TYPE:PREFIXED:NAME`` take a name as it is. Upper and lower case matter
+only in the principal, the name and the host.
+
+Tests: ``tests/unit/core/test_acls.py``.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from aiokq.core.acl_types import (
+    ANY_HOST,
+    ANY_NAME,
+    CLUSTER_NAME,
+    SUPPORTED_OPERATIONS,
+    Operation,
+    PatternType,
+    PermissionType,
+    ResourceType,
+)
+from aiokq.core.errors import ConfigError
+from aiokq.core.frozen import frozen
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from enum import IntEnum
+
+__all__ = ["Acl", "canonical_host", "operation_named", "parse_acl", "resource_type_named"]
+
+E = TypeVar("E", bound="IntEnum")
+
+_LINE: Final = re.compile(
+    r"(?P<principal>.*?\S)\s+(?P<permission>allow|deny)\s+(?P<operations>[a-z_]+(?:\s*,\s*[a-z_]+)*)"
+    r"\s+(?P<type>[a-z_]+)(?::(?P<name>.*?))?(?:\s+from\s+(?P<host>\S+))?",
+    re.IGNORECASE | re.DOTALL,
+)
+
+_FORM: Final = "PRINCIPAL Allow|Deny OPERATION TYPE:NAME [from HOST]"
+_EXAMPLE: Final = "'User:alice Allow Read Topic:orders'"
+
+
+@frozen
+class Acl:
+    """An entry that allows or denies a principal an operation on the resources of a pattern.
+
+    `str()` gives the line that `Acl.parse` reads.
+
+    Attributes:
+        principal: type and name, such as `User:alice`; `User:*` means every client.
+        operation: the operation; ALL means all operations.
+        resource_type: the type of the resources.
+        resource_name: the name or, with PREFIXED, the beginning of the names. The LITERAL name `*`
+            covers all resources of the type.
+        pattern_type: LITERAL or PREFIXED.
+        permission_type: ALLOW or DENY. A DENY takes precedence over any ALLOW.
+        host: IP address of the clients to which the entry applies; `*` means any.
+    """
+
+    principal: str
+    operation: Operation
+    resource_type: ResourceType
+    resource_name: str = CLUSTER_NAME
+    pattern_type: PatternType = PatternType.LITERAL
+    permission_type: PermissionType = PermissionType.ALLOW
+    host: str = ANY_HOST
+
+    @classmethod
+    def parse(cls, line: str) -> tuple[Acl, ...]:
+        """Return the entries of a line: one for each operation that it names.
+
+        Raises:
+            ConfigError: the line has another form, or names something that does not exist.
+        """
+        return parse_acl(line)
+
+    def __str__(self) -> str:
+        short = self._line(explicit=False)
+        try:
+            if parse_acl(short) == (self,):
+                return short
+        except ConfigError:
+            pass
+        return self._line(explicit=True)
+
+    def _line(self, *, explicit: bool) -> str:
+        resource = _words(self.resource_type)
+        if explicit:
+            resource += f":{self.pattern_type.name}:{self.resource_name} from {self.host}"
+        else:
+            if self.resource_type is not ResourceType.CLUSTER or self.resource_name != CLUSTER_NAME:
+                prefixed = self.pattern_type is PatternType.PREFIXED
+                resource += f":{self.resource_name}{'*' if prefixed else ''}"
+            if self.host != ANY_HOST:
+                resource += f" from {self.host}"
+        permission, operation = _words(self.permission_type), _words(self.operation)
+        return f"{self.principal} {permission} {operation} {resource}"
+
+
+def parse_acl(line: str) -> tuple[Acl, ...]:
+    """Return the entries of a line: one for each operation that it names.
+
+    Raises:
+        ConfigError: the line has another form, or names something that does not exist.
+    """
+    if not isinstance(line, str):
+        raise ConfigError(f"an ACL must be a line of text such as {_EXAMPLE}, not {line!r}")
+    found = _LINE.fullmatch(line.strip())
+    if found is None:
+        raise ConfigError(f"ACL {line!r}: the form is {_FORM}, for example {_EXAMPLE}")
+    principal = found["principal"]
+    kind, colon, name = principal.partition(":")
+    if not (kind and colon and name) or kind != kind.strip():
+        raise ConfigError(
+            f"ACL {line!r}: write the principal with its type, such as User:{name or kind}"
+        )
+    resource_type = resource_type_named(found["type"], line)
+    pattern_type, resource_name = _pattern(found["name"], resource_type, line)
+    permission = PermissionType[found["permission"].upper()]
+    operations = [
+        operation_named(each.strip(), resource_type, line)
+        for each in found["operations"].split(",")
+    ]
+    host = _host(found["host"], line)
+    return tuple(
+        Acl(principal, operation, resource_type, resource_name, pattern_type, permission, host)
+        for operation in operations
+    )
+
+
+def resource_type_named(text: str, line: str) -> ResourceType:
+    """Return the type of resources of this name, in any case and with or without `_`.
+
+    Raises:
+        ConfigError: there is no such type; the message quotes `line`.
+    """
+    kinds = [kind for kind in ResourceType if kind is not ResourceType.ANY]
+    return _named(text, kinds, "type of resource", line)
+
+
+def operation_named(text: str, resource_type: ResourceType, line: str) -> Operation:
+    """Return the operation of this name, in any case and with or without `_`.
+
+    Raises:
+        ConfigError: there is no such operation, or it has no meaning for `resource_type`; the
+            message quotes `line`.
+    """
+    every = [operation for operation in Operation if operation is not Operation.ANY]
+    operation = _named(text, every, "operation", line)
+    supported = [Operation.ALL, *SUPPORTED_OPERATIONS[resource_type]]
+    if resource_type is ResourceType.CLUSTER:
+        supported.append(Operation.DELETE)  # of topics; Kafka checks it, but does not list it
+    if operation not in supported:
+        raise ConfigError(
+            f"ACL {line!r}: {_words(resource_type)} has no operation {_words(operation)}; it has "
+            + ", ".join(map(_words, supported))
+        )
+    return operation
+
+
+def canonical_host(host: str) -> str:
+    """Return an IP address in one form, as text; other text is returned unchanged.
+
+    The forms of an address are for example ``::1``, ``0:0:0:0:0:0:0:1`` (as Java writes it) and
+    ``[::1]``. An IPv4 address inside an IPv6 address is returned as IPv4, and a zone is left out.
+    """
+    if host == ANY_HOST:
+        return host
+    try:
+        address = ipaddress.ip_address(host.strip("[]").partition("%")[0])
+    except ValueError:
+        return host
+    mapped = getattr(address, "ipv4_mapped", None)
+    return str(address if mapped is None else mapped)
+
+
+def _pattern(text: str | None, resource_type: ResourceType, line: str) -> tuple[PatternType, str]:
+    if resource_type is ResourceType.CLUSTER and text in (None, CLUSTER_NAME):
+        return PatternType.LITERAL, CLUSTER_NAME
+    if not text:
+        raise ConfigError(
+            f"ACL {line!r}: name the resource, such as {_words(resource_type)}:NAME, or "
+            f"{_words(resource_type)}:* for all"
+        )
+    for pattern_type in (PatternType.LITERAL, PatternType.PREFIXED):
+        if text.startswith(f"{pattern_type.name}:"):
+            name = text[len(pattern_type.name) + 1 :]
+            break
+    else:
+        prefixed = text.endswith("*") and text != ANY_NAME
+        name = text[:-1] if prefixed else text
+        pattern_type = PatternType.PREFIXED if prefixed else PatternType.LITERAL
+    if not name:
+        raise ConfigError(f"ACL {line!r}: the name of the resource is empty")
+    if resource_type is ResourceType.CLUSTER and name != CLUSTER_NAME:
+        raise ConfigError(f"ACL {line!r}: there is one cluster: write Cluster without a name")
+    return pattern_type, name
+
+
+def _host(text: str | None, line: str) -> str:
+    if text is None or text == ANY_HOST:
+        return ANY_HOST
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        raise ConfigError(
+            f"ACL {line!r}: the host must be an IP address or *, not {text!r}; networks and names "
+            "of hosts never match"
+        ) from None
+    return text
+
+
+def _named(text: str, members: Sequence[E], what: str, line: str) -> E:
+    wanted = text.replace("_", "").lower()
+    for member in members:
+        if member.name.replace("_", "").lower() == wanted:
+            return member
+    raise ConfigError.unknown(
+        f"ACL {line!r}: unknown {what} {text!r}", text, [_words(member) for member in members]
+    )
+
+
+def _words(member: IntEnum) -> str:
+    """Return the name of a member as Kafka's tools write it: ``DescribeConfigs``."""
+    return member.name.title().replace("_", "")
