@@ -65,11 +65,25 @@ def _advice(error: KafkaError) -> str | None:
             return _OWN_LIMIT  # the record was refused by the producer, not by a broker
         if _is_of_a_directory(cause):
             return None
+        if cause.operation is not None and cause.resource is not None:
+            return f"{_RIGHTS}: aiokq acls add '{_missing_acl(cause)}'"
         for kind, advice in ADVICE.items():
             if isinstance(cause, kind):
                 return advice
         cause = cause.__cause__
     return None
+
+
+def _missing_acl(error: KafkaError) -> str:
+    """Return the ACL that the client of an authorization error lacks, as a line."""
+    from aiokq.core.acl_types import Operation, ResourceType
+    from aiokq.core.acls import Acl
+
+    assert error.operation is not None
+    assert error.resource is not None
+    kind, _, name = error.resource.partition(":")
+    operation, resource_type = Operation[error.operation], ResourceType[kind]
+    return str(Acl(error.principal or "User:NAME", operation, resource_type, name))
 
 
 def _is_of_a_directory(error: KafkaError) -> bool:

@@ -188,7 +188,13 @@ class Coordinators:
         progress = False
         for key, code, message, broker in answers:
             if code:
-                error = error_for(code, message, api="FindCoordinator")
+                error = error_for(
+                    code,
+                    message,
+                    api="FindCoordinator",
+                    principal=self._settings.principal,
+                    resource_name=key,
+                )
                 progress |= self._refused(kind, key, error)
                 if not batched:
                     # One key per request: look up the other keys before this key is retried.

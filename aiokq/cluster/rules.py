@@ -140,6 +140,17 @@ class ClusterRules(Rules):
         return self.security_protocol in ("SASL_PLAINTEXT", "SASL_SSL")
 
     @property
+    def principal(self) -> str | None:
+        """Who this client is for ACLs, such as "User:alice"; None if only the broker knows it.
+
+        The broker takes the principal from a certificate or a token.
+        """
+        if self.uses_sasl:
+            name = self.sasl_plain_username
+            return None if name is None else f"User:{name}"
+        return None if self.uses_tls else "User:ANONYMOUS"
+
+    @property
     def request_timeout(self) -> float:
         """``request_timeout_ms`` in seconds."""
         return self.request_timeout_ms / 1000

@@ -107,7 +107,7 @@ class TopicLookup:
         if code in RETRIED_CODES or self.missing_for(name) is not None:
             return self.missing_error(name, waited)
         if code:
-            return error_for(code, topic_partition=name, api="Metadata")
+            return self._refusal(code, name)
         last_error = self._engine.last_error
         return RequestTimeout(
             f"no metadata of topic {name!r} within {waited:.3g} s"
@@ -171,9 +171,13 @@ class TopicLookup:
     def _raise_if_final(self, name: str) -> None:
         code = self._code(name)
         if code and code not in RETRIED_CODES:
-            error = error_for(code, topic_partition=name, api="Metadata")
+            error = self._refusal(code, name)
             if not error.retriable:
                 raise error
+
+    def _refusal(self, code: int, name: str) -> BrokerError:
+        principal = self._engine.settings.principal
+        return error_for(code, topic_partition=name, api="Metadata", principal=principal)
 
     def _code(self, name: str) -> int:
         metadata = self._engine.metadata

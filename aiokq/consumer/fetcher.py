@@ -385,7 +385,13 @@ class Fetcher:
         response: FetchResponse,
         now: float,
     ) -> None:
-        error = error_for(data.error_code, api="Fetch", node=node_id, topic_partition=state.tp)
+        error = error_for(
+            data.error_code,
+            api="Fetch",
+            node=node_id,
+            topic_partition=state.tp,
+            principal=self._engine.settings.principal,
+        )
         self._counters.errors[error.name] += 1
         state.later(now, error)
         if state.preferred == node_id:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, ClassVar, Final, TypedDict, TypeVar, Unpack
 
 from aiokq.core.codes import BY_CODE, ErrorCode
 
@@ -12,6 +12,12 @@ if TYPE_CHECKING:
     from aiokq.core.types import TopicPartition
 
 E = TypeVar("E", bound=BaseException)
+
+TOPIC_DENIED: Final = 29
+"""The code TOPIC_AUTHORIZATION_FAILED."""
+
+DENIED: Final = (TOPIC_DENIED, 30, 31, 53)
+"""The codes of authorization errors, for which the broker asks an authorizer."""
 
 
 class ErrorContext(TypedDict, total=False):
@@ -22,6 +28,8 @@ class ErrorContext(TypedDict, total=False):
     api: str | None
     attempt: int | None
     may_have_been_written: bool
+    principal: str | None
+    resource_name: str | None
 
 
 class KafkaError(Exception):
@@ -40,6 +48,11 @@ class KafkaError(Exception):
         topic_partition: the partition, or the topic's name, that the error is about.
         api: Kafka's name of the request, such as "Produce".
         attempt: number of attempts made when the error was raised; the first is 1.
+        principal: of an authorization error, who this client is, such as "User:alice"; None if this
+            client cannot know it.
+        operation: of an authorization error, the operation that is denied, such as "WRITE".
+        resource: of an authorization error, on what, such as "TOPIC:orders".
+        resource_name: of an authorization error, the name of the group or the transactional id.
     """
 
     retriable: bool = False
@@ -51,6 +64,8 @@ class KafkaError(Exception):
     topic_partition: TopicPartition | str | None = None
     api: str | None = None
     attempt: int | None = None
+    principal: str | None = None
+    resource_name: str | None = None
 
     def __init__(self, message: str = "", **context: Unpack[ErrorContext]) -> None:
         super().__init__(message)
@@ -63,6 +78,14 @@ class KafkaError(Exception):
                 raise TypeError(f"{type(self).__name__} has no context named {name!r}")
             if value is not None:
                 setattr(self, name, value)
+
+    @property
+    def operation(self) -> str | None:
+        return None
+
+    @property
+    def resource(self) -> str | None:
+        return None
 
     @property
     def message(self) -> str:
@@ -104,8 +127,34 @@ class BrokerError(KafkaError):
         """Use the broker's `message` if there is one, else Kafka's default for the code."""
         super().__init__(message or self.default_message, **context)
 
+    @property
+    def operation(self) -> str | None:
+        if self.code not in DENIED:
+            return None
+        from aiokq.core.denials import denied_operation  # few processes need the table
+
+        return denied_operation(self.api, self.code)
+
+    @property
+    def resource(self) -> str | None:
+        if self.code not in DENIED:
+            return None
+        from aiokq.core.denials import denied_resource
+
+        topic = self.topic_partition
+        if topic is not None and not isinstance(topic, str):
+            topic = topic.topic
+        return denied_resource(
+            self.code, topic if self.code == TOPIC_DENIED else self.resource_name
+        )
+
     def __str__(self) -> str:
-        return f"{self.name} ({self.code}): {super().__str__()}"
+        text = f"{self.name} ({self.code}): {super().__str__()}"
+        if self.resource is None or self.operation is None:
+            return text
+        return (
+            f"{text}: {self.principal or 'this client'} lacks {self.operation} on {self.resource}"
+        )
 
 
 def code_attributes(row: ErrorCode) -> dict[str, object]:

@@ -288,6 +288,10 @@ class MemberDriver:
 
     def _failed(self, error: KafkaError) -> None:
         """Switch to the other protocol if the error permits a switch, else report the error."""
+        if error.operation is not None:
+            error.add_context(
+                principal=self._engine.settings.principal, resource_name=self._group_id
+            )
         if self._may_change and self._speaks_the_other(error):
             if not self._wanted:
                 return  # leaving has begun; a new subscription tries both protocols again

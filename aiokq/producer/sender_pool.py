@@ -126,6 +126,8 @@ class SenderPool:
         queue = queued.queue
         name = error.name if isinstance(error, BrokerError) else type(error).__name__
         self._counters.errors[name] += 1
+        if isinstance(error, BrokerError) and error.operation is not None:
+            error.add_context(principal=self._engine.settings.principal)
         if hint is not None:
             self._leader_failed(queue, error, hint)
         now = self.now()
