@@ -19,6 +19,7 @@ from aiokq.broker.config.roles import controller_addresses
 from aiokq.connection.connection_counts import ConnectionCounts
 from aiokq.connection.server import Server
 from aiokq.connection.server_limits import FrameBudget, ServerLimits
+from aiokq.connection.server_security import PLAINTEXT_SERVER, ServerSecurity
 from aiokq.core.environment import SocketOptions
 from aiokq.core.named_tuple import NamedTuple
 from aiokq.wire.registration_records import BrokerEndpoint, ControllerEndpoint
@@ -26,12 +27,14 @@ from aiokq.wire.registration_records import BrokerEndpoint, ControllerEndpoint
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from aiokq.broker.config.listener_security import ListenerSettings
     from aiokq.broker.config.listeners import Listeners
     from aiokq.broker.config.settings import BrokerSettings
     from aiokq.connection.request_context import RequestContext, RequestHandler
     from aiokq.connection.turn import Turn
     from aiokq.core.counters import BrokerCounters
     from aiokq.core.environment import Environment
+    from aiokq.core.offload import Offload
     from aiokq.wire import Fragment
 
 __all__ = ["NodeServers"]
@@ -82,7 +85,8 @@ class NodeServers:
 
         Raises:
             ListenerFailed: a port cannot be bound, for example because it is in use.
-            ConfigError: a listener that other machines can reach would show secrets to the network.
+            ConfigError: a listener that other machines can reach would show secrets to the network;
+                or the key store or trust store of a listener cannot be used.
         """
         if not all(one.host for one in self.configured.advertised.values()):
             # The lookup runs in an executor, because it may query a name server.
@@ -109,6 +113,9 @@ class NodeServers:
                     counts=counts,
                     budget=budget,
                     sockets=sockets,
+                    security=server_security(
+                        listeners.security.get(endpoint.name), environment.offload
+                    ),
                 )
                 try:
                     await server.bind()
@@ -270,6 +277,40 @@ class NodeServers:
             if endpoint.name == listener:
                 return server.port
         return next(one.port for one in self.configured.opened if one.name == listener)
+
+
+def server_security(settings: ListenerSettings | None, offload: Offload) -> ServerSecurity:
+    """Return what a listener demands of its clients.
+
+    Args:
+        settings: the listener's settings of TLS and SASL; None for PLAINTEXT.
+        offload: reads changed certificates outside the loop.
+
+    Raises:
+        ConfigError: a key store, a trust store or a rule of principals cannot be used.
+    """
+    if settings is None:
+        return PLAINTEXT_SERVER
+    timeout = settings.value("handshake.timeout.ms")
+    assert isinstance(timeout, int)
+    if not settings.uses_tls:
+        return ServerSecurity(sasl=True, handshake_timeout=timeout / 1000)
+    from aiokq.connection.tls.contexts import server_context
+    from aiokq.connection.tls.principal_rules import PrincipalRules
+    from aiokq.connection.tls.tls_contexts import TlsContexts
+    from aiokq.connection.tls.tls_settings import TlsSettings
+
+    stores = TlsSettings.from_kafka(settings.tls_values(), settings.spelled, keeps_identity=True)
+    rules = "ssl.principal.mapping.rules"
+    return ServerSecurity(
+        tls=TlsContexts(server_context, stores, f"listener {settings.name}"),
+        sasl=settings.uses_sasl,
+        principal_of=PrincipalRules(
+            str(settings.value(rules)), settings.spelled(rules)
+        ).principal_of,
+        handshake_timeout=timeout / 1000,
+        offload=offload,
+    )
 
 
 class _NotServing:

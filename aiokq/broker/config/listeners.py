@@ -44,7 +44,7 @@ PLAINTEXT: Final = "PLAINTEXT"
 PROTOCOLS: Final = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 """The security protocols; the index of each is its number in registrations."""
 
-SERVED_PROTOCOLS = (PLAINTEXT,)
+SERVED_PROTOCOLS = (PLAINTEXT, "SSL")
 LOCALHOST: Final = "localhost"
 
 _BROADCAST: Final = b"\xff\xff\xff\xff"

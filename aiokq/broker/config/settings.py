@@ -110,8 +110,7 @@ class BrokerSettings(SecuritySettings):
     )
     listener_security_protocol_map: str | None = _setting(
         None,
-        "Security protocol of each listener, for example INTERNAL:PLAINTEXT; only PLAINTEXT is "
-        "supported.",
+        "Security protocol of each listener, for example INTERNAL:PLAINTEXT,EXTERNAL:SSL.",
         nullable=True,
     )
     inter_broker_listener_name: str | None = _setting(

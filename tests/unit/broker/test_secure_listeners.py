@@ -1,0 +1,123 @@
+"""Listeners with TLS: who gets in, and what the broker says of itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("cryptography")
+
+import aiokq
+from aiokq.broker.gate import Gate
+from aiokq.connection.principal import Principal
+from aiokq.connection.request_context import RequestContext
+from aiokq.errors import ConfigError, KafkaError
+from tests.peers.pki import Pki
+
+
+class Files:
+    """The files of a broker, of a client that it trusts, and of a stranger."""
+
+    def __init__(self, directory: Path) -> None:
+        pki, other = Pki(), Pki()
+        node = pki.issue("node", "localhost", "127.0.0.1")
+        client, stranger = pki.issue("carol"), other.issue("carol")
+        self.authority = directory / "ca.pem"
+        self.authority.write_text(pki.trusted)
+        self.node = directory / "node.pem"
+        self.node.write_text(node.key + node.chain)
+        self.clients = {}
+        for name, identity in (("client", client), ("stranger", stranger)):
+            self.clients[name] = directory / f"{name}.pem"
+            self.clients[name].write_text(identity.key + identity.chain)
+
+    def settings(self, **more: object) -> dict[str, object]:
+        return {
+            "listeners": "SSL://127.0.0.1:0,LOCAL://127.0.0.1:0",
+            "listener.security.protocol.map": "SSL:SSL,LOCAL:PLAINTEXT",
+            "inter.broker.listener.name": "LOCAL",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(self.node),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(self.authority),
+            **{name.replace("_", "."): value for name, value in more.items()},
+        }
+
+    def cluster(self, servers: str, name: str | None) -> aiokq.Cluster:
+        own = {} if name is None else {"ssl_certfile": str(self.clients[name])}
+        return aiokq.Cluster(
+            servers,
+            security_protocol="SSL",
+            ssl_cafile=str(self.authority),
+            bootstrap_timeout_ms=2000,
+            **own,
+        )
+
+
+@pytest.fixture
+def files(tmp_path) -> Files:
+    return Files(tmp_path)
+
+
+async def produced(cluster: aiokq.Cluster) -> int:
+    async with cluster, cluster.producer() as producer:
+        return (await producer.send("t", b"v")).offset
+
+
+async def test_clients_trust_the_certificate_of_a_listener(files):
+    async with aiokq.EmbeddedCluster(settings=files.settings()) as kafka:
+        assert await produced(files.cluster(kafka.bootstrap_servers, None)) == 0
+        with pytest.raises(KafkaError):
+            await produced(aiokq.Cluster(kafka.bootstrap_servers, bootstrap_timeout_ms=500))
+
+
+async def test_a_certificate_of_the_client_may_be_required(files):
+    settings = files.settings(ssl_client_auth="required")
+    async with aiokq.EmbeddedCluster(settings=settings) as kafka:
+        assert await produced(files.cluster(kafka.bootstrap_servers, "client")) == 0
+        for name in ("stranger", None):
+            with pytest.raises(KafkaError):
+                await produced(files.cluster(kafka.bootstrap_servers, name))
+
+
+async def test_the_principal_is_that_of_the_certificate(files):
+    settings = files.settings(ssl_client_auth="required")
+    async with aiokq.EmbeddedCluster(settings=settings) as kafka:
+        seen = set()
+
+        class Noted(Gate):
+            __slots__ = ()
+
+            def admit(self, connection: RequestContext, api_and_version: int, nbytes: int) -> bool:
+                seen.add((connection.listener, connection.session.principal))
+                return super().admit(connection, api_and_version, nbytes)
+
+        kafka.node.gate.__class__ = Noted
+        await produced(files.cluster(kafka.bootstrap_servers, "client"))
+    assert seen == {("SSL", Principal.parse("User:CN=carol"))}
+
+
+async def test_registration_and_settings_name_the_protocol(files):
+    async with aiokq.EmbeddedCluster(settings=files.settings()) as kafka:
+        servers = kafka.node.servers
+        assert servers.protocol_map == "SSL:SSL,LOCAL:PLAINTEXT"
+        assert [one.security_protocol for one in servers.endpoint_records()] == [1, 0]
+        assert [servers.authenticates(name) for name in ("SSL", "LOCAL")] == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"ssl_keystore_location": None}, "needs a key store"),
+        ({"ssl_keystore_location": "/does/not/exist"}, "/does/not/exist"),
+        ({"ssl_keystore_type": "JKS"}, "ssl.keystore"),
+        ({"ssl_principal_mapping_rules": "RULE:(/x/"}, "ssl.principal.mapping.rules"),
+    ],
+)
+async def test_stores_that_cannot_be_used_end_the_start(files, changes, words):
+    """A listener without TLS in place of one with it would be the worst outcome."""
+    settings = {name: value for name, value in files.settings(**changes).items() if value}
+    with pytest.raises(ConfigError, match=words.replace(".", r"\.")):
+        async with aiokq.EmbeddedCluster(settings=settings):
+            pass
