@@ -126,7 +126,8 @@ class DeadLetters:
 
     Attributes:
         held: number of messages whose dead letters are not written yet.
-        refused_bytes: size of those of them that the pool did not accept.
+        refused: number of those of them that the pool did not accept; it does not hold them.
+        refused_bytes: size of these.
     """
 
     def __init__(
@@ -143,6 +144,8 @@ class DeadLetters:
         self._spawn = spawn
         self._now_ms = now_ms
         self._queue: deque[Letter] = deque()
+        self._open: dict[int, Letter] = {}
+        """The letters that were taken from the queue and have no outcome, by their ids."""
         self._running = False
         self._closing = False
         self._failed = False
@@ -150,6 +153,7 @@ class DeadLetters:
         self._refused_until = 0.0
         self._producer: Producer | None = None
         self.held = 0
+        self.refused = 0
         self.refused_bytes = 0
         self.configure(settings)
 
@@ -188,6 +192,7 @@ class DeadLetters:
         """Take over messages. The accounting gets the outcome of each of them."""
         self.held += len(letter.rows)
         if isinstance(letter.taken, RefusedMessages):
+            self.refused += len(letter.rows)
             self.refused_bytes += letter.taken.size(letter.rows)
         self._queue.append(letter)
         if not self._running:
@@ -209,20 +214,27 @@ class DeadLetters:
 
         If the gateway has failed, there is nothing to wait for.
         """
+        loop = asyncio.get_running_loop()
+        try:
+            self._spawn(self.drain(deadline), "end of dead letters")
+        except Closed:
+            self._failed = True
         await self.drain(deadline)
         self._closing = True
         self._lose_waiting()
         if self._producer is not None:
             await self._producer.close(timeout=0)  # the deliveries fail
-        loop = asyncio.get_running_loop()
         await self.drain(loop.time() + 2.0)
-        if self.held:
+        if self._open and not self._failed:
             logger.error("dead letters have no outcome: messages=%s", self.held)
+        self._queue.extend(self._open.values())
+        self._lose_waiting()
 
     async def _work(self) -> None:
         try:
             while self._queue and not self._failed:
                 letter = self._queue.popleft()
+                self._open[id(letter)] = letter
                 try:
                     await self._write(letter)
                 except KafkaError as error:  # of the start of the producer
@@ -296,6 +308,8 @@ class DeadLetters:
         except asyncio.CancelledError:
             self._leave(letter)
             raise
+        if id(letter) not in self._open:
+            return  # `close` has discarded it
         charge = 0 if lost else letter.charge
         if written:
             self._settled(letter, written)
@@ -341,7 +355,8 @@ class DeadLetters:
     def _leave(self, letter: Letter) -> None:
         """Leave messages to `close`, because the gateway has failed."""
         self._failed = True
-        self._queue.append(letter)
+        if self._open.pop(id(letter), None) is not None:
+            self._queue.append(letter)
 
     def _lose_waiting(self) -> None:
         """Discard the messages in the queue."""
@@ -350,8 +365,10 @@ class DeadLetters:
             self._lost(letter, letter.rows, letter.charge, None)
 
     def _settled(self, letter: Letter, rows: Sequence[int]) -> None:
+        self._open.pop(id(letter), None)
         self.held -= len(rows)
         if isinstance(letter.taken, RefusedMessages):
+            self.refused -= len(rows)
             self.refused_bytes -= letter.taken.size(rows)
 
     def _headers(self, letter: Letter, message: Message) -> list[tuple[str, bytes]]:

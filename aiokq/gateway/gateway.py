@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from aiokq import Cluster, ClusterSettings
 from aiokq.core.supervisor import Supervisor, shielded
-from aiokq.errors import Closed, ConfigError, KafkaError
+from aiokq.errors import Closed, ConfigError, KafkaError, WrongLoop
 from aiokq.fastpath.gateway import BAD_TOPIC, SHUTDOWN, TOO_LONG, Intake, Pool
 from aiokq.gateway.accounting import Accounting, Snapshot
 from aiokq.gateway.dead_letters import SHUTDOWN_SHARE, DeadLetters
@@ -120,6 +120,8 @@ class Gateway:
         self._supervisor = Supervisor("gateway", on_failure=self._failed)
         self._stack = contextlib.AsyncExitStack()
         self._ended: asyncio.Future[None] | None = None
+        self._owner: tuple[int, asyncio.AbstractEventLoop] | None = None
+        """The process and the loop that started the gateway."""
         self._closing = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None
         self._flushing = False
@@ -139,16 +141,19 @@ class Gateway:
 
         Raises:
             ConfigError: an input or the HTTP port cannot be opened, or a limit cannot be kept.
-            Closed: the gateway was closed.
+            Closed: the gateway was started or closed already.
+            WrongLoop: the gateway was started on another loop or in another process.
         """
+        self._check_owner()
         if self._ended is not None or self._final is not None:
             raise Closed("this gateway was started or closed already: create a new one")
         loop = asyncio.get_running_loop()
         self._ended = loop.create_future()
+        self._owner = os.getpid(), loop
         try:
             await self._start(loop)
         except BaseException:
-            await self._close_parts()
+            await shielded(self._close_parts(), name="close gateway")
             raise
         self.started_at = time.time()
 
@@ -166,7 +171,8 @@ class Gateway:
 
             self.spool = Spool(settings.spool)
             stack.callback(self.spool.close)
-            await loop.run_in_executor(None, self.spool.open)
+            # Its thread ends first, so that `close` finds what it has opened.
+            await shielded(self._open_spool(self.spool), name="open spool", expected=ConfigError)
         self.pool = Pool(
             settings.pool.max_bytes,
             wake_fd=wake_fd,
@@ -220,7 +226,12 @@ class Gateway:
 
         Returns:
             The numbers of the gateway when it ended.
+
+        Raises:
+            WrongLoop: the gateway was started on another loop or in another process, such as the
+                parent of a forked child. Nothing is closed.
         """
+        self._check_owner()
         await shielded(self._close(), name="close gateway")
         assert self._final is not None
         return self._final
@@ -235,15 +246,20 @@ class Gateway:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await self.close()
+        if self._owner is None or self._owner[0] == os.getpid():
+            await self.close()  # in a forked child, everything is the parent's
 
     async def run_until(self, stop: asyncio.Event) -> None:
         """Wait for `stop`; raise the error of a part that failed before.
 
         Raises:
-            Closed: a part of the gateway has failed; the cause is its error.
+            Closed: a part of the gateway has failed; the cause is its error. Or the gateway is not
+                started, or is closed.
+            WrongLoop: the gateway was started on another loop or in another process.
         """
-        assert self._ended is not None, "the gateway is not started"
+        self._check_started()
+        if self._ended is None or self._final is not None:
+            raise Closed("this gateway is closed: create a new one")
         waiting: asyncio.Future[Any] = self._supervisor.spawn(stop.wait(), name="stop")
         await asyncio.wait([waiting, self._ended], return_when=asyncio.FIRST_COMPLETED)
         if self._ended.done():
@@ -263,6 +279,7 @@ class Gateway:
         """Return all numbers at this moment; after `close`, those at the end. Context: loop."""
         if self._final is not None:
             return self._final
+        self._check_owner()
         if not hasattr(self, "accounting"):  # it was not started
             return Accounting(Pool(1)).snapshot()
         return self.accounting.snapshot()
@@ -283,9 +300,11 @@ class Gateway:
                 not delivered within `shutdown_max_delay_ms`. Then nothing is changed. Only if the
                 system has no thread or descriptor for an input after the engine was changed,
                 the new engine stays.
+            WrongLoop: the gateway was started on another loop or in another process.
 
         A call that is cancelled raises CancelledError when the change is complete.
         """
+        self._check_owner()
         return await shielded(self._reload(), name="reload gateway", expected=ConfigError)
 
     async def _reload(self) -> list[str]:
@@ -483,17 +502,51 @@ class Gateway:
 
     def problems(self) -> Problems:
         """Return why no messages are accepted, and what else is wrong. Context: loop."""
+        self._check_started()
         return self.reports.problems()
 
     def measures(self) -> Iterable[tuple[str, Iterable[tuple[tuple[str, ...], float]]]]:
         """Return the metrics of the reports. Context: loop."""
+        self._check_started()
         return self.reports.measures()
 
     def update_metadata(self) -> None:
         """Begin to request new metadata. Context: loop."""
+        self._check_started()
         self._spawn(self._update_metadata(), "metadata update")
 
     # ------------------------------------------------------------ parts
+
+    def _check_owner(self) -> None:
+        """Raise WrongLoop on another loop or in another process than those of `start`."""
+        if self._owner is None:
+            return
+        pid, loop = self._owner
+        if os.getpid() != pid:
+            raise WrongLoop(
+                f"this gateway was started in process {pid} and does not survive a fork: create a "
+                f"new one in process {os.getpid()}"
+            )
+        try:
+            running = asyncio.get_running_loop()
+        except RuntimeError:
+            running = None
+        if running is not loop:
+            where = "outside any event loop" if running is None else "on another event loop"
+            raise WrongLoop(
+                "this gateway belongs to the event loop on which it was started, and was used "
+                f"{where}: make the call by asyncio.run_coroutine_threadsafe"
+            )
+
+    def _check_started(self) -> None:
+        """Check as `_check_owner` does; raise Closed before `start`."""
+        self._check_owner()
+        if not hasattr(self, "reports"):
+            raise Closed("this gateway is not started: use `async with`, or await start()")
+
+    @staticmethod
+    async def _open_spool(spool: Spool) -> None:
+        await asyncio.get_running_loop().run_in_executor(None, spool.open)
 
     async def _update_metadata(self) -> None:
         try:

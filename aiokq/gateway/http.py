@@ -5,6 +5,7 @@ Other modules add reports by `Http.add`. Tests: tests/fault/test_gateway_http.py
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import ipaddress
 import logging
@@ -32,6 +33,9 @@ SHUTDOWN_SECONDS: Final = 1.0
 MOST_BYTES: Final = 64 * 1024
 """Largest body of a request."""
 
+MOST_CONNECTIONS: Final = 256
+"""Number of open connections from which each new one closes the oldest."""
+
 
 class Http:
     """Serves reports and takes commands.
@@ -56,6 +60,7 @@ class Http:
         self._token = _token(settings)
         self._app = web.Application(middlewares=[self._guard], client_max_size=MOST_BYTES)
         self._runner: web.AppRunner | None = None
+        self._listener: asyncio.Server | None = None
         self.port = settings.port
         self._counts = counts
         self._exposition: Cached[bytes] | None = None
@@ -81,15 +86,32 @@ class Http:
         self._runner = web.AppRunner(
             self._app, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS, keepalive_timeout=15
         )
-        await self._runner.setup()
         try:
-            await web.TCPSite(self._runner, settings.host, settings.port).start()
-        except OSError as error:
-            await self._runner.cleanup()
-            raise ConfigError(
-                f"HTTP on {settings.host}:{settings.port}: {error.strerror}"
-            ) from error
-        self.port = self._runner.addresses[0][1]
+            await self._runner.setup()
+            self._listener = await asyncio.get_running_loop().create_server(
+                self._connection, settings.host, settings.port, reuse_address=True
+            )
+        except BaseException as error:
+            await self.close()
+            if isinstance(error, OSError):
+                raise ConfigError(
+                    f"HTTP on {settings.host}:{settings.port}: {error.strerror}"
+                ) from error
+            raise
+        self.port = self._listener.sockets[0].getsockname()[1]
+
+    def _connection(self) -> asyncio.Protocol:
+        """Return the protocol of a new connection.
+
+        Connections that send nothing cost a local program nothing, and aiohttp keeps them for good.
+        """
+        assert self._runner is not None
+        server = self._runner.server
+        assert server is not None
+        open_now = server.connections
+        if len(open_now) >= MOST_CONNECTIONS:
+            open_now[0].force_close()
+        return server()
 
     def change(self, settings: HttpSettings) -> None:
         """Use another token; the address stays.
@@ -107,6 +129,8 @@ class Http:
 
     async def close(self) -> None:
         """Stop listening, and end the connections. May be called twice."""
+        if self._listener is not None:
+            self._listener.close()
         if self._runner is not None:
             await self._runner.cleanup()
 

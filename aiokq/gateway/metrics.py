@@ -82,7 +82,7 @@ METRICS: Final = (
         "gauge",
         ("state",),
         "messages",
-        "Messages in flight by state: new, batch, send_wait, ack_wait.",
+        "Messages in flight by state: new, batch, send_wait, ack_wait, dead_letter.",
     ),
     GatewayMetric(
         "replayed", "counter", (), "messages", "Messages that were read from the spool again."

@@ -114,13 +114,15 @@ class _Lane:
         queue: pieces that were not sent.
         again: pieces that failed, in any order; they are sent again in the order of their arrival,
             before `queue`, when nothing is in flight.
-        in_flight: number of pieces without outcome.
+        appending: the piece that is being passed to a producer, which may wait for metadata.
+        in_flight: the pieces that a producer has, without outcome.
         sent: number of messages in flight.
         running: whether a task serves the lane.
     """
 
     __slots__ = (
         "again",
+        "appending",
         "bytes",
         "compression",
         "in_flight",
@@ -137,14 +139,20 @@ class _Lane:
         self.bytes = 0
         self.queue: deque[_Piece] = deque()
         self.again: list[_Piece] = []
-        self.in_flight = 0
+        self.appending: _Piece | None = None
+        self.in_flight: dict[_Piece, None] = {}
         self.sent = 0
         self.running = False
         self.woken = asyncio.Event()
 
     @property
     def waiting(self) -> int:
-        return sum(len(piece.rows) for piece in (*self.again, *self.queue))
+        return sum(len(piece.rows) for piece in self.not_sent())
+
+    def not_sent(self) -> list[_Piece]:
+        """Return the pieces that no producer has."""
+        appending = () if self.appending is None else (self.appending,)
+        return [*appending, *self.again, *self.queue]
 
 
 class ProducerEngine:
@@ -206,6 +214,8 @@ class ProducerEngine:
     def room(self, topic: TopicState) -> int:
         # Each topic may hold as much as is left of the budget: the fewer topics are stuck, the more
         # each of them may hold, and something is always left for the others.
+        if self._closing:
+            return 0
         lane = self._lanes.get(topic)
         own = 0 if lane is None else lane.bytes
         left = self._budget - self._bytes - own
@@ -233,11 +243,14 @@ class ProducerEngine:
             self._run(lane)
 
     def held(self) -> Mapping[str, InEngine]:
-        return {
-            lane.topic.name: InEngine(lane.waiting, lane.sent)
-            for lane in self._lanes.values()
-            if lane.sent or lane.queue or lane.again
-        }
+        found: dict[str, InEngine] = {}
+        for lane in self._lanes.values():
+            waiting, sent, name = lane.waiting, lane.sent, lane.topic.name
+            if waiting or sent:
+                # A topic that was deleted and created again has two lanes for a while.
+                more_waiting, more_sent = found.get(name, (0, 0))
+                found[name] = InEngine(waiting + more_waiting, sent + more_sent)
+        return found
 
     def reconfigure(self) -> None:
         """Nothing to do: each piece is sent by the producer of the topic's current compression."""
@@ -250,9 +263,15 @@ class ProducerEngine:
         for producer in self._producers.values():
             # Its Deliveries fail with Closed, and their tasks discard the messages.
             await producer.close(timeout=0)
-        for lane in list(self._lanes.values()):
+        for lane in self._lanes.values():
             lane.woken.set()
-            if not lane.running:  # the gateway has failed: nothing serves the lane
+        try:
+            self._spawn(self.drain(), "end of lanes")
+        except Closed:  # the gateway has failed: nothing serves the lanes
+            self._discard_all()
+            return
+        for lane in list(self._lanes.values()):
+            if not lane.running:
                 self._discard_waiting(lane)
                 self._end_if_empty(lane)
         try:
@@ -298,7 +317,7 @@ class ProducerEngine:
             if not lane.queue:
                 return
             compression = lane.topic.rules.compression
-            if lane.in_flight >= MOST_IN_FLIGHT or (
+            if len(lane.in_flight) >= MOST_IN_FLIGHT or (
                 # A reload has changed it: what the other producer sends must not be overtaken.
                 lane.in_flight and lane.compression != compression
             ):
@@ -322,6 +341,7 @@ class ProducerEngine:
             self._finish(lane, piece, {BAD_TOPIC: list(piece.rows)}, [], None)
             return
         piece.attempts += 1
+        lane.appending = piece
         if piece.alone:
             await self._send_alone(lane, piece)
             return
@@ -332,18 +352,33 @@ class ProducerEngine:
             if len(piece.rows) > 1:
                 await self._send_alone(lane, piece)  # the producer refused all of them for one
             else:
-                self._failed(lane, piece, [error])
+                self._not_sent(lane, piece, error)
             return
         except (KafkaError, ValueError) as error:
-            self._failed(lane, piece, [_kafka_error(error)] * len(piece.rows))
+            self._not_sent(lane, piece, _kafka_error(error))
             if isinstance(error, Closed) and not self._closing:
                 raise  # the producer has failed: end the gateway instead of discarding everything
             return
-        self._launched(lane, piece)
-        self._spawn(self._settle(lane, piece, deliveries), "outcome")
+        if lane.appending is piece:  # else `close` has discarded it
+            self._launched(lane, piece)
+            self._spawn(self._settle(lane, piece, deliveries), "outcome")
+
+    def _not_sent(self, lane: _Lane, piece: _Piece, error: KafkaError) -> None:
+        if lane.appending is piece:
+            lane.appending = None
+            self._failed(lane, piece, [error] * len(piece.rows))
+
+    def _landed(self, lane: _Lane, piece: _Piece) -> bool:
+        """Note the outcome of a piece; return False if `close` has discarded it."""
+        if piece not in lane.in_flight:
+            return False
+        del lane.in_flight[piece]
+        lane.sent -= len(piece.rows)
+        return True
 
     def _launched(self, lane: _Lane, piece: _Piece) -> None:
-        lane.in_flight += 1
+        lane.appending = None
+        lane.in_flight[piece] = None
         lane.sent += len(piece.rows)
         if lane.topic.trace is not None:
             lane.topic.trace.sent(lane.topic.name, piece.held.taken, piece.rows)
@@ -355,8 +390,8 @@ class ProducerEngine:
             await deliveries
         except DeliveryFailed as failed:
             errors = failed.errors
-        lane.in_flight -= 1
-        lane.sent -= len(piece.rows)
+        if not self._landed(lane, piece):
+            return
         if errors is None:
             held = piece.held
             charge = held.charge_of(len(piece.rows))
@@ -382,9 +417,8 @@ class ProducerEngine:
                 errors.append(failed.errors[0])
             except (KafkaError, ValueError) as error:
                 errors.append(_kafka_error(error))
-        lane.in_flight -= 1
-        lane.sent -= len(piece.rows)
-        self._failed(lane, piece, errors)
+        if self._landed(lane, piece):
+            self._failed(lane, piece, errors)
 
     def _columns(self, topic: TopicState, piece: _Piece) -> RecordColumns:
         taken = piece.held.taken
@@ -515,6 +549,17 @@ class ProducerEngine:
         lane.again, lane.queue = [], deque()
         for piece in pieces:
             self._finish(lane, piece, {SHUTDOWN: list(piece.rows)}, [], None)
+
+    def _discard_all(self) -> None:
+        """Discard what has no outcome, after the gateway has failed."""
+        lanes, self._lanes = self._lanes, {}
+        for lane in lanes.values():
+            pieces = [*lane.in_flight, *lane.not_sent()]
+            lane.appending, lane.in_flight, lane.sent = None, {}, 0
+            lane.again, lane.queue = [], deque()
+            for piece in pieces:
+                self._finish(lane, piece, {SHUTDOWN: list(piece.rows)}, [], None)
+        self._idle.set()
 
     def _end_if_empty(self, lane: _Lane) -> None:
         if lane.running or lane.in_flight:

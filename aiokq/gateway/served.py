@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from aiokq import Cluster
     from aiokq.fastpath.gateway import Pool
     from aiokq.gateway.accounting import Accounting, Snapshot
+    from aiokq.gateway.dead_letters import DeadLetters
     from aiokq.gateway.engine import Engine
     from aiokq.gateway.inputs import OpenInput
     from aiokq.gateway.router import Router
@@ -39,6 +40,7 @@ class Served(Protocol):
     router: Router
     engine: Engine
     accounting: Accounting
+    dead_letters: DeadLetters
     spool: Spool | None
     started_at: float
     reload_error: str | None

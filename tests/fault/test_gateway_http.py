@@ -12,6 +12,7 @@ import pytest
 
 from aiokq.errors import Closed, ConfigError
 from aiokq.gateway import Gateway
+from aiokq.gateway.http import MOST_CONNECTIONS
 from tests.fault.gateway_support import LIMIT, Rig, balanced, configuration, directory, message, rig
 
 WITH_HTTP = {"http": {"port": 0}}
@@ -179,3 +180,39 @@ async def test_a_gateway_of_which_a_part_fails_is_closed(when: str, extra: dict[
         assert gateway.http is not None
         with pytest.raises(OSError, match="refused"):
             socket.create_connection(("127.0.0.1", gateway.http.port), timeout=1)
+
+
+async def test_connections_that_send_nothing_take_no_place_from_others():
+    """Thousands of them, some with half of a request: the oldest make room for new ones."""
+    async with rig(WITH_HTTP) as r:
+        assert r.gateway.http is not None
+        loop = asyncio.get_running_loop()
+        opened = []
+        try:
+            for n in range(3 * MOST_CONNECTIONS):
+                one = socket.socket()
+                opened.append(one)
+                one.setblocking(False)
+                await loop.sock_connect(one, ("127.0.0.1", r.gateway.http.port))
+                if n % 3 == 0:
+                    await loop.sock_sendall(one, b"GET /accounting/json HTTP/1.1\r\nHos")
+                if n % 100 == 0:
+                    assert (await ask(r, "GET", "/healthz"))[0] == 200
+            assert (await ask(r, "GET", "/healthz"))[0] == 200
+            runner = r.gateway.http._runner
+            assert runner is not None
+            assert runner.server is not None
+            await r.until(lambda: len(runner.server.connections) <= MOST_CONNECTIONS)
+        finally:
+            for one in opened:
+                one.close()
+
+
+async def test_a_port_that_is_in_use_is_refused_and_left_free():
+    async with rig(WITH_HTTP) as r:
+        assert r.gateway.http is not None
+        with directory() as path:
+            taken = configuration(path, {"http": {"port": r.gateway.http.port}})
+            with pytest.raises(ConfigError, match="HTTP on "):
+                await Gateway(taken).start()
+        assert (await ask(r, "GET", "/healthz"))[0] == 200

@@ -9,6 +9,7 @@ Source: seeds/bruce-design.txt, "Dispatcher" and the table of error ACKs.
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
@@ -265,12 +266,16 @@ class Dispatcher:
         Returns:
             False if the broker names no message of the set.
         """
-        first = 0
+        first = at = 0
         kept: list[Chunk] = []
         found = False
+        # A broker may name any number of records, also such that are not in the set.
+        named = sorted(n for n in result.record_errors if 0 <= n < len(refused))
         for chunk in refused.chunks:
-            positions = {n - first for n in result.record_errors if 0 <= n - first < len(chunk)}
-            first += len(chunk)
+            end = first + len(chunk)
+            stop = bisect_left(named, end, at)
+            positions = {n - first for n in named[at:stop]}
+            first, at = end, stop
             if not positions:
                 kept.append(chunk)
                 continue

@@ -426,10 +426,11 @@ class BruceEngine:
             return
         name = chunk.topic
         waiting = self._unknown.get(name)
-        if waiting is None:
-            waiting = self._unknown[name] = []
-            self._task(self._look_up(name), f"bruce: metadata of {name}")
-        waiting.append(chunk)
+        if waiting is not None:
+            waiting.append(chunk)
+            return
+        self._unknown[name] = [chunk]
+        self._task(self._look_up(name), f"bruce: metadata of {name}")
 
     async def _look_up(self, name: str) -> None:
         """Find out whether a topic exists, and route its messages or discard them."""
@@ -528,11 +529,15 @@ class BruceEngine:
         for dispatcher in self._dispatchers.values():
             dispatcher.tick(now)
             while (request := dispatcher.next_request()) is not None:
+                try:
+                    task = self._spawn(
+                        self._send(dispatcher, request), f"produce to node {request.broker}"
+                    )
+                except Closed:  # the gateway has failed: `close` discards the messages
+                    return
                 self._answered.clear()
                 self.counters.requests += 1
-                self._tasks[request] = self._spawn(
-                    self._send(dispatcher, request), f"produce to node {request.broker}"
-                )
+                self._tasks[request] = task
 
     def _set_timer(self) -> None:
         deadlines = [each.deadline() for each in self._dispatchers.values()]
@@ -600,8 +605,11 @@ class BruceEngine:
     # ------------------------------------------------------------ pauses and metadata
 
     def _task(self, coro: Coroutine[Any, Any, None], name: str) -> None:
-        """Start a task that ends with the engine."""
-        task = self._spawn(coro, name)
+        """Start a task that ends with the engine, unless the gateway has failed."""
+        try:
+            task = self._spawn(coro, name)
+        except Closed:  # `close` discards the messages
+            return
         self._others.add(task)
         task.add_done_callback(self._others.discard)
 

@@ -104,9 +104,12 @@ class Holdings:
 
     def counts(self) -> Mapping[str, InEngine]:
         """Return the numbers of messages by topic; topics without messages are left out."""
-        return {
-            topic.name: InEngine(held.waiting, held.sent) for topic, held in self._topics.items()
-        }
+        found: dict[str, InEngine] = {}
+        for topic, held in self._topics.items():
+            # A topic that was deleted and created again is here twice for a while.
+            waiting, sent = found.get(topic.name, (0, 0))
+            found[topic.name] = InEngine(waiting + held.waiting, sent + held.sent)
+        return found
 
     def __bool__(self) -> bool:
         return bool(self._topics)

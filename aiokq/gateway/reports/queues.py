@@ -1,8 +1,8 @@
 """The queue report: where the messages are that have no outcome yet.
 
-new + batch + send_wait + ack_wait is the number of messages in flight: the pool's counts are one
-snapshot, and what was taken from the pool is in the engine. Tests:
-tests/unit/gateway/test_queues.py.
+new + batch + send_wait + ack_wait + dead_letter is the number of messages in flight: the pool's
+counts are one snapshot, and what was taken from the pool is in the engine or with the dead letters.
+Tests: tests/unit/gateway/test_queues.py.
 """
 
 from __future__ import annotations
@@ -39,10 +39,17 @@ class Queues(NamedTuple):
     Attributes:
         new: messages whose topic is not known to exist yet.
         topics: the topics with messages.
+        dead_letter: messages whose dead letters are not written yet.
     """
 
     new: int
     topics: list[TopicQueue]
+    dead_letter: int = 0
+
+    @property
+    def in_flight(self) -> int:
+        """Number of messages in all states."""
+        return self.new + sum(self.totals()) + self.dead_letter
 
     def totals(self) -> tuple[int, int, int]:
         """Return the messages of all topics in batch, send_wait and ack_wait."""
@@ -59,7 +66,7 @@ class Queues(NamedTuple):
             f'"ack_wait": {ack_wait}}}'
             for topic, batch, send_wait, ack_wait in self.topics
         )
-        return f'"sending": [{rows}], "new": {self.new}'
+        return f'"sending": [{rows}], "new": {self.new}, "dead_letter": {self.dead_letter}'
 
     def lines(self) -> Iterator[str]:
         """Yield the lines of the report as text."""
@@ -75,22 +82,31 @@ class Queues(NamedTuple):
         yield f"{batch:10} total batch"
         yield f"{send_wait:10} total send_wait"
         yield f"{ack_wait:10} total ack_wait"
+        yield f"{self.dead_letter:10} total dead_letter"
         yield (
-            f"{self.new + batch + send_wait + ack_wait:10} "
-            "total (all states: new + batch + send_wait + ack_wait)"
+            f"{self.in_flight:10} "
+            "total (all states: new + batch + send_wait + ack_wait + dead_letter)"
         )
 
 
-def queues(counts: PoolCounts, names: Mapping[int, str], engine: Mapping[str, InEngine]) -> Queues:
+def queues(
+    counts: PoolCounts,
+    names: Mapping[int, str],
+    engine: Mapping[str, InEngine],
+    letters: int = 0,
+    refused: int = 0,
+) -> Queues:
     """Return the queues.
 
     Args:
         counts: a snapshot of the pool with topics, made after the last message was taken.
         names: the names of registered topics, by slot.
         engine: the messages that the engine holds, by topic.
+        letters: messages whose dead letters are not written yet.
+        refused: those of them that the pool did not accept, and does not hold.
     """
     topics: list[TopicQueue] = []
-    elsewhere = counts.held
+    elsewhere = counts.held - (letters - refused)
     seen = set()
     for slot, name in names.items():
         core = counts.topics.get(slot)
@@ -106,4 +122,4 @@ def queues(counts: PoolCounts, names: Mapping[int, str], engine: Mapping[str, In
             topics.append(TopicQueue(name, 0, own.waiting, own.sent))
             elsewhere -= own.waiting + own.sent
     topics.sort()
-    return Queues(max(0, elsewhere), topics)
+    return Queues(max(0, elsewhere), topics, letters)

@@ -140,7 +140,11 @@ class Reports:
         states = zip(("batch", "send_wait", "ack_wait"), found.totals(), strict=True)
         yield (
             "queued",
-            [(("new",), found.new), *(((state,), count) for state, count in states)],
+            [
+                (("new",), found.new),
+                *(((state,), count) for state, count in states),
+                (("dead_letter",), found.dead_letter),
+            ],
         )
         log = self.log
         yield "discard_log_lines", [((), 0 if log is None else log.file.written)]
@@ -162,8 +166,13 @@ class Reports:
         """Return where the messages are that have no outcome."""
         gateway = self._gateway
         gateway.accounting.drain()
+        letters = gateway.dead_letters
         found = queues(
-            gateway.pool.counts(topics=True), gateway.accounting.names, gateway.engine.held()
+            gateway.pool.counts(topics=True),
+            gateway.accounting.names,
+            gateway.engine.held(),
+            letters.held,
+            letters.refused,
         )
         waiting = 0 if gateway.spool is None else gateway.spool.waiting
         return found._replace(new=found.new + waiting)

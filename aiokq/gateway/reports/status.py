@@ -145,7 +145,13 @@ class StatusBoard:
     def _in_queues(self) -> dict[str, int]:
         queues = self._queues()
         batch, send_wait, ack_wait = queues.totals()
-        return {"new": queues.new, "batch": batch, "send_wait": send_wait, "ack_wait": ack_wait}
+        return {
+            "new": queues.new,
+            "batch": batch,
+            "send_wait": send_wait,
+            "ack_wait": ack_wait,
+            "dead_letter": queues.dead_letter,
+        }
 
     def _pool(self, snapshot: Snapshot) -> dict[str, int]:
         return {

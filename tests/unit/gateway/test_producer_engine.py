@@ -269,3 +269,51 @@ async def test_messages_that_arrive_after_the_gateway_failed_are_discarded_by_cl
     async with asyncio.timeout(1):
         await run.close()
     assert run.discards == [(SHUTDOWN, 1)] * 2
+
+
+async def test_pieces_in_flight_are_discarded_by_close_after_the_gateway_failed(run: Run) -> None:
+    """Regression: their tasks were cancelled, and `close` waited for them for 5 seconds."""
+    for value in (b"0", b"1"):
+        run.feed(value)
+    await run.until(lambda: len(run.pieces) == 2)
+    for task in run.tasks:
+        task.cancel()
+    await asyncio.gather(*run.tasks, return_exceptions=True)
+    run.feed(b"2")
+    run.spawns = False
+    async with asyncio.timeout(1):
+        await run.close()
+    assert run.discards == [(SHUTDOWN, 1)] * 3
+    assert not run.held()
+    assert not run.room(run.one)
+
+
+async def test_a_piece_that_is_being_appended_is_held(run: Run) -> None:
+    """Regression: while a producer waited for metadata, no count had the piece."""
+    waits = asyncio.Event()
+    inner = run._producer
+
+    async def slow(compression: object) -> Any:
+        await waits.wait()
+        return await inner(compression)
+
+    run._producer = slow  # type: ignore[method-assign]
+    run.feed(b"0", b"1")
+    await asyncio.sleep(0.01)
+    assert run.held() == {"orders": (2, 0)}
+    waits.set()
+    await run.until(lambda: len(run.pieces) == 1)
+    assert run.held() == {"orders": (0, 2)}
+    run.pieces[0].set_result(None)
+    await run.until(lambda: not run.held())
+
+
+async def test_a_topic_that_was_created_again_is_counted_with_its_deleted_one(run: Run) -> None:
+    """There are two states of the name for a while."""
+    run.spawns = False
+    run.feed(b"0")
+    deleted, run.one = run.one, topic()
+    run.pool.forget(deleted.slot)
+    run.one.slot = run.pool.register(b"orders")
+    run.feed(b"1")
+    assert run.held() == {"orders": (2, 0)}

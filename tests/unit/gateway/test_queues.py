@@ -39,6 +39,20 @@ def test_messages_of_a_deleted_topic_are_still_there():
     assert (found.new, found.topics) == (0, [TopicQueue("doomed", 0, 0, 2)])
 
 
+def test_dead_letters_are_not_new_messages():
+    """Those that the pool did not accept are in flight, although the pool does not hold them."""
+    desk = Desk()
+    topic = desk.topic("orders")
+    desk.feed(*[message("orders")] * 5, message("unknown"))
+    taken = desk.take(topic)
+    assert taken.count == 5
+    found = queues(
+        desk.pool.counts(topics=True), desk.accounting.names, {"orders": InEngine(0, 2)}, 7, 4
+    )
+    assert found == (1, [TopicQueue("orders", 0, 0, 2)], 7)
+    assert found.in_flight == 10
+
+
 def test_the_text_has_a_line_per_topic_and_the_totals():
     desk = Desk()
     desk.topic("orders", batch_messages=1000)
@@ -51,14 +65,15 @@ def test_the_text_has_a_line_per_topic_and_the_totals():
         "         1 total batch",
         "         0 total send_wait",
         "         0 total ack_wait",
-        "         2 total (all states: new + batch + send_wait + ack_wait)",
+        "         0 total dead_letter",
+        "         2 total (all states: new + batch + send_wait + ack_wait + dead_letter)",
     ]
 
 
 def test_the_json_has_a_row_per_topic_whatever_its_name():
     rows = [TopicQueue('quote"\n', 1, 2, 3), TopicQueue("orders", 4, 5, 6)]
-    found = json.loads("{" + Queues(7, rows).json() + "}")
-    assert found == {"sending": [row._asdict() for row in rows], "new": 7}
+    found = json.loads("{" + Queues(7, rows, 8).json() + "}")
+    assert found == {"sending": [row._asdict() for row in rows], "new": 7, "dead_letter": 8}
 
 
 def test_reading_5000_topics_100_times_a_second_computes_the_report_seldom():

@@ -1,0 +1,182 @@
+"""A Gateway that is used where it does not belong: typed errors, and nothing of it changes."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from aiokq.errors import Closed, ConfigError, KafkaError, WrongLoop
+from aiokq.gateway import Gateway
+from tests.fault.gateway_support import (
+    LIMIT,
+    balanced,
+    configuration,
+    directory,
+    message,
+    rig,
+    values_of,
+)
+from tests.forking import in_child, needs_fork
+
+Call = Callable[[Gateway], Coroutine[Any, Any, object]]
+
+
+def _sync(name: str) -> Call:
+    async def call(gateway: Gateway) -> object:
+        return getattr(gateway, name)()
+
+    return call
+
+
+CALLS: dict[str, Call] = {
+    "start": lambda gateway: gateway.start(),
+    "close": lambda gateway: gateway.close(),
+    "reload": lambda gateway: gateway.reload(),
+    "run_until": lambda gateway: gateway.run_until(asyncio.Event()),
+    "snapshot": _sync("snapshot"),
+    "problems": _sync("problems"),
+    "measures": _sync("measures"),
+    "update_metadata": _sync("update_metadata"),
+}
+
+
+def outcome(call: Call, gateway: Gateway) -> BaseException | None:
+    """Make a call on a loop of this thread; return what it raises."""
+
+    async def limited() -> None:
+        async with asyncio.timeout(LIMIT):
+            await call(gateway)
+
+    try:
+        asyncio.run(limited())
+    except BaseException as error:
+        return error
+    return None
+
+
+async def test_calls_on_another_loop_are_refused_and_the_gateway_works_on() -> None:
+    async with rig() as r:
+        await r.send(message("orders", b"before"))
+        await r.settled(1)
+        found: dict[str, BaseException | None] = {}
+
+        def misuse() -> None:
+            for name, call in CALLS.items():
+                found[name] = outcome(call, r.gateway)
+
+        thread = threading.Thread(target=misuse)
+        thread.start()
+        await asyncio.to_thread(thread.join, LIMIT)
+        assert {name: type(error) for name, error in found.items()} == dict.fromkeys(
+            CALLS, WrongLoop
+        )
+        assert "run_coroutine_threadsafe" in str(found["close"])
+        with pytest.raises(WrongLoop, match="outside any event loop"):
+            await asyncio.to_thread(r.gateway.snapshot)
+
+        # The way that the error names.
+        loop = asyncio.get_running_loop()
+
+        def properly() -> object:
+            return asyncio.run_coroutine_threadsafe(CALLS["snapshot"](r.gateway), loop).result(5)
+
+        await asyncio.to_thread(properly)
+        await r.send(message("orders", b"after"))
+        await r.settled(2)
+        assert values_of(await r.records("orders")) == [b"before", b"after"]
+
+
+@needs_fork
+async def test_a_forked_child_is_refused_and_leaves_the_gateway_alone() -> None:
+    """The child has the parent's sockets, but not its threads; the pool may be locked for good."""
+    async with rig({"http": {"port": 0}}) as r:
+        await r.send(message("orders", b"before"))
+        await r.settled(1)
+        gateway = r.gateway
+
+        def misuse() -> object:
+            found = {}
+            for name, call in CALLS.items():
+                coro = call(gateway)
+                try:
+                    coro.send(None)
+                except KafkaError as error:
+                    found[name] = type(error).__name__
+                except BaseException as error:
+                    found[name] = repr(error)
+            leave = gateway.__aexit__(None, None, None)
+            try:
+                leave.send(None)
+            except StopIteration:
+                found["aexit"] = "nothing"
+            return found
+
+        assert in_child(misuse) == str({**dict.fromkeys(CALLS, "WrongLoop"), "aexit": "nothing"})
+        assert all(one.counts().running for one in gateway.inputs)
+        await r.send(message("orders", b"after"))
+        await r.settled(2)
+
+
+async def test_a_gateway_is_started_once_and_closed_any_number_of_times() -> None:
+    with directory() as path:
+        gateway = Gateway(configuration(path))
+        for name in ("run_until", "problems", "measures", "update_metadata"):
+            with pytest.raises(Closed, match="not started"):
+                await CALLS[name](gateway)
+        with pytest.raises(ConfigError, match="without a configuration file"):
+            await gateway.reload()
+        assert gateway.snapshot().total.received == 0
+        first = asyncio.ensure_future(gateway.start())
+        with pytest.raises(Closed, match="create a new one"):
+            await asyncio.gather(first, gateway.start())
+        await first
+        with pytest.raises(Closed, match="create a new one"):
+            await gateway.start()
+        opened = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        with opened:
+            opened.connect(f"{path}/datagram")
+            opened.send(b"x")
+            async with asyncio.timeout(LIMIT):
+                while not gateway.snapshot().total.received:  # noqa: ASYNC110  a thread's count
+                    await asyncio.sleep(0.01)
+        snapshots = await asyncio.gather(*(gateway.close() for _ in range(5)))
+        assert all(one is snapshots[0] for one in snapshots)
+        assert await gateway.close() is snapshots[0]
+        balanced(snapshots[0])
+        assert snapshots[0].total.received == 1
+        for name in ("start", "run_until"):
+            with pytest.raises(Closed):
+                await CALLS[name](gateway)
+        assert await asyncio.to_thread(gateway.snapshot) is snapshots[0]
+        assert sorted(one.name for one in path.iterdir()) == []
+
+
+async def test_a_gateway_that_was_closed_before_its_start_stays_closed() -> None:
+    with directory() as path:
+        gateway = Gateway(configuration(path))
+        assert (await gateway.close()).total.received == 0
+        with pytest.raises(Closed, match="create a new one"):
+            await gateway.start()
+        assert not list(path.iterdir())
+
+
+async def test_a_start_that_is_refused_leaves_nothing() -> None:
+    """The second gateway on the same sockets, and one whose last part cannot be opened."""
+    async with rig({"http": {"port": 0}}) as r:
+        with pytest.raises(ConfigError):
+            await Gateway(configuration(r.path)).start()
+        assert r.gateway.http is not None
+        with directory() as path:
+            values = {"http": {"port": r.gateway.http.port}, "spool": {"path": f"{path}/spool"}}
+            for _ in range(2):  # the spool is free again
+                refused = Gateway(configuration(path, values))
+                with pytest.raises(ConfigError, match="HTTP on"):
+                    await refused.start()
+                assert [one.name for one in path.iterdir()] == ["spool"]
+        await r.send(message("orders", b"v"))
+        await r.settled(1)
