@@ -144,6 +144,13 @@ class ProduceOnce:
             for tp in built:
                 engine.partition_failed(tp, error)
             raise
+        except ProtocolError as error:
+            if connection is None or error.may_have_been_written:
+                raise
+            # The broker has answered, so it may have appended the batches.
+            raise ProtocolError(
+                error.message, api="Produce", node=receiver.node_id, may_have_been_written=True
+            ) from error
         except asyncio.CancelledError:
             if connection is not None:
                 # Later requests take another connection: on this one, their answers would come
