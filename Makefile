@@ -62,6 +62,8 @@ $(CACHE)/stamps/programs:
 	@bash tools/install_debian.sh node nodejs
 	@# The gateway's status page is tested in it.
 	@bash tools/install_debian.sh chromium chromium
+	@# Its tools check the gateway's units and pass sockets to a gateway; they need no running systemd.
+	@bash tools/install_debian.sh systemd-socket-activate systemd
 	@mkdir -p $(@D) && touch $@
 
 # Spark needs Java 17 or newer: the installed one, or Debian's.

@@ -33,6 +33,7 @@ from aiokq.broker.config.settings import (
 from aiokq.broker.options import Options, read_options
 from aiokq.broker.process_errors import explain_failure
 from aiokq.broker.process_settings import Choice, choose_settings, listeners_of
+from aiokq.core.descriptors import raise_limit
 from aiokq.core.errors import ConfigError, KafkaError
 from aiokq.core.named_tuple import NamedTuple
 from aiokq.core.offload import NoThread
@@ -86,7 +87,7 @@ def _run(arguments: Sequence[str]) -> int:
         return _complain(error.message, BAD_ARGUMENTS)
     except OSError as error:
         return _complain(f"cannot read {error.filename}: {error.strerror}", BAD_ARGUMENTS)
-    _raise_descriptor_limit()
+    raise_limit()
     if not _has_descriptors():
         return _complain(
             f"too few file descriptors: a broker needs at least {FEWEST_DESCRIPTORS}, and many "
@@ -128,24 +129,6 @@ def _options(arguments: Sequence[str]) -> Options:
 
         options = parse_options(arguments, lambda message: _complain(message, BAD_ARGUMENTS))
     return options
-
-
-def _raise_descriptor_limit() -> None:
-    """Raise the soft limit of descriptors to the hard limit.
-
-    Each client and each written partition needs a descriptor. The soft limit is usually 1024
-    because of programs that use `select`. asyncio does not use `select` on systems that have epoll
-    or kqueue.
-    """
-    try:
-        import resource
-    except ImportError:  # Windows
-        return
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        # macOS may report an unlimited hard limit, which it does not accept as the soft limit.
-        with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _has_descriptors() -> bool:

@@ -113,6 +113,9 @@ def run(
 def _run(made: Gateway, session: Session, output: Output) -> None:
     import asyncio
 
+    from aiokq.core.descriptors import raise_limit
+
+    raise_limit()  # each connection of an input needs a descriptor
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(_serve(made, output))
 

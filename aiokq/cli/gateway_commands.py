@@ -48,7 +48,7 @@ def check(
         output.document({"ok": True, "inputs": [one.where for one in settings.inputs]})
         return
     engine = settings.delivery.engine
-    output.line(f"{file}: correct; {len(settings.inputs)} inputs, engine {engine}")
+    output.line(f"{file}: correct; {_count(len(settings.inputs), 'input')}, engine {engine}")
     if not settings.inputs:
         output.note("the file has no [[inputs]]: give them by --unix-datagram, for example")
     if not settings.kafka.get("bootstrap_servers"):
@@ -178,9 +178,14 @@ def send(
             except InvalidMessage as error:
                 raise typer.BadParameter(str(error)) from None
             except GatewayUnavailable as error:
-                raise KafkaError(f"{error}; {count} messages were sent") from error
+                sent = "1 message was" if count == 1 else f"{count} messages were"
+                raise KafkaError(f"{error}; {sent} sent") from error
             count += 1
-    Output().note(f"{count} messages sent")
+    Output().note(f"{_count(count, 'message')} sent")
+
+
+def _count(number: int, name: str) -> str:
+    return f"{number} {name}" if number == 1 else f"{number} {name}s"
 
 
 def _row(name: str, numbers: dict[str, Any]) -> tuple[object, ...]:

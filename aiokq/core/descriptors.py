@@ -7,6 +7,7 @@ sockets. Tests: tests/unit/core/test_descriptors.py.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable
@@ -17,7 +18,7 @@ try:
 except ImportError:  # not available on Windows, which has no such limit
     resource = None  # type: ignore[assignment]
 
-__all__ = ["RESERVE", "Descriptors"]
+__all__ = ["RESERVE", "Descriptors", "raise_limit"]
 
 RESERVE: Final = 32
 """Descriptors reserved for logs, snapshots and metadata; at most an eighth of the limit."""
@@ -38,6 +39,22 @@ _LISTED_AGAIN: Final = 0.1
 
 _LISTING_SHARE: Final = 0.01
 """Maximum fraction of the elapsed time that is spent on listings."""
+
+
+def raise_limit() -> None:
+    """Raise the soft limit of descriptors to the hard limit.
+
+    Each client and each written partition needs a descriptor. The soft limit is usually 1024
+    because of programs that use `select`. asyncio does not use `select` on systems that have epoll
+    or kqueue.
+    """
+    if resource is None:
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        # macOS may report an unlimited hard limit, which it does not accept as the soft limit.
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 class Descriptors:

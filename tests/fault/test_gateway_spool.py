@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import json
 import os
 import random
@@ -36,6 +37,7 @@ from tests.fault.gateway_support import (
     records_of,
     values_of,
 )
+from tests.peers.gateway_programs import compiled
 from tests.peers.ports import free_ports
 
 KINDS = ["unix_datagram", "unix_stream", "tcp"]
@@ -245,6 +247,180 @@ async def test_a_disk_that_becomes_read_only_is_reported(small_disk: Path) -> No
         await made.until(lambda: not made.gateway.snapshot().total.in_flight)
         balanced(made.gateway.snapshot())
         assert values_of(await made.records("t0"))[-1] == b"again"
+
+
+# ---------------------------------------------------------------- read-only file systems
+
+
+@contextlib.contextmanager
+def read_only(path: Path) -> Iterator[None]:
+    """Let a directory be on a file system that is mounted read-only; open files stay writable."""
+    mounts = [
+        ["mount", "--bind", str(path), str(path)],
+        ["mount", "-o", "remount,bind,ro", str(path)],
+    ]
+    if subprocess.run(mounts[0], capture_output=True).returncode:
+        pytest.skip("this user cannot mount a read-only file system")
+    try:
+        subprocess.run(mounts[1], check=True)
+        yield
+    finally:
+        subprocess.run(["umount", "-l", str(path)], check=True)
+
+
+async def test_a_spool_on_a_read_only_file_system_is_refused_at_the_start() -> None:
+    """Whether there is a spool already, with messages, or not; what is there stays."""
+    with directory() as path:
+        values = {"spool": {"path": f"{path}/disk/spool"}}
+        (path / "disk").mkdir()
+        refused = pytest.raises(ConfigError, match=r"\[spool\] path .*: Read-only file system")
+        with read_only(path / "disk"), refused:
+            await Gateway(configuration(path, values)).start()
+        async with away(path, values) as made:
+            await made.send(message("t0", b"kept"))
+            await made.until(lambda: made.gateway.snapshot().total.received == 1)
+        with read_only(path / "disk"), refused:
+            await Gateway(configuration(path, values)).start()
+        async with home(path, values) as made:
+            await made.settled(1)
+            assert values_of(await made.records("t0")) == [b"kept"]
+
+
+@pytest.mark.parametrize("when_full", ["discard", "block"])
+async def test_a_spool_whose_file_system_becomes_read_only(when_full: str) -> None:
+    """What was accepted is delivered; the rest is discarded and counted, or its sender waits.
+
+    The outcomes cannot be written, and are written when the file system can be.
+    """
+    with directory() as path:
+        values: dict[str, Any] = {
+            "spool": {"path": f"{path}/spool", "segment_bytes": 4096},
+            "inputs": [
+                {"type": "unix_datagram", "path": f"{path}/datagram", "when_full": when_full}
+            ],
+            "http": {"port": 0},
+        }
+        async with home(path, values) as made:
+            spool, http = made.gateway.spool, made.gateway.http
+            assert spool is not None
+            assert http is not None
+            await made.send(*(message("t0", b"%d" % n) for n in range(10)))
+            await made.settled(10)
+            with read_only(path / "spool"):
+                more = [message("t0", b"%d" % n + b" " * 500) for n in range(10, 40)]
+                sending = asyncio.ensure_future(made.send(*more))
+                await made.until(lambda: spool.error == "Read-only file system")
+                url = f"{http.where}/readyz"
+                ready = await asyncio.create_subprocess_exec(
+                    "curl", "-s", url, stdout=subprocess.PIPE
+                )
+                said = json.loads((await ready.communicate())[0])
+                assert said["ready"] is False
+                assert "Read-only file system" in str(said["reasons"])
+                if when_full == "discard":
+                    await sending
+                    await made.settled(40)
+                else:
+                    await asyncio.sleep(0.3)
+                    assert not sending.done()
+            await sending
+            snapshot = await made.settled(40)
+            lost = discarded(snapshot).get("spool_error", 0)
+            assert (lost > 20) if when_full == "discard" else (lost == 0)
+            assert snapshot.total.acked == 40 - lost
+            await asyncio.sleep(2.1)  # the longest time until the disk is tried again
+            await made.send(message("t0", b"again"))
+            await made.settled(41)
+            await made.until(lambda: spool.error is None)
+            found = [
+                int((value or b"").split()[0])
+                for value in values_of((await made.records("t0"))[:-1])
+            ]
+            assert found == sorted(found)
+            assert len(found) == 40 - lost
+        assert os.listdir(path / "spool") == ["lock"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="uses LD_PRELOAD")
+@pytest.mark.parametrize(
+    ("number", "fsync"), [(errno.EROFS, "never"), (errno.EIO, "each"), (errno.ENOSPC, "never")]
+)
+async def test_a_disk_that_fails_under_open_files(number: int, fsync: str) -> None:
+    """As a file system that becomes read-only after an error: no write of any file succeeds.
+
+    Accepted messages are delivered meanwhile. A SIGKILL while the disk is broken loses none.
+    """
+    with directory() as path:
+        library = path / "broken_disk.so"
+        compiled("broken_disk.c", library, "-shared", "-fPIC", "-Wno-nonnull-compare")
+        reason = "spool_full" if number == errno.ENOSPC else "spool_error"
+        broken = path / "spool.errno"
+        environment = {"LD_PRELOAD": str(library), "BROKEN_DISK": f"{path}/spool"}
+        async with aiokq.EmbeddedCluster() as kafka:
+            async with aiokq.Admin(kafka.bootstrap_servers) as admin:
+                await admin.create_topics([aiokq.NewTopic("t0", 1)])
+            file = path / "gateway.toml"
+            file.write_text(
+                f'kafka.bootstrap_servers = "{kafka.bootstrap_servers}"\n'
+                f'[[inputs]]\ntype = "unix_datagram"\npath = "{path}/d"\n'
+                f'[spool]\npath = "{path}/spool"\nsegment_bytes = "64 KiB"\nfsync = "{fsync}"\n'
+                "[http]\nport = 0\n"
+            )
+
+            async def accounting(process: Process) -> dict[str, Any]:
+                asking = await asyncio.create_subprocess_exec(
+                    *("curl", "-s", f"{process.ready['http']}/accounting/json"),
+                    stdout=subprocess.PIPE,
+                )
+                found: dict[str, Any] = json.loads((await asking.communicate())[0])
+                known = found["acked"] + sum(found["discarded"].values())
+                assert found["received"] == known + found["in_flight"]
+                return found
+
+            async def until(process: Process, **expected: int) -> dict[str, Any]:
+                async with asyncio.timeout(20):
+                    while True:
+                        found = await accounting(process)
+                        if all(found[name] == value for name, value in expected.items()):
+                            return found
+                        await asyncio.sleep(0.05)
+
+            def send(first: int, count: int) -> None:
+                with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+                    sender.connect(f"{path}/d")
+                    for n in range(first, first + count):
+                        sender.send(message("t0", b"%d" % n))
+
+            async with gateway_process("--config", str(file), environment=environment) as process:
+                await process.started()
+                await asyncio.to_thread(send, 0, 100)
+                await until(process, acked=100)
+                broken.write_text(str(number))
+                await asyncio.to_thread(send, 100, 50)
+                found = await until(process, received=150, in_flight=0)
+                assert found["acked"] == 100
+                assert found["discarded"] == {reason: 50}
+                broken.unlink()
+                await asyncio.sleep(2.1)
+                await asyncio.to_thread(send, 200, 50)
+                await until(process, acked=150, in_flight=0)
+                broken.write_text(str(number))
+                await asyncio.to_thread(send, 300, 5)
+                await until(process, received=205, in_flight=0)
+                await process.kill()
+            broken.unlink()
+            async with gateway_process("--config", str(file)) as process:
+                await process.started()
+                await asyncio.to_thread(send, 400, 1)
+                async with asyncio.timeout(20):
+                    while (await accounting(process))["in_flight"]:  # noqa: ASYNC110
+                        await asyncio.sleep(0.05)
+                process.signal(15)
+                assert await process.ended() == 0
+            records = values_of(await records_of(kafka.bootstrap_servers, "t0"))
+            arrived = list(dict.fromkeys(int(value or b"") for value in records))
+            assert arrived == [*range(100), *range(200, 250), 400]
+        assert os.listdir(path / "spool") == ["lock"]
 
 
 # ---------------------------------------------------------------- kills

@@ -1,4 +1,4 @@
-"""Many messages from several processes while the broker is killed, suspended and restarted.
+"""Many messages from several processes while broker and gateway are killed and suspended.
 
 60,000 messages in all; a million in `make torture`.
 """
@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 import aiokq
+from aiokq.fastpath.gateway import SPOOL_HEADER_BYTES, spool_frames
 from tests.fault.gateway_support import (
     ROOT,
     balanced,
@@ -30,6 +31,7 @@ from tests.fault.gateway_support import (
     rig,
     values_of,
 )
+from tests.fault.test_gateway_units import Owner
 
 SENDER = """
 import socket, sys, time
@@ -47,6 +49,34 @@ for n in range(count):
         time.sleep(0.01)
 opened.close()
 """
+
+
+LASTING = """
+import socket, sys, time
+from aiokq.gateway.client import encode
+kind, address, partition, count = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+opened, n, lost = None, 0, 0
+while n < count:
+    data = encode(b"orders", b"%d" % n, partition_key=partition)
+    try:
+        if opened is None:
+            form = socket.SOCK_DGRAM if kind == "unix_datagram" else socket.SOCK_STREAM
+            opened = socket.socket(socket.AF_INET if kind == "tcp" else socket.AF_UNIX, form)
+            opened.connect(("127.0.0.1", int(address)) if kind == "tcp" else address)
+        opened.sendall(data)
+    except OSError:
+        # A message that was sent in part, and what the connection had in its buffers, is lost.
+        opened.close()
+        opened = None
+        n += kind != "unix_datagram"
+        time.sleep(0.005)
+        continue
+    n += 1
+    if n % 50 == 0:
+        time.sleep(0.01)
+opened.close()
+"""
+"""Sends numbered messages; goes on with a new connection when the gateway was killed."""
 
 
 def free_port() -> int:
@@ -79,8 +109,11 @@ async def broker(port: int, path: Path) -> asyncio.subprocess.Process:
 
 
 def numbers(port: int) -> dict[str, Any]:
-    url = f"http://127.0.0.1:{port}/accounting/json"
-    with urllib.request.urlopen(url, timeout=10) as answer:
+    return numbers_at(f"http://127.0.0.1:{port}")
+
+
+def numbers_at(url: str) -> dict[str, Any]:
+    with urllib.request.urlopen(f"{url}/accounting/json", timeout=10) as answer:
         found: dict[str, Any] = json.load(answer)
     known = found["acked"] + sum(found["discarded"].values()) + found["dead_lettered"]
     assert found["received"] == known + found["in_flight"]
@@ -140,6 +173,162 @@ async def test_the_books_balance_and_order_holds_while_the_broker_is_killed_and_
             with contextlib.suppress(ProcessLookupError):
                 kafka.kill()
             await kafka.wait()
+
+
+def stored(path: Path) -> set[tuple[int, int]]:
+    """Return partition and number of each message in the whole frames of a spool."""
+    found = set()
+    for segment in path.glob("*.spool"):
+        data = segment.read_bytes()
+        for frame in spool_frames(data, SPOOL_HEADER_BYTES):
+            at = frame.begin
+            while at < frame.end:
+                size = int.from_bytes(data[at : at + 4], "big")
+                partition = int.from_bytes(data[at + 10 : at + 14], "big")
+                found.add(
+                    (partition, int(data[at + 4 + 2 * 3 + 4 + 2 + 6 + 8 + 4 + 4 : at + size]))
+                )
+                at += size
+    return found
+
+
+class Brokers:
+    """A broker that is killed, restarted and suspended until the end."""
+
+    def __init__(self, port: int, path: Path) -> None:
+        self._port = port
+        self._path = path
+        self._end = asyncio.Event()
+        self.process: asyncio.subprocess.Process
+
+    async def run(self) -> None:
+        while not self._end.is_set():
+            await self._pause(0.5)
+            self.process.kill()
+            await self.process.wait()
+            await self._pause(0.2)
+            self.process = await broker(self._port, self._path)
+            await self._pause(0.8)
+            self.process.send_signal(signal.SIGSTOP)
+            await self._pause(0.4)
+            self.process.send_signal(signal.SIGCONT)
+
+    async def _pause(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._end.wait()
+
+    def end(self) -> None:
+        self._end.set()
+
+
+async def watched(url: str, seconds: float) -> None:
+    """Check the books of one gateway process for some time: they balance, and only grow."""
+    end = asyncio.get_running_loop().time() + seconds
+    last: dict[str, Any] = {"received": 0, "acked": 0}
+    while asyncio.get_running_loop().time() < end:
+        found = await asyncio.to_thread(numbers_at, url)
+        assert found["received"] >= last["received"]
+        assert found["acked"] >= last["acked"]
+        assert found["discarded"] == {}
+        last = found
+        await asyncio.sleep(0.03)
+
+
+@pytest.mark.parametrize(
+    ("each", "kills"), [(4_000, 5), pytest.param(166_667, 60, marks=pytest.mark.torture)]
+)
+async def test_a_spool_keeps_what_was_accepted_while_gateway_and_broker_are_killed(
+    each: int, kills: int
+):
+    """Two processes write to each input, whose sockets are owned by the test, as by systemd.
+
+    SIGKILL of the gateway loses at most one read of datagrams.
+    """
+    port, tcp = free_port(), free_port()
+    chance = random.Random(3)
+    with directory() as path, contextlib.ExitStack() as stack:
+        brokers = Brokers(port, path)
+        brokers.process = await broker(port, path)
+        servers = f"127.0.0.1:{port}"
+        async with aiokq.Admin(servers) as admin:
+            await admin.create_topics([aiokq.NewTopic("orders", 6)])
+        places = [
+            ("unix_datagram", f"{path}/d"),
+            ("unix_stream", f"{path}/s"),
+            ("tcp", str(tcp)),
+        ]
+        lines = [
+            f'kafka.bootstrap_servers = "{servers}"',
+            "[http]\nport = 0",
+            f'[spool]\npath = "{path}/spool"\nsegment_bytes = "256 KiB"',
+        ]
+        sockets = []
+        for kind, place in places:
+            lines.append(f'[[inputs]]\ntype = "{kind}"')
+            lines.append(f"port = {place}" if kind == "tcp" else f'path = "{place}"')
+            family = socket.AF_INET if kind == "tcp" else socket.AF_UNIX
+            form = socket.SOCK_DGRAM if kind == "unix_datagram" else socket.SOCK_STREAM
+            opened = stack.enter_context(socket.socket(family, form))
+            opened.bind(("127.0.0.1", tcp) if kind == "tcp" else place)
+            if form == socket.SOCK_STREAM:
+                opened.listen(64)
+            sockets.append(opened)
+        (path / "gateway.toml").write_text("\n".join(lines))
+        owner = Owner(path / "gateway.toml", sockets)
+        senders = [
+            await started("-c", LASTING, *places[n // 2], str(n), str(each)) for n in range(6)
+        ]
+        disturbing = asyncio.ensure_future(brokers.run())
+        accepted: set[tuple[int, int]] = set()
+        try:
+            done = asyncio.gather(*(one.wait() for one in senders))
+            count = 0
+            while not done.done():
+                killed = count < kills
+                async with owner.started() as gateway:
+                    url = gateway.ready["http"]
+                    await watched(url, chance.uniform(0.2, 1.5))
+                    while not killed and not done.done():
+                        await watched(url, 0.5)
+                    if not killed:
+                        gateway.signal(signal.SIGTERM)
+                        await gateway.ended()
+                count += 1
+                accepted |= stored(path / "spool")
+            assert await done == [0] * 6
+            brokers.end()
+            await disturbing
+            async with owner.started() as gateway:
+                async with asyncio.timeout(60 + each / 1000):
+                    while True:
+                        found = await asyncio.to_thread(numbers_at, gateway.ready["http"])
+                        if not found["in_flight"]:
+                            break
+                        await asyncio.sleep(0.1)
+                assert found["discarded"] == {}
+                gateway.signal(signal.SIGTERM)
+                assert await gateway.ended() == 0
+            assert os.listdir(path / "spool") == ["lock"]
+            records = await records_of(servers, "orders")
+            arrived = [
+                list(dict.fromkeys(int(one.value or b"") for one in records if one.partition == n))
+                for n in range(6)
+            ]
+            assert count >= min(kills, 3)
+            assert len(accepted) > each
+            assert not accepted - {(n, one) for n in range(6) for one in arrived[n]}
+            for n, found_ in enumerate(arrived):
+                assert found_ == sorted(found_), n
+                if n < 2:  # datagrams: only those of a read that was not written yet
+                    assert each - len(found_) <= 64 * min(count, kills)
+        finally:
+            brokers.end()
+            disturbing.cancel()
+            for one in (*senders, brokers.process):
+                with contextlib.suppress(ProcessLookupError):
+                    one.kill()
+                await one.wait()
 
 
 def misbehave(path: Path, seed: int) -> None:

@@ -83,6 +83,84 @@ def test_systemd_understands_the_units(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr, done.stdout) == (0, "", "")
 
 
+async def activated(path: Path, *options: str) -> Process:
+    """Start a gateway by systemd-socket-activate, which waits for the first message."""
+    return Process(
+        await asyncio.create_subprocess_exec(
+            "systemd-socket-activate",
+            # It passes on no other variables.
+            *("-E", f"PYTHONPATH={ROOT}", "-E", f"AIOKQ_PURE={os.environ.get('AIOKQ_PURE', '0')}"),
+            *options,
+            *(sys.executable, "-m", "aiokq", "gateway"),
+            *("--config", str(path / "gateway.toml"), "--json"),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+    )
+
+
+async def connected(kind: str, address: str) -> socket.socket:
+    """Connect to a socket as soon as somebody listens."""
+    family = socket.AF_INET if kind == "tcp" else socket.AF_UNIX
+    form = socket.SOCK_DGRAM if kind == "unix_datagram" else socket.SOCK_STREAM
+    host, _, port = address.rpartition(":")
+    async with asyncio.timeout(LIMIT):
+        while True:
+            opened = socket.socket(family, form)
+            try:
+                opened.connect((host, int(port)) if kind == "tcp" else address)
+                return opened
+            except OSError:
+                opened.close()
+                await asyncio.sleep(0.02)
+
+
+@pytest.mark.skipif(
+    shutil.which("systemd-socket-activate") is None,
+    reason="SOCKETS OF SYSTEMD ARE NOT TESTED: no systemd-socket-activate (apt install systemd)",
+)
+@pytest.mark.parametrize("kinds", [["unix_datagram"], ["unix_stream", "tcp"]])
+async def test_systemd_passes_the_sockets(kinds: list[str]) -> None:
+    """The first message starts the gateway; the sockets outlive it, with what was written."""
+    with directory() as path:
+        async with aiokq.EmbeddedCluster() as kafka:
+            async with aiokq.Admin(kafka.bootstrap_servers) as admin:
+                await admin.create_topics([aiokq.NewTopic("orders", 1)])
+            (port,) = free_ports(1)
+            where = {
+                "unix_datagram": f"{path}/datagram",
+                "unix_stream": f"{path}/stream",
+                "tcp": f"127.0.0.1:{port}",
+            }
+            lines = [f'kafka.bootstrap_servers = "{kafka.bootstrap_servers}"']
+            options = ["--datagram"] if kinds == ["unix_datagram"] else []
+            for kind in kinds:
+                options += ["--listen", where[kind]]
+                place = f"port = {port}" if kind == "tcp" else f'path = "{where[kind]}"'
+                lines += ["[[inputs]]", f'type = "{kind}"', place]
+            (path / "gateway.toml").write_text("\n".join(lines))
+            process = await activated(path, *options)
+            try:
+                with contextlib.ExitStack() as stack:
+                    senders = [
+                        stack.enter_context(await connected(kind, where[kind])) for kind in kinds
+                    ]
+                    for sender in senders:
+                        sender.sendall(encode("orders", b"first"))
+                    await process.started()
+                    await arrived(kafka.bootstrap_servers, [b"first"] * len(kinds))
+                    for sender in senders:
+                        sender.sendall(encode("orders", b"second"))
+                    await arrived(kafka.bootstrap_servers, [b"first", b"second"] * len(kinds))
+                    process.signal(signal.SIGTERM)
+                    assert await process.ended() == 0
+                # The files are systemd's.
+                files = {os.path.basename(where[kind]) for kind in kinds if kind != "tcp"}
+                assert files <= set(os.listdir(path))
+            finally:
+                await process.kill()
+
+
 @pytest.mark.parametrize("change", [str, everything], ids=["as shipped", "all inputs"])
 def test_each_socket_of_the_unit_has_an_input_in_the_file(tmp_path: Path, change: object) -> None:
     """A gateway refuses a socket of systemd for which it has no input."""

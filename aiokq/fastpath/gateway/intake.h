@@ -263,9 +263,40 @@ static inline void aiokq_partial_end(aiokq_intake *intake, aiokq_connection *con
     connection->since = -1;
 }
 
+/* The bytes of an incomplete message that are there. */
+static inline const unsigned char *aiokq_partial_data(const aiokq_connection *connection) {
+    return connection->partial != NULL ? connection->partial : connection->head;
+}
+
+/* Discards the incomplete message of a connection, whose rest is passed over. */
+static inline void aiokq_partial_lost(aiokq_intake *intake, aiokq_connection *connection,
+                                      int64_t wall) {
+    aiokq_intake_lost(intake, AIOKQ_NO_MEMORY, connection->size, aiokq_partial_data(connection),
+                      connection->used, wall);
+    connection->skip = connection->size - connection->used;
+    aiokq_partial_end(intake, connection);
+}
+
+/* Programs that send half of a message and wait must not take the memory of the others: if
+ * incomplete messages take too much, the oldest ones of this input are discarded. */
+static inline void aiokq_partials_limit(aiokq_intake *intake, aiokq_connection *connection,
+                                        int64_t size, int64_t wall) {
+    while (aiokq_partials_full(intake->pool, connection->capacity, size)) {
+        aiokq_connection *oldest = NULL;
+        for (aiokq_connection *one = intake->first; one != NULL; one = one->after) {
+            if (one != connection && one->capacity &&
+                (oldest == NULL || one->since < oldest->since))
+                oldest = one;
+        }
+        if (oldest == NULL)
+            return;
+        aiokq_partial_lost(intake, oldest, wall);
+    }
+}
+
 /* Makes room for `used` bytes of an incomplete message; returns 0 if there is none. */
 static inline int aiokq_partial_room(aiokq_intake *intake, aiokq_connection *connection,
-                                     int64_t used) {
+                                     int64_t used, int64_t wall) {
     int64_t capacity = 2 * connection->capacity;
     unsigned char *moved;
     if (used <= connection->capacity)
@@ -273,6 +304,8 @@ static inline int aiokq_partial_room(aiokq_intake *intake, aiokq_connection *con
     capacity = capacity > AIOKQ_FIRST_PARTIAL ? capacity : AIOKQ_FIRST_PARTIAL;
     capacity = capacity > used ? capacity : used;
     capacity = capacity < connection->size ? capacity : connection->size;
+    if (!intake->block)
+        aiokq_partials_limit(intake, connection, capacity - connection->capacity, wall);
     if (!aiokq_charge_partial(intake->pool, capacity - connection->capacity,
                               intake->block ? AIOKQ_FORCE : AIOKQ_DISCARD))
         return 0;
@@ -284,11 +317,6 @@ static inline int aiokq_partial_room(aiokq_intake *intake, aiokq_connection *con
     connection->partial = moved;
     connection->capacity = capacity;
     return 1;
-}
-
-/* The bytes of an incomplete message that are there. */
-static inline const unsigned char *aiokq_partial_data(const aiokq_connection *connection) {
-    return connection->partial != NULL ? connection->partial : connection->head;
 }
 
 /* Stores the messages in the bytes that came; returns 0 after a fault of the framing. */
@@ -348,11 +376,8 @@ static inline int aiokq_connection_data(aiokq_intake *intake, aiokq_connection *
         }
         part = connection->size - connection->used < size ? connection->size - connection->used
                                                           : size;
-        if (!aiokq_partial_room(intake, connection, connection->used + part)) {
-            aiokq_intake_lost(intake, AIOKQ_NO_MEMORY, connection->size,
-                              aiokq_partial_data(connection), connection->used, wall);
-            connection->skip = connection->size - connection->used;
-            aiokq_partial_end(intake, connection);
+        if (!aiokq_partial_room(intake, connection, connection->used + part, wall)) {
+            aiokq_partial_lost(intake, connection, wall);
             continue;
         }
         if (connection->used == 4)

@@ -1021,6 +1021,12 @@ static inline int aiokq_accept(aiokq_pool *pool, const unsigned char *data, int6
     return aiokq_accept_at(pool, data, size, mono, wall, wall, transport, when_full, sequence);
 }
 
+/* Returns whether `size` more bytes of an incomplete message, of which `own` are charged, would give
+ * incomplete messages more than half of the pool. A single one may use all of it. */
+static inline int aiokq_partials_full(const aiokq_pool *pool, int64_t own, int64_t size) {
+    return pool->partial > own && pool->partial + size > pool->max_bytes / 2;
+}
+
 /* Charges the beginning of a message, or takes the charge back; returns 0 if there is no room. */
 static inline int aiokq_charge_partial(aiokq_pool *pool, int64_t size, int when_full) {
     if (size > 0 && when_full == AIOKQ_DISCARD && pool->used + size > pool->max_bytes)

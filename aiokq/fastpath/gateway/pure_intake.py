@@ -480,14 +480,40 @@ class Intake:
         if left and connection.since is None:
             connection.since = time.monotonic()
         if left:
+            if not self._block:
+                self._limit_partials(connection, left)
             if pool.charge_partial(left, FORCE if self._block else DISCARD):
                 connection.charged = left
             elif left >= 4:
-                self._lost(NO_MEMORY, size, bytes(buffer))
-                connection.skip = size - left
-                connection.since = None
-                buffer.clear()
+                self._lose_partial(connection)
         return sound
+
+    def _limit_partials(self, connection: Connection, size: int) -> None:
+        """Discard the oldest incomplete messages of this input if they take too much.
+
+        Programs that send half of a message and wait must not take the memory of the others.
+        """
+        while self._pool.partials_full(size):
+            begun = [
+                one
+                for one in self._connections.values()
+                if one is not connection and one.charged and len(one.buffer) >= 4
+            ]
+            if not begun:
+                return
+            self._lose_partial(min(begun, key=lambda one: one.since or 0.0))
+
+    def _lose_partial(self, connection: Connection) -> None:
+        """Discard the incomplete message of a connection, whose rest is passed over."""
+        buffer = connection.buffer
+        size = int.from_bytes(buffer[:4], "big")
+        self._lost(NO_MEMORY, size, bytes(buffer))
+        if connection.charged:
+            self._pool.charge_partial(-connection.charged, FORCE)
+            connection.charged = 0
+        connection.skip = size - len(buffer)
+        connection.since = None
+        buffer.clear()
 
     def _close(self, connection: Connection) -> None:
         assert self._selector is not None

@@ -812,6 +812,16 @@ class Pool:
         else:
             self.discard_raw(reason, transport, data, wall)
 
+    def partials_full(self, size: int) -> bool:
+        """Return whether incomplete messages would have more than half of the pool.
+
+        A single one may use all of it.
+
+        Args:
+            size: bytes of an incomplete message that is not charged.
+        """
+        return self._partial > 0 and self._partial + size > self.max_bytes // 2
+
     def charge_partial(self, size: int, when_full: int) -> bool:
         """Charge the beginning of a message; return False if there is no room for it."""
         if size > 0 and when_full == DISCARD and self._used + size > self.max_bytes:

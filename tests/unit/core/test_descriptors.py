@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from aiokq.core import descriptors
-from aiokq.core.descriptors import Descriptors
+from aiokq.core.descriptors import Descriptors, raise_limit
 
 resource = pytest.importorskip("resource")
 
@@ -150,3 +150,25 @@ def test_the_limit_may_change_or_be_absent(monkeypatch: pytest.MonkeyPatch) -> N
     assert (count.limit, count.missing()) == (None, 0)
     monkeypatch.setattr(descriptors, "resource", None)
     assert (count.limit, count.missing()) == (None, 0)
+
+
+def test_it_takes_all_the_descriptors_it_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the usual soft limit of 1024 the thousandth client would be rejected."""
+    limits = [(1024, 524_288)]
+    monkeypatch.setattr(resource, "getrlimit", lambda which: limits[-1])
+    monkeypatch.setattr(resource, "setrlimit", lambda which, pair: limits.append(pair))
+    raise_limit()
+    assert limits[-1] == (524_288, 524_288)
+    raise_limit()
+    assert len(limits) == 2
+
+
+def test_a_system_that_refuses_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """macOS reports "unlimited" but grants 10,240; the broker starts all the same."""
+
+    def refuse(which: int, pair: tuple[int, int]) -> None:
+        raise ValueError("current limit exceeds maximum limit")
+
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (256, resource.RLIM_INFINITY))
+    monkeypatch.setattr(resource, "setrlimit", refuse)
+    raise_limit()

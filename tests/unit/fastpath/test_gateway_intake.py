@@ -603,6 +603,38 @@ def test_a_large_message_without_room_is_skipped(inputs: Any, transport: str) ->
     assert (counts.used_bytes, counts.partial_bytes) == (0, 0)
 
 
+@pytest.mark.parametrize("transport", STREAMS)
+def test_half_messages_leave_half_of_the_pool_to_others(inputs: Any, transport: str) -> None:
+    """Regression: a program that sent halves of messages and waited cost all others their messages.
+
+    A single large message may still use the whole pool.
+    """
+    given = inputs(transport, 1_000_000, max_message_bytes=1 << 20).start()
+    lone = given.connect()
+    lone.sendall(encode(value=b"l" * 900_000)[:-1])
+    until(lambda: given.pool.counts().partial_bytes > 800_000)
+    lone.sendall(b"l")
+    found: list[bytes] = []
+    until(lambda: found.extend(given.values()) or found, "the large message")
+    assert [value[:1] for value in found] == [b"l"]
+    hostile = [given.connect() for _ in range(30)]
+    half = encode(value=bytes(200_000))[:100_000]
+    for client in hostile:
+        client.sendall(half)
+    good = given.connect()
+    sent = [b"%03d" % n * 300 for n in range(300)]
+    good.sendall(b"".join(encode(value=value) for value in sent))
+    found.clear()
+    until(lambda: found.extend(given.values()) or len(found) == 300, "the good messages")
+    assert found == sent
+    counts = given.pool.counts()
+    assert 0 < counts.partial_bytes <= 500_000
+    for client in hostile:
+        client.close()
+    until(lambda: given.pool.counts().partial_bytes == 0)
+    assert set(given.discarded()) == {"no_memory", "unclean_disconnect"}
+
+
 def test_half_messages_cannot_block_a_blocking_input_for_good(inputs: Any) -> None:
     """They fill the pool, and none of them could be completed."""
     given = inputs("unix_stream", 100_000, when_full="block", max_message_bytes=1 << 20).start()

@@ -1,0 +1,378 @@
+"""Programs that do their worst to a gateway process, which is bounded: others lose nothing.
+
+Small in the smoke run; with more connections and for longer in `make torture`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+import urllib.request
+from collections.abc import AsyncIterator
+from pathlib import Path
+from textwrap import indent
+from typing import Any
+
+import pytest
+
+import aiokq
+from tests.fault.gateway_support import (
+    ROOT,
+    Process,
+    directory,
+    gateway_process,
+    records_of,
+)
+
+MIB = 1 << 20
+POOL = 64 * MIB
+LIMIT_BYTES = int(1.25 * POOL) + 60_000_000
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+FILE = """
+[kafka]
+bootstrap_servers = "{servers}"
+[pool]
+max_bytes = "64 MiB"
+[[inputs]]
+type = "unix_datagram"
+path = "{path}/d"
+[[inputs]]
+type = "unix_stream"
+path = "{path}/s"
+max_connections = {connections}
+partial_message_ms = 3000
+[[inputs]]
+type = "unix_stream"
+path = "{path}/other"
+max_connections = {connections}
+partial_message_ms = 3000
+[[inputs]]
+type = "tcp"
+port = 0
+max_connections = {connections}
+partial_message_ms = 3000
+[http]
+port = 0
+"""
+
+START = """
+import os, random, resource, socket, struct, sys, time
+from aiokq.gateway.client import encode
+path, tcp, seconds, count = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4])
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+source = random.Random(int(sys.argv[5]))
+end = time.monotonic() + seconds
+def stream(name):
+    if name == "tcp":
+        return socket.create_connection(("127.0.0.1", tcp))
+    opened = socket.socket(socket.AF_UNIX)
+    opened.connect(f"{path}/{name}")
+    return opened
+def datagrams():
+    opened = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    opened.connect(f"{path}/d")
+    return opened
+"""
+
+HOSTILE = {
+    # As many connections as it gets, most of them idle, some with the beginning of a message.
+    "connections": """
+held = []
+while time.monotonic() < end:
+    try:
+        held.append(stream(source.choice(("s", "tcp"))))
+        held[-1].setblocking(False)
+        if source.random() < 0.5:
+            held[-1].send(encode("orders", b"x" * 50)[: source.randrange(1, 60)])
+    except OSError:
+        time.sleep(0.001)
+    if len(held) >= count:
+        for opened in held[: count // 2]:
+            opened.close()
+        del held[: count // 2]
+""",
+    # Messages that never end: each takes as much memory as it may.
+    "halves": """
+whole = encode("orders", bytes(2_000_000))
+held = []
+while time.monotonic() < end:
+    while len(held) < 60:
+        opened = stream("s")
+        opened.settimeout(0.2)
+        held.append((opened, [0]))
+    for opened, at in list(held):
+        part = whole[at[0] : min(at[0] + source.randrange(1, 100_000), len(whole) - 1)]
+        try:
+            at[0] += opened.send(part) if part else 0
+        except OSError:
+            held.remove((opened, at))
+            opened.close()
+    time.sleep(0.01)
+""",
+    # A byte at a time.
+    "slow": """
+whole = encode("orders", b"slow")
+held = [(stream("s"), [n]) for n in range(50)]
+while time.monotonic() < end:
+    for opened, at in list(held):
+        try:
+            opened.send(whole[at[0] % len(whole) :][:1])
+            at[0] += 1
+        except OSError:
+            held.remove((opened, at))
+            held.append((stream("s"), [0]))
+    time.sleep(0.005)
+""",
+    # Topics that do not exist, with names of any length.
+    "topics": """
+opened, other = datagrams(), stream("s")
+n = 0
+while time.monotonic() < end:
+    n += 1
+    name = b"made-up-%d-%d-" % (os.getpid(), n) + b"x" * source.randrange(200)
+    opened.send(encode(name, b"v"))
+    other.sendall(encode(source.randbytes(source.randrange(1, 300)), b"v"))
+    if n % 20 == 0:
+        time.sleep(0.001)
+""",
+    # 16 MB, and sizes that are a lie.
+    "large": """
+block = encode("orders", bytes(16 << 20))
+lies = [struct.pack(">i", 2**31 - 1) + bytes(1000), struct.pack(">i", -5) + bytes(9)]
+while time.monotonic() < end:
+    for data in (block, *lies):
+        opened = stream(source.choice(("s", "tcp")))
+        opened.settimeout(0.5)
+        try:
+            opened.sendall(data)
+        except OSError:
+            pass
+        opened.close()
+    sender = datagrams()
+    try:
+        sender.send(bytes(100_000))
+    except OSError:
+        pass
+    sender.close()
+    time.sleep(0.01)
+""",
+    # Closed at every byte, properly or with a reset.
+    "closed": """
+whole = encode("orders", b"cut off", key=b"k", partition_key=3)
+at = 0
+while time.monotonic() < end:
+    at = at % (len(whole) - 1) + 1
+    for name in ("s", "tcp"):
+        opened = stream(name)
+        opened.send(whole[:at])
+        if source.random() < 0.5:
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        opened.close()
+    time.sleep(0.001)
+""",
+    # Any bytes.
+    "noise": """
+opened = datagrams()
+while time.monotonic() < end:
+    data = bytearray(encode(f"made-up-{source.randrange(500)}", source.randbytes(50)))
+    for _ in range(source.randrange(6)):
+        data[source.randrange(len(data))] = source.randrange(256)
+    opened.send(data)
+    other = stream("tcp")
+    try:
+        other.sendall(source.randbytes(source.randrange(5000)))
+    except OSError:
+        pass
+    other.close()
+    time.sleep(0.001)
+""",
+}
+
+ATTACK = """
+def attack():
+{}
+while time.monotonic() < end:
+    try:
+        attack()
+    except OSError:  # another one has all connections
+        time.sleep(0.01)
+"""
+
+GOOD = """
+partition, kind = int(sys.argv[6]), sys.argv[7]
+opened = datagrams() if kind == "d" else stream(kind)
+n = 0
+print("open", flush=True)
+while time.monotonic() < end:
+    opened.sendall(encode("good", b"%d" % n + b" " * 100, partition_key=partition))
+    n += 1
+    if n % 10 == 0:
+        time.sleep(0.01)
+print(n, flush=True)
+"""
+
+
+async def program(code: str, *arguments: object) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        START + code,
+        *map(str, arguments),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+
+
+def memory(pid: int) -> tuple[int, int]:
+    """Return the resident bytes of a process, now and at most."""
+    found = {}
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        name, _, rest = line.partition(":")
+        if name in ("VmRSS", "VmHWM"):
+            found[name] = int(rest.split()[0]) * 1024
+    return found["VmRSS"], found["VmHWM"]
+
+
+def asked(url: str, path: str) -> Any:
+    with urllib.request.urlopen(url + path, timeout=10) as answer:
+        return json.load(answer)
+
+
+class Attacked:
+    """A gateway process with a broker."""
+
+    def __init__(self, process: Process, path: Path, kafka: aiokq.EmbeddedCluster) -> None:
+        self.process = process
+        self.path = path
+        self.kafka = kafka
+        self.servers = kafka.bootstrap_servers
+        self.url: str = process.ready["http"]
+        self.pid: int = process.ready["pid"]
+        self.tcp = process.ready["inputs"][-1]["address"].rpartition(":")[2]
+
+    async def accounting(self) -> dict[str, Any]:
+        found: dict[str, Any] = await asyncio.to_thread(asked, self.url, "/accounting/json")
+        for one in (found, *found["topics"].values()):
+            known = one["acked"] + sum(one["discarded"].values()) + one["dead_lettered"]
+            assert one["received"] == known + one["in_flight"]
+        return found
+
+
+@contextlib.asynccontextmanager
+async def attacked(connections: int) -> AsyncIterator[Attacked]:
+    with directory() as path:
+        async with aiokq.EmbeddedCluster() as kafka:
+            servers = kafka.bootstrap_servers
+            async with aiokq.Admin(servers) as admin:
+                await admin.create_topics([aiokq.NewTopic("orders", 1), aiokq.NewTopic("good", 4)])
+            file = path / "gateway.toml"
+            file.write_text(FILE.format(servers=servers, path=path, connections=connections))
+            async with gateway_process("--config", str(file)) as process:
+                await process.started()
+                yield Attacked(process, path, kafka)
+
+
+@pytest.mark.parametrize(
+    ("connections", "seconds"),
+    [(600, 6.0), pytest.param(4000, 120.0, marks=pytest.mark.torture)],
+)
+async def test_hostile_programs_cost_others_nothing_and_the_memory_is_bounded(
+    connections: int, seconds: float
+) -> None:
+    async with attacked(connections) as a:
+        _, before = memory(a.pid)
+
+        def call(code: str, lasts: float, seed: int, *more: object) -> Any:
+            return program(code, a.path, a.tcp, lasts, connections * 2, seed, *more)
+
+        # Their connections are open when the attack begins: later ones may be refused.
+        good = [
+            await call(GOOD, seconds + 2, n, n, kind)
+            for n, kind in enumerate(("d", "s", "tcp", "other"))
+        ]
+        for one in good:
+            assert one.stdout is not None
+            assert await one.stdout.readline() == b"open\n"
+        hostile = [
+            await call(ATTACK.format(indent(code, "    ")), seconds, seed)
+            for seed, code in enumerate(HOSTILE.values())
+        ]
+        ends = asyncio.gather(*(one.communicate() for one in (*hostile, *good)))
+        most = 0
+        last = 0
+        while not ends.done():
+            found = await a.accounting()
+            assert found["received"] >= last
+            last = found["received"]
+            most = max(most, memory(a.pid)[0])
+            assert asked(a.url, "/readyz")["ready"]
+            await asyncio.sleep(0.2)
+        outputs = await ends
+        for one, (_, errors) in zip((*hostile, *good), outputs, strict=True):
+            assert one.returncode == 0, errors.decode()
+        sent = [int(out) for out, _ in outputs[len(hostile) :]]
+        assert min(sent) > 100 * seconds
+        async with asyncio.timeout(40):
+            while True:
+                found = await a.accounting()
+                if found["topics"]["good"]["acked"] >= sum(sent) and not found["in_flight"]:
+                    break
+                await asyncio.sleep(0.1)
+        assert found["topics"]["good"]["discarded"] == {}
+        assert found["topics"]["good"]["received"] == found["topics"]["good"]["acked"] == sum(sent)
+        assert len(found["topics"]) == 2  # names that do not exist take no memory
+        for reason in ("malformed", "bad_topic", "unclean_disconnect"):
+            assert found["discarded"][reason] > 0, found["discarded"]
+        _, peak = memory(a.pid)
+        assert peak < LIMIT_BYTES, f"{peak:,} B at most, {before:,} B at the start"
+        a.process.signal(signal.SIGTERM)
+        assert await a.process.ended() == 0
+        records = await records_of(a.servers, "good")
+        for partition, count in enumerate(sent):
+            values = [int(one.value or b"-1") for one in records if one.partition == partition]
+            assert values == list(range(count))
+
+
+FLOOD = """
+size, kind = int(sys.argv[6]), sys.argv[7]
+opened = datagrams() if kind == "d" else stream(kind)
+one = encode("orders", b"v" * size)
+block = one if kind == "d" else one * (100_000 // len(one) + 1)
+while time.monotonic() < end:
+    opened.sendall(block)
+"""
+
+
+@pytest.mark.parametrize("size", [pytest.param(50, marks=pytest.mark.torture), 1000, 60_000])
+async def test_a_full_pool_is_bounded_while_reports_are_read(size: int) -> None:
+    """Kafka has stopped, and all inputs are flooded for longer than the pool takes to fill."""
+    async with attacked(100) as a:
+        _, before = memory(a.pid)
+        first = await program(FLOOD, a.path, a.tcp, 0.2, 0, 0, size, "d")
+        await first.communicate()
+        await a.kafka.close()
+        floods = [
+            await program(FLOOD, a.path, a.tcp, 60.0, 0, n, size, kind)
+            for n, kind in enumerate(("d", "s", "tcp"))
+        ]
+        full = 0
+        async with asyncio.timeout(60):
+            while full < 20:
+                full += "no_memory" in (await a.accounting())["discarded"]
+                for path in ("/queues/json", "/discards/json", "/counters/json", "/status/json"):
+                    await asyncio.to_thread(asked, a.url, path)
+        for one in floods:
+            one.kill()
+            await one.communicate()
+        _, peak = memory(a.pid)
+        # Python with its libraries is some 60 MB, with HTTP.
+        assert peak - before < 1.25 * POOL, f"{peak:,} B at most, {before:,} B at the start"
