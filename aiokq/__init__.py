@@ -117,6 +117,7 @@ if TYPE_CHECKING:
     from aiokq.cluster.metadata import BrokerInfo, ClusterMetadata, PartitionInfo, TopicInfo
     from aiokq.cluster.partition_records import PartitionRecords
     from aiokq.cluster.settings import ClusterSettings
+    from aiokq.connection.sasl.oauth_token import OAuthToken
     from aiokq.consumer.batch import RecordBatch
     from aiokq.consumer.consumer import Consumer
     from aiokq.consumer.deserializers import DeserializedRecord, Deserializer
@@ -175,6 +176,7 @@ __all__ = [
     "AdminSettings",
     "ClusterSettings",
     "ConsumerSettings",
+    "OAuthToken",
     "ProducerSettings",
     # records
     "Deliveries",
@@ -447,6 +449,7 @@ _HOMES = {
     "aiokq.cluster.metadata": ["BrokerInfo", "ClusterMetadata", "PartitionInfo", "TopicInfo"],
     "aiokq.cluster.partition_records": ["PartitionRecords"],
     "aiokq.cluster.settings": ["ClusterSettings"],
+    "aiokq.connection.sasl.oauth_token": ["OAuthToken"],
     "aiokq.consumer.batch": ["RecordBatch"],
     "aiokq.consumer.consumer": ["Consumer"],
     "aiokq.consumer.deserializers": ["DeserializedRecord", "Deserializer"],

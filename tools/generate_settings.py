@@ -258,6 +258,8 @@ def row_of(field: FieldInfo, name: str) -> RowText:
             parts.append(f"{key}={value!r}")
     if is_list(field.annotation):
         parts.append("splits=True")
+    if not field.repr and kind != "secret":
+        parts.append("hidden=True")
     for constraint in field.metadata:
         if isinstance(constraint, Ge):
             parts.append(f"at_least={constraint.ge!r}")

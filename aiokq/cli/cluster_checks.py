@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["ClusterChecks"]
 
 PINGS: Final = 5
+_TOKEN_FIX: Final = "check sasl_oauth_token_provider, or the sasl_oauthbearer_ settings"
 NEEDED: Final[tuple[type[Request[Response]], ...]] = (
     ProduceRequest,
     FetchRequest,
@@ -73,12 +74,23 @@ class ClusterChecks:
         self._session = session
         self._settings = settings
         self._environment: Environment = session.environment or system_environment()
-        self._options = connection_options(ClusterValues.of(settings))
+        self._options = connection_options(ClusterValues.of(settings), self._environment)
         self._reached: set[BootstrapAddress] = set()
         self._permissions: Check | None = None
 
     async def checks(self) -> AsyncIterator[Check]:
-        """Check every address of bootstrap_servers, then all other brokers in the metadata."""
+        """Check every address of bootstrap_servers, then all other brokers in the metadata.
+
+        If the clients log in with a token, obtain a token first.
+        """
+        prepare = self._options.security.prepare
+        if prepare is not None:
+            try:
+                await prepare()
+            except KafkaError as error:
+                yield Check("token", Status.FAIL, reason(error), _TOKEN_FIX)
+                return
+            yield Check("token", Status.OK, "the source of SASL tokens gave a token")
         for address in self._settings.bootstrap_addresses:
             for check in await self._try(address, "bootstrap"):
                 yield check

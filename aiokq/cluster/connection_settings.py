@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import ssl
+from typing import TYPE_CHECKING
 
 from aiokq.cluster.values import ClusterValues
 from aiokq.connection.options import ConnectionOptions
 from aiokq.connection.security import Security, security
+from aiokq.core.environment import Environment
 from aiokq.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from aiokq.core.supervisor import Supervisor
 
 __all__ = ["connection_options", "tls_context"]
 
 
-def connection_options(settings: ClusterValues) -> ConnectionOptions:
+def connection_options(
+    settings: ClusterValues, environment: Environment, supervisor: Supervisor | None = None
+) -> ConnectionOptions:
     """Return the connection options that result from the settings of a cluster.
+
+    Args:
+        environment: clock, random numbers and threads for the SASL mechanism.
+        supervisor: runs the refreshes of tokens; None to fetch a token whenever there is none.
 
     Raises:
         ConfigError: a certificate file cannot be read, or a credential is not valid.
@@ -26,22 +37,24 @@ def connection_options(settings: ClusterValues) -> ConnectionOptions:
         reconnect_backoff=settings.reconnect_backoff_ms / 1000,
         reconnect_backoff_max=settings.reconnect_backoff_max_ms / 1000,
         max_idle=settings.connections_max_idle_ms / 1000,
-        security=_security(settings),
+        security=_security(settings, environment, supervisor),
     )
 
 
-def _security(settings: ClusterValues) -> Security:
-    mechanism = None
+def _security(
+    settings: ClusterValues, environment: Environment, supervisor: Supervisor | None
+) -> Security:
+    mechanism = prepare = None
     if settings.uses_sasl:
-        assert settings.sasl_plain_username is not None  # checked by ClusterRules
-        assert settings.sasl_plain_password is not None
-        from aiokq.connection.sasl.plain import plain
+        # Imported here, because most clients without TLS have no SASL, too.
+        from aiokq.cluster.sasl_mechanism import sasl_mechanism
 
-        mechanism = plain(settings.sasl_plain_username, settings.sasl_plain_password)
+        mechanism, prepare = sasl_mechanism(settings, environment, supervisor)
     return security(
         settings.security_protocol,
         ssl_context=tls_context(settings) if settings.uses_tls else None,
         mechanism=mechanism,
+        prepare=prepare,
     )
 
 

@@ -50,7 +50,7 @@ class NodeFactory:
         self._store = store
         self._outages = outages
         self._lost = lost
-        self._options = connection_options(settings)
+        self._options = connection_options(settings, environment, supervisor)
         self._pool = FramePool()
         self._spoken: set[Address] = set()
         self._states: ObservableMap[int, NodeState] = ObservableMap()

@@ -80,11 +80,108 @@ class ClusterOverrides(TypedDict, total=False):
     ('PLAINTEXT').
     """
     sasl_mechanism: str
-    """SASL mechanism to authenticate with; only PLAIN is supported."""
+    """SASL mechanism to authenticate with: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER or
+    GSSAPI. No other mechanism is tried if it is refused.
+    """
     sasl_plain_username: str | None
-    """User name for the SASL mechanism PLAIN."""
+    """User name for PLAIN and SCRAM."""
     sasl_plain_password: str | SecretStr | None
-    """Password for the SASL mechanism PLAIN."""
+    """Password for PLAIN and SCRAM."""
+    sasl_jaas_config: str | SecretStr | None
+    """Credentials in the form of Java's clients: one login module with its options, such as
+    'org.apache.kafka.common.security.scram.ScramLoginModule required username="..."
+    password="...";'. No class is loaded.
+    """
+    sasl_kerberos_service_name: str | None
+    """Name of the service in the principals of the brokers, for GSSAPI; mostly 'kafka'."""
+    sasl_kerberos_domain_name: str | None
+    """Host name in the principals of all brokers. Default: the name by which each broker is
+    addressed.
+    """
+    sasl_kerberos_principal: str | None
+    """Principal of this client. Default: the principal of the tickets or of the keytab."""
+    sasl_kerberos_keytab: str | None
+    """File with the keys of this client. Default: the tickets that kinit obtained."""
+    sasl_oauth_token_provider: object | None
+    """Source of tokens for OAUTHBEARER: a coroutine function or function that returns a token as
+    str or OAuthToken, an object with a method token(), or the name of a cloud: 'aws_msk_iam',
+    'azure_event_hubs' or 'google_managed_kafka'.
+    """
+    sasl_oauthbearer_token_endpoint_url: str | None
+    """URL of the authorization server from which tokens for OAUTHBEARER are requested, or
+    file:///PATH of a file with a token.
+    """
+    sasl_oauthbearer_allowed_urls: tuple[str, ...]
+    """URLs that sasl_oauthbearer_token_endpoint_url may have besides those with https, and with
+    http on this machine. Each is compared as a whole.
+    """
+    sasl_oauthbearer_client_credentials_client_id: str | None
+    """The client's id for the authorization server."""
+    sasl_oauthbearer_client_credentials_client_secret: str | SecretStr | None
+    """The client's secret for the authorization server."""
+    sasl_oauthbearer_scope: str | None
+    """Scope that the client requests from the authorization server."""
+    sasl_oauthbearer_extensions: str | None
+    """SASL extensions that are sent with the token, as NAME=VALUE, separated by commas
+    (KIP-342).
+    """
+    sasl_oauthbearer_header_urlencode: bool
+    """Whether the client's id and secret are URL-encoded, as RFC 6749 demands. Not all
+    authorization servers decode them.
+    """
+    sasl_oauthbearer_jwt_retriever_class: str
+    """How tokens are requested: by client credentials or from a file, depending on the URL
+    ('DefaultJwtRetriever'), or by a signed assertion ('JwtBearerJwtRetriever'). The name may
+    have Kafka's package in front.
+    """
+    sasl_oauthbearer_assertion_algorithm: Literal["RS256", "ES256"]
+    """Algorithm with which an assertion is signed."""
+    sasl_oauthbearer_assertion_private_key_file: str | None
+    """PEM file with the private key that signs assertions."""
+    sasl_oauthbearer_assertion_private_key_passphrase: str | SecretStr | None
+    """Passphrase of the private key that signs assertions."""
+    sasl_oauthbearer_assertion_claim_aud: str | None
+    """Claim 'aud' of assertions."""
+    sasl_oauthbearer_assertion_claim_iss: str | None
+    """Claim 'iss' of assertions."""
+    sasl_oauthbearer_assertion_claim_sub: str | None
+    """Claim 'sub' of assertions."""
+    sasl_oauthbearer_assertion_claim_exp_seconds: int
+    """Life of an assertion in seconds."""
+    sasl_oauthbearer_assertion_claim_nbf_seconds: int
+    """Number of seconds by which an assertion is valid before it is made."""
+    sasl_oauthbearer_assertion_claim_jti_include: bool
+    """Whether each assertion has an id, in the claim 'jti'."""
+    sasl_oauthbearer_assertion_file: str | None
+    """File with an assertion that another program makes; no key is needed then."""
+    sasl_oauthbearer_assertion_template_file: str | None
+    """JSON file with further parts of assertions, in the objects 'header' and 'payload'."""
+    sasl_login_connect_timeout_ms: int | None
+    """Maximum time in milliseconds for connecting to the authorization server. Default: 10
+    seconds.
+    """
+    sasl_login_read_timeout_ms: int | None
+    """Maximum time in milliseconds for which the authorization server sends nothing. Default: 10
+    seconds.
+    """
+    sasl_login_retry_backoff_ms: int
+    """Pause in milliseconds before a request to the authorization server is repeated; the pause
+    doubles with each retry.
+    """
+    sasl_login_retry_backoff_max_ms: int
+    """Maximum time in milliseconds within which a request to the authorization server is
+    repeated.
+    """
+    sasl_login_refresh_window_factor: float
+    """Part of a token's life after which a new token is obtained."""
+    sasl_login_refresh_window_jitter: float
+    """Largest random part of a token's life that is added to sasl_login_refresh_window_factor."""
+    sasl_login_refresh_buffer_seconds: int
+    """Number of seconds before a token's end by which a new token is obtained, unless the token
+    lives less than this time and sasl_login_refresh_min_period_seconds together.
+    """
+    sasl_login_refresh_min_period_seconds: int
+    """Least number of seconds before a new token is obtained."""
     ssl_context: ssl.SSLContext | None
     """TLS context to use as it is. No other ssl_ setting can be given with it."""
     ssl_cafile: str | None

@@ -19,11 +19,21 @@ __all__ = [
     "no_other_type",
     "readable_addresses",
     "supported_mechanism",
+    "token_source",
     "upper_case",
 ]
 
-SASL_MECHANISMS = ("PLAIN",)
+SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
 """The supported SASL mechanisms."""
+
+_CREDENTIALS = (
+    "sasl_jaas_config",
+    "sasl_oauth_token_provider",
+    "sasl_oauthbearer_token_endpoint_url",
+    "sasl_plain_password",
+    "sasl_plain_username",
+)
+"""Settings that are a mistake without SASL."""
 
 
 def no_other_type(value: object) -> object:
@@ -67,6 +77,25 @@ def supported_mechanism(value: str) -> str:
     return value.upper()
 
 
+def token_source(value: object) -> object:
+    """Return the value of ``sasl_oauth_token_provider`` if it may be a source of tokens.
+
+    Raises:
+        ValueError: the value is neither a text nor callable, and has no method ``token``.
+    """
+    if (
+        value is None
+        or isinstance(value, str)
+        or callable(value)
+        or callable(getattr(value, "token", None))
+    ):
+        return value
+    raise ValueError(
+        "must be a function, an object with a method token(), or the name of a cloud, not "
+        f"{type(value).__name__}"
+    )
+
+
 class ClusterRules(Rules):
     """Checks and derived values of the settings of a cluster."""
 
@@ -75,8 +104,23 @@ class ClusterRules(Rules):
         request_timeout_ms: int
         default_api_timeout_ms: int
         security_protocol: SecurityProtocol
+        sasl_mechanism: str
         sasl_plain_username: str | None
         sasl_plain_password: object
+        sasl_jaas_config: object
+        sasl_kerberos_service_name: str | None
+        sasl_kerberos_principal: str | None
+        sasl_kerberos_keytab: str | None
+        sasl_oauth_token_provider: object
+        sasl_oauthbearer_token_endpoint_url: str | None
+        sasl_oauthbearer_client_credentials_client_id: str | None
+        sasl_oauthbearer_client_credentials_client_secret: object
+        sasl_oauthbearer_scope: str | None
+        sasl_oauthbearer_extensions: str | None
+        sasl_oauthbearer_allowed_urls: tuple[str, ...]
+        sasl_oauthbearer_jwt_retriever_class: str
+        sasl_oauthbearer_assertion_file: str | None
+        sasl_oauthbearer_assertion_private_key_file: str | None
         ssl_context: ssl.SSLContext | None
         ssl_certfile: str | None
         ssl_keyfile: str | None
@@ -101,7 +145,7 @@ class ClusterRules(Rules):
         tls, sasl = self.uses_tls, self.uses_sasl
         given = sorted(name for name in self.explicit if getattr(self, name) is not None)
         tls_given = [name for name in given if name.startswith("ssl_")]
-        sasl_given = [name for name in given if name.startswith("sasl_plain_")]
+        sasl_given = [name for name in given if name in _CREDENTIALS]
         if tls_given and not tls:
             fix = "SASL_SSL" if sasl else "SSL"
             raise ValueError(
@@ -114,11 +158,11 @@ class ClusterRules(Rules):
                 f"{sasl_given[0]} has no effect with security_protocol={self.security_protocol}: "
                 f"set security_protocol={fix!r}"
             )
-        if sasl and (self.sasl_plain_username is None or self.sasl_plain_password is None):
-            raise ValueError(
-                f"security_protocol={self.security_protocol} with PLAIN needs "
-                "sasl_plain_username and sasl_plain_password"
-            )
+        if sasl:
+            # Imported here, because most clients without TLS have no SASL, too.
+            from aiokq.cluster.sasl_login import sasl_login
+
+            sasl_login(self)
         if self.ssl_context is not None and (files := [n for n in tls_given if n != "ssl_context"]):
             raise ValueError(f"ssl_context and {files[0]} exclude each other: set one of them")
         if self.ssl_keyfile is not None and self.ssl_certfile is None:

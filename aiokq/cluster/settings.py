@@ -13,6 +13,7 @@ from aiokq.cluster.rules import (
     no_other_type,
     readable_addresses,
     supported_mechanism,
+    token_source,
     upper_case,
 )
 from aiokq.core.errors import ConfigError
@@ -34,7 +35,17 @@ class ClusterSettings(ClusterRules, Settings):
         ConfigError: a setting is unknown, out of range, or contradicts another setting.
     """
 
-    FILES: ClassVar[frozenset[str]] = frozenset(("ssl_cafile", "ssl_certfile", "ssl_keyfile"))
+    FILES: ClassVar[frozenset[str]] = frozenset(
+        (
+            "sasl_kerberos_keytab",
+            "sasl_oauthbearer_assertion_file",
+            "sasl_oauthbearer_assertion_private_key_file",
+            "sasl_oauthbearer_assertion_template_file",
+            "ssl_cafile",
+            "ssl_certfile",
+            "ssl_keyfile",
+        )
+    )
 
     bootstrap_servers: Annotated[
         str | Sequence[str], BeforeValidator(no_other_type), AfterValidator(readable_addresses)
@@ -154,13 +165,177 @@ class ClusterSettings(ClusterRules, Settings):
         "('SASL_SSL') or neither ('PLAINTEXT').",
     )
     sasl_mechanism: Annotated[str, AfterValidator(supported_mechanism)] = Field(
-        default="PLAIN", description="SASL mechanism to authenticate with; only PLAIN is supported."
+        default="PLAIN",
+        description="SASL mechanism to authenticate with: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, "
+        "OAUTHBEARER or GSSAPI. No other mechanism is tried if it is refused.",
     )
     sasl_plain_username: str | None = Field(
-        default=None, description="User name for the SASL mechanism PLAIN."
+        default=None, description="User name for PLAIN and SCRAM."
     )
     sasl_plain_password: SecretStr | None = Field(
-        default=None, repr=False, description="Password for the SASL mechanism PLAIN."
+        default=None, repr=False, description="Password for PLAIN and SCRAM."
+    )
+    sasl_jaas_config: SecretStr | None = Field(
+        default=None,
+        repr=False,
+        description="Credentials in the form of Java's clients: one login module with its options, "
+        "such as 'org.apache.kafka.common.security.scram.ScramLoginModule required "
+        'username="..." password="...";\'. No class is loaded.',
+    )
+    sasl_kerberos_service_name: str | None = Field(
+        default=None,
+        description="Name of the service in the principals of the brokers, for GSSAPI; mostly "
+        "'kafka'.",
+    )
+    sasl_kerberos_domain_name: str | None = Field(
+        default=None,
+        description="Host name in the principals of all brokers. Default: the name by which each "
+        "broker is addressed.",
+    )
+    sasl_kerberos_principal: str | None = Field(
+        default=None,
+        description="Principal of this client. Default: the principal of the tickets or of the "
+        "keytab.",
+    )
+    sasl_kerberos_keytab: str | None = Field(
+        default=None,
+        description="File with the keys of this client. Default: the tickets that kinit obtained.",
+    )
+    sasl_oauth_token_provider: Annotated[object | None, AfterValidator(token_source)] = Field(
+        default=None,
+        repr=False,
+        description="Source of tokens for OAUTHBEARER: a coroutine function or function that "
+        "returns a token as str or OAuthToken, an object with a method token(), or the name of a "
+        "cloud: 'aws_msk_iam', 'azure_event_hubs' or 'google_managed_kafka'.",
+    )
+    sasl_oauthbearer_token_endpoint_url: str | None = Field(
+        default=None,
+        description="URL of the authorization server from which tokens for OAUTHBEARER are "
+        "requested, or file:///PATH of a file with a token.",
+    )
+    sasl_oauthbearer_allowed_urls: tuple[str, ...] = Field(
+        default=(),
+        description="URLs that sasl_oauthbearer_token_endpoint_url may have besides those with "
+        "https, and with http on this machine. Each is compared as a whole.",
+    )
+    sasl_oauthbearer_client_credentials_client_id: str | None = Field(
+        default=None, description="The client's id for the authorization server."
+    )
+    sasl_oauthbearer_client_credentials_client_secret: SecretStr | None = Field(
+        default=None, repr=False, description="The client's secret for the authorization server."
+    )
+    sasl_oauthbearer_scope: str | None = Field(
+        default=None, description="Scope that the client requests from the authorization server."
+    )
+    sasl_oauthbearer_extensions: str | None = Field(
+        default=None,
+        description="SASL extensions that are sent with the token, as NAME=VALUE, separated by "
+        "commas (KIP-342).",
+    )
+    sasl_oauthbearer_header_urlencode: bool = Field(
+        default=False,
+        description="Whether the client's id and secret are URL-encoded, as RFC 6749 demands. Not "
+        "all authorization servers decode them.",
+    )
+    sasl_oauthbearer_jwt_retriever_class: str = Field(
+        default="DefaultJwtRetriever",
+        description="How tokens are requested: by client credentials or from a file, depending on "
+        "the URL ('DefaultJwtRetriever'), or by a signed assertion ('JwtBearerJwtRetriever'). The "
+        "name may have Kafka's package in front.",
+    )
+    sasl_oauthbearer_assertion_algorithm: Literal["RS256", "ES256"] = Field(
+        default="RS256", description="Algorithm with which an assertion is signed."
+    )
+    sasl_oauthbearer_assertion_private_key_file: str | None = Field(
+        default=None, description="PEM file with the private key that signs assertions."
+    )
+    sasl_oauthbearer_assertion_private_key_passphrase: SecretStr | None = Field(
+        default=None, repr=False, description="Passphrase of the private key that signs assertions."
+    )
+    sasl_oauthbearer_assertion_claim_aud: str | None = Field(
+        default=None, description="Claim 'aud' of assertions."
+    )
+    sasl_oauthbearer_assertion_claim_iss: str | None = Field(
+        default=None, description="Claim 'iss' of assertions."
+    )
+    sasl_oauthbearer_assertion_claim_sub: str | None = Field(
+        default=None, description="Claim 'sub' of assertions."
+    )
+    sasl_oauthbearer_assertion_claim_exp_seconds: int = Field(
+        default=300, ge=1, le=86_400, description="Life of an assertion in seconds."
+    )
+    sasl_oauthbearer_assertion_claim_nbf_seconds: int = Field(
+        default=60,
+        ge=0,
+        le=3600,
+        description="Number of seconds by which an assertion is valid before it is made.",
+    )
+    sasl_oauthbearer_assertion_claim_jti_include: bool = Field(
+        default=False, description="Whether each assertion has an id, in the claim 'jti'."
+    )
+    sasl_oauthbearer_assertion_file: str | None = Field(
+        default=None,
+        description="File with an assertion that another program makes; no key is needed then.",
+    )
+    sasl_oauthbearer_assertion_template_file: str | None = Field(
+        default=None,
+        description="JSON file with further parts of assertions, in the objects 'header' and "
+        "'payload'.",
+    )
+    sasl_login_connect_timeout_ms: int | None = Field(
+        default=None,
+        ge=1,
+        le=INT32_MAX,
+        description="Maximum time in milliseconds for connecting to the authorization server. "
+        "Default: 10 seconds.",
+    )
+    sasl_login_read_timeout_ms: int | None = Field(
+        default=None,
+        ge=1,
+        le=INT32_MAX,
+        description="Maximum time in milliseconds for which the authorization server sends "
+        "nothing. Default: 10 seconds.",
+    )
+    sasl_login_retry_backoff_ms: int = Field(
+        default=100,
+        ge=0,
+        le=INT64_MAX,
+        description="Pause in milliseconds before a request to the authorization server is "
+        "repeated; the pause doubles with each retry.",
+    )
+    sasl_login_retry_backoff_max_ms: int = Field(
+        default=10_000,
+        ge=0,
+        le=INT64_MAX,
+        description="Maximum time in milliseconds within which a request to the authorization "
+        "server is repeated.",
+    )
+    sasl_login_refresh_window_factor: float = Field(
+        default=0.8,
+        ge=0.5,
+        le=1.0,
+        description="Part of a token's life after which a new token is obtained.",
+    )
+    sasl_login_refresh_window_jitter: float = Field(
+        default=0.05,
+        ge=0.0,
+        le=0.25,
+        description="Largest random part of a token's life that is added to "
+        "sasl_login_refresh_window_factor.",
+    )
+    sasl_login_refresh_buffer_seconds: int = Field(
+        default=300,
+        ge=0,
+        le=3600,
+        description="Number of seconds before a token's end by which a new token is obtained, "
+        "unless the token lives less than this time and "
+        "sasl_login_refresh_min_period_seconds together.",
+    )
+    sasl_login_refresh_min_period_seconds: int = Field(
+        default=60,
+        ge=0,
+        le=900,
+        description="Least number of seconds before a new token is obtained.",
     )
     ssl_context: ssl.SSLContext | None = Field(
         default=None,

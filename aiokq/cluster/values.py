@@ -15,6 +15,7 @@ from aiokq.cluster.rules import (
     no_other_type,
     readable_addresses,
     supported_mechanism,
+    token_source,
     upper_case,
 )
 from aiokq.core.values import (
@@ -23,7 +24,9 @@ from aiokq.core.values import (
     boolean,
     choice,
     instance,
+    instances,
     integer,
+    real,
     secret,
     text,
     text_or_texts,
@@ -61,6 +64,39 @@ class ClusterValues(ClusterRules, Values):
     sasl_mechanism: str
     sasl_plain_username: str | None
     sasl_plain_password: str | None
+    sasl_jaas_config: str | None
+    sasl_kerberos_service_name: str | None
+    sasl_kerberos_domain_name: str | None
+    sasl_kerberos_principal: str | None
+    sasl_kerberos_keytab: str | None
+    sasl_oauth_token_provider: object | None
+    sasl_oauthbearer_token_endpoint_url: str | None
+    sasl_oauthbearer_allowed_urls: tuple[str, ...]
+    sasl_oauthbearer_client_credentials_client_id: str | None
+    sasl_oauthbearer_client_credentials_client_secret: str | None
+    sasl_oauthbearer_scope: str | None
+    sasl_oauthbearer_extensions: str | None
+    sasl_oauthbearer_header_urlencode: bool
+    sasl_oauthbearer_jwt_retriever_class: str
+    sasl_oauthbearer_assertion_algorithm: Literal["RS256", "ES256"]
+    sasl_oauthbearer_assertion_private_key_file: str | None
+    sasl_oauthbearer_assertion_private_key_passphrase: str | None
+    sasl_oauthbearer_assertion_claim_aud: str | None
+    sasl_oauthbearer_assertion_claim_iss: str | None
+    sasl_oauthbearer_assertion_claim_sub: str | None
+    sasl_oauthbearer_assertion_claim_exp_seconds: int
+    sasl_oauthbearer_assertion_claim_nbf_seconds: int
+    sasl_oauthbearer_assertion_claim_jti_include: bool
+    sasl_oauthbearer_assertion_file: str | None
+    sasl_oauthbearer_assertion_template_file: str | None
+    sasl_login_connect_timeout_ms: int | None
+    sasl_login_read_timeout_ms: int | None
+    sasl_login_retry_backoff_ms: int
+    sasl_login_retry_backoff_max_ms: int
+    sasl_login_refresh_window_factor: float
+    sasl_login_refresh_window_jitter: float
+    sasl_login_refresh_buffer_seconds: int
+    sasl_login_refresh_min_period_seconds: int
     ssl_context: ssl.SSLContext | None
     ssl_cafile: str | None
     ssl_certfile: str | None
@@ -102,6 +138,49 @@ class ClusterValues(ClusterRules, Values):
         "sasl_mechanism": Row(text, "PLAIN", after=supported_mechanism),
         "sasl_plain_username": Row(text, None, optional=True),
         "sasl_plain_password": Row(secret, None, optional=True),
+        "sasl_jaas_config": Row(secret, None, optional=True),
+        "sasl_kerberos_service_name": Row(text, None, optional=True),
+        "sasl_kerberos_domain_name": Row(text, None, optional=True),
+        "sasl_kerberos_principal": Row(text, None, optional=True),
+        "sasl_kerberos_keytab": Row(text, None, optional=True),
+        "sasl_oauth_token_provider": Row(
+            instance, None, optional=True, types=(object,), hidden=True, after=token_source
+        ),
+        "sasl_oauthbearer_token_endpoint_url": Row(text, None, optional=True),
+        "sasl_oauthbearer_allowed_urls": Row(instances, (), types=(str,), splits=True),
+        "sasl_oauthbearer_client_credentials_client_id": Row(text, None, optional=True),
+        "sasl_oauthbearer_client_credentials_client_secret": Row(secret, None, optional=True),
+        "sasl_oauthbearer_scope": Row(text, None, optional=True),
+        "sasl_oauthbearer_extensions": Row(text, None, optional=True),
+        "sasl_oauthbearer_header_urlencode": Row(boolean, False),
+        "sasl_oauthbearer_jwt_retriever_class": Row(text, "DefaultJwtRetriever"),
+        "sasl_oauthbearer_assertion_algorithm": Row(choice, "RS256", choices=("RS256", "ES256")),
+        "sasl_oauthbearer_assertion_private_key_file": Row(text, None, optional=True),
+        "sasl_oauthbearer_assertion_private_key_passphrase": Row(secret, None, optional=True),
+        "sasl_oauthbearer_assertion_claim_aud": Row(text, None, optional=True),
+        "sasl_oauthbearer_assertion_claim_iss": Row(text, None, optional=True),
+        "sasl_oauthbearer_assertion_claim_sub": Row(text, None, optional=True),
+        "sasl_oauthbearer_assertion_claim_exp_seconds": Row(
+            integer, 300, at_least=1, at_most=86400
+        ),
+        "sasl_oauthbearer_assertion_claim_nbf_seconds": Row(integer, 60, at_least=0, at_most=3600),
+        "sasl_oauthbearer_assertion_claim_jti_include": Row(boolean, False),
+        "sasl_oauthbearer_assertion_file": Row(text, None, optional=True),
+        "sasl_oauthbearer_assertion_template_file": Row(text, None, optional=True),
+        "sasl_login_connect_timeout_ms": Row(
+            integer, None, optional=True, at_least=1, at_most=2147483647
+        ),
+        "sasl_login_read_timeout_ms": Row(
+            integer, None, optional=True, at_least=1, at_most=2147483647
+        ),
+        "sasl_login_retry_backoff_ms": Row(integer, 100, at_least=0, at_most=9223372036854775807),
+        "sasl_login_retry_backoff_max_ms": Row(
+            integer, 10000, at_least=0, at_most=9223372036854775807
+        ),
+        "sasl_login_refresh_window_factor": Row(real, 0.8, at_least=0.5, at_most=1.0),
+        "sasl_login_refresh_window_jitter": Row(real, 0.05, at_least=0.0, at_most=0.25),
+        "sasl_login_refresh_buffer_seconds": Row(integer, 300, at_least=0, at_most=3600),
+        "sasl_login_refresh_min_period_seconds": Row(integer, 60, at_least=0, at_most=900),
         "ssl_context": Row(instance, None, optional=True, types=(SSLContext,)),
         "ssl_cafile": Row(text, None, optional=True),
         "ssl_certfile": Row(text, None, optional=True),

@@ -9,7 +9,7 @@ import asyncio
 import dataclasses
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from aiokq.connection.finalized_features import NO_FEATURES
 from aiokq.connection.framing import SIZE_BYTES, FrameReader
@@ -93,7 +93,8 @@ class Connection:
         self.proven = False
         self.on_proven: Callable[[], None] | None = None
         self._retiring = False
-        self._retirement: asyncio.TimerHandle | None = None
+        self._held: list[tuple[bytes, PendingRequest[Response] | None]] | None = None
+        self._released: asyncio.Future[None] | None = None
         self._end: asyncio.TimerHandle | None = None
         self.name = name
         self.api_versions: dict[int, tuple[int, int]] = {}
@@ -118,11 +119,16 @@ class Connection:
 
     @property
     def retiring(self) -> bool:
-        """Whether the connection should be replaced, because its login expires soon (KIP-368).
+        """Whether the connection should be replaced, because its session ends soon (KIP-368).
 
         A retiring connection is closed as soon as no request is in flight.
         """
         return self._retiring
+
+    @property
+    def holding(self) -> bool:
+        """Whether requests wait until the end of a SASL exchange."""
+        return self._held is not None
 
     def version_for(self, request_class: type[Request[Response]]) -> int:
         """Return the newest version of an API that both sides support.
@@ -207,7 +213,10 @@ class Connection:
         self._deadlines.arm(sent.deadline)
         size = SIZE_BYTES + int.from_bytes(fragments[0][:SIZE_BYTES], "big")
         self._counters.bytes_sent += size
-        self.transport.write(fragments, size)
+        if self._held is None:
+            self.transport.write(fragments, size)
+        else:
+            self._held.append((b"".join(fragments), cast("PendingRequest[Response]", sent)))
         return future
 
     async def request(
@@ -239,14 +248,69 @@ class Connection:
         self.last_used = self._loop.time()
         size = SIZE_BYTES + int.from_bytes(fragments[0][:SIZE_BYTES], "big")
         self._counters.bytes_sent += size
+        if self._held is None:
+            self.transport.write(fragments, size)
+        else:
+            self._held.append((b"".join(fragments), None))
+
+    async def sasl_request(self, message: Request[R], *, version: int | None = None) -> R:
+        """Send a request of a SASL exchange, and wait for the response.
+
+        The broker answers it after all requests that were sent before, so the time limit begins
+        when the longest of them has ended.
+
+        Raises:
+            RequestTimeout: there was no response within `request_timeout_ms`.
+            ConnectionLost: the connection ended before the response.
+            ProtocolError: the request cannot be encoded, or the response cannot be decoded.
+            UnsupportedVersion: client and broker have no version of this API in common.
+        """
+        if self.error is not None or self.transport.closing:
+            raise self._lost_error("the request was not sent", type(message), written=False)
+        if version is None:
+            version = self.version_for(type(message))
+        now = self._loop.time()
+        since = max([now, *(each.deadline for each in self._protocol.pending)])
+        sent, fragments = self._protocol.send_sasl(message, version)
+        future: asyncio.Future[R] = self._loop.create_future()
+        sent.future = future
+        sent.sent_at = self._clock.monotonic()
+        sent.timeout = self._options.request_timeout
+        sent.deadline = since + sent.timeout
+        self._deadlines.arm(sent.deadline)
+        size = SIZE_BYTES + int.from_bytes(fragments[0][:SIZE_BYTES], "big")
+        self._counters.bytes_sent += size
         self.transport.write(fragments, size)
+        return await future
+
+    def hold(self) -> None:
+        """Keep new requests back until `release`, because a SASL exchange begins."""
+        self._held = []
+        self._released = self._loop.create_future()
+
+    def release(self) -> None:
+        """Send the requests that were kept back, in their order."""
+        held, self._held = self._held, None
+        for frame, _ in held or ():
+            if not self.transport.closing:
+                self.transport.write([frame], len(frame))
+        self._end_of_hold()
+
+    def _end_of_hold(self) -> None:
+        if self._released is not None and not self._released.done():
+            self._released.set_result(None)
+        self._released = None
 
     async def drain(self) -> None:
-        """If more than 1 MiB of requests is unsent, wait until at most 256 KiB is unsent.
+        """Wait while requests are kept back, or more than 1 MiB of requests is unsent.
+
+        In the latter case, the wait ends when at most 256 KiB is unsent.
 
         Raises:
             ConnectionLost: the connection ended.
         """
+        if self._released is not None:
+            await asyncio.shield(self._released)
         await self.transport.drain()
 
     async def close(self, reason: str = "closed by this client") -> None:
@@ -281,13 +345,14 @@ class Connection:
         assert self.error is not None
         return self.error
 
-    def retire_after(self, seconds: float) -> None:
-        """Set `retiring` after `seconds`, before the login expires (KIP-368).
+    def retire(self) -> None:
+        """Set `retiring`, because the session ends and was not renewed (KIP-368).
 
-        The connection is then closed as soon as no request is in flight.
+        The connection is closed as soon as no request is in flight.
         """
-        if self.error is None:
-            self._retirement = self._loop.call_later(seconds, self._retire)
+        self._retiring = True
+        if not self.in_flight:
+            self.shut("replaced, because the login expires")
 
     def ready(self) -> None:
         """Start to count idle time, because the handshake is done."""
@@ -377,10 +442,11 @@ class Connection:
         self.error = error
         self._deadlines.cancel()
         self._idle.cancel()
-        for timer in (self._retirement, self._end):
-            if timer is not None:
-                timer.cancel()
+        if self._end is not None:
+            self._end.cancel()
         self._fail_pending(error)
+        self._held = None
+        self._end_of_hold()
         self._closed.set_result(None)
         callbacks, self._close_callbacks = self._close_callbacks, []
         for callback in callbacks:
@@ -399,16 +465,17 @@ class Connection:
         return error
 
     def _fail_pending(self, error: KafkaError) -> None:
+        held = {id(sent) for _, sent in self._held or ()}
         for sent in self._protocol.drop_all():
             if sent.future is not None and not sent.future.done():
-                fail_request(sent, error, self.name)
+                fail_request(sent, error, self.name, written=id(sent) not in held)
 
     def _check_deadlines(self, now: float) -> float | None:
         """If a request is late by more than `_GRACE`, fail all late requests and the connection.
 
         Return the loop's time of the next check; None if no check is needed.
         """
-        pending = self._protocol.pending
+        pending = self._protocol.all_pending()
         if not pending:
             return None
         earliest = min(sent.deadline for sent in pending)
@@ -440,18 +507,20 @@ class Connection:
         self.shut(f"idle for {self._options.max_idle:g} s")
         return None
 
-    def _retire(self) -> None:
-        self._retiring = True
-        if not self.in_flight:
-            self.shut("replaced, because the login expires")
 
+def fail_request(
+    sent: PendingRequest[Response], error: KafkaError, node: int | str, *, written: bool
+) -> None:
+    """Fail one pending request with its own error, which says that the connection ended.
 
-def fail_request(sent: PendingRequest[Response], error: KafkaError, node: int | str) -> None:
-    """Fail one pending request with its own error, which says that the connection ended."""
+    Args:
+        written: whether the request was sent; if not, it was kept back by `Connection.hold`.
+    """
     own = ConnectionLost(
-        f"{error.message}; {sent.request_class.NAME} was not answered",
+        f"{error.message}; {sent.request_class.NAME} was not {'answered' if written else 'sent'}",
         api=sent.request_class.NAME,
         node=node,
+        may_have_been_written=written,
     )
     own.__cause__ = error
     assert sent.future is not None

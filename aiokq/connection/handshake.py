@@ -10,13 +10,13 @@ from __future__ import annotations
 import os
 import ssl
 from collections.abc import Callable
+from random import Random
 from typing import TYPE_CHECKING
 
 from aiokq.connection.connection import Connection
 from aiokq.connection.finalized_features import FinalizedFeatures
 from aiokq.connection.security import tls_error
 from aiokq.core.errors import (
-    AuthenticationFailed,
     ConnectionLost,
     KafkaError,
     ProtocolError,
@@ -28,16 +28,15 @@ from aiokq.wire.api_versions import ApiVersionsRequest, ApiVersionsResponse
 if TYPE_CHECKING:
     from aiokq.connection.frame_pool import FramePool
     from aiokq.connection.options import ConnectionOptions
-    from aiokq.connection.sasl.mechanism import SaslMechanism
+    from aiokq.connection.sasl.mechanism import MechanismFactory
     from aiokq.core.counters import ClientCounters
     from aiokq.core.environment import Address, Environment
+    from aiokq.core.supervisor import Supervisor
     from aiokq.wire import Request
 
 __all__ = ["ClosedOnApiVersions", "open_connection"]
 
 _UNSUPPORTED_VERSION = 35
-_UNSUPPORTED_SASL_MECHANISM = 33
-_ILLEGAL_SASL_STATE = 34
 
 TOO_OLD = (
     "closed the connection on ApiVersions: it is a broker older than 0.10 (aiokq needs 0.10 or "
@@ -70,6 +69,7 @@ async def open_connection(
     counters: ClientCounters,
     on_throttle: Callable[[float], None] | None = None,
     pool: FramePool | None = None,
+    supervisor: Supervisor | None = None,
 ) -> Connection:
     """Connect to one address and complete the handshake.
 
@@ -85,6 +85,8 @@ async def open_connection(
         on_throttle: called with the throttle time in seconds that the broker reports (KIP-219).
         pool: memory for large responses, shared with other connections; None for memory of this
             connection alone.
+        supervisor: runs the renewals of the SASL session; None to replace the connection when its
+            session ends.
 
     Raises:
         ConnectionLost: the peer is unreachable, or closed the connection during the handshake.
@@ -129,7 +131,7 @@ async def open_connection(
     try:
         await _negotiate(connection)
         if security.mechanism is not None:
-            await _authenticate(connection, security.mechanism(hostname))
+            await _log_in(connection, security.mechanism, hostname, environment.random, supervisor)
     except BaseException as error:
         reason = error if isinstance(error, KafkaError) else ConnectionLost("handshake abandoned")
         connection.abort(reason)
@@ -195,62 +197,19 @@ async def _ask_versions(
         raise
 
 
-async def _authenticate(connection: Connection, mechanism: SaslMechanism) -> None:
-    """Log in: select the mechanism, then exchange messages until the mechanism is done."""
-    from aiokq.wire.sasl_authenticate import SaslAuthenticateRequest
-    from aiokq.wire.sasl_handshake import SaslHandshakeRequest
+async def _log_in(
+    connection: Connection,
+    mechanism: MechanismFactory,
+    hostname: str,
+    random: Random,
+    supervisor: Supervisor | None,
+) -> None:
+    # Imported here, because a client without SASL needs neither.
+    from aiokq.connection.sasl.authentication import authenticate
+    from aiokq.connection.session_renewal import SessionRenewal
 
-    if connection.api_versions.get(SaslHandshakeRequest.API_KEY, (0, -1))[1] < 1:
-        raise UnsupportedVersion(
-            "the broker has no SaslHandshake version 1: it is older than 1.0, or its listener"
-            " does not offer SASL",
-            api="SaslHandshake",
-            node=connection.name,
-        )
-    chosen = await connection.request(SaslHandshakeRequest(mechanism=mechanism.name), version=1)
-    if chosen.error_code:
-        message = None
-        if chosen.error_code == _UNSUPPORTED_SASL_MECHANISM:
-            offered = ", ".join(chosen.mechanisms) or "none"
-            message = (
-                f"the listener does not offer {mechanism.name}: enable it on the listener, or set "
-                f"sasl_mechanism to one of: {offered}"
-            )
-        elif chosen.error_code == _ILLEGAL_SASL_STATE:
-            message = (
-                "this listener does not use SASL: set security_protocol=PLAINTEXT or SSL, or use "
-                "the broker's SASL port"
-            )
-        raise error_for(chosen.error_code, message, api="SaslHandshake", node=connection.name)
-    started = connection.last_used
-    token: bytes | None = await mechanism.start()
-    lifetime_ms = 0
-    while token is not None:
-        try:
-            answer = await connection.request(SaslAuthenticateRequest(auth_bytes=token))
-        except ConnectionLost as error:
-            if isinstance(connection.error, ConnectionLost):
-                raise AuthenticationFailed(
-                    "the broker closed the connection during authentication: the credentials are "
-                    "wrong, or the broker's configuration of the mechanism differs",
-                    api="SaslAuthenticate",
-                    node=connection.name,
-                ) from error
-            raise
-        if answer.error_code:
-            message = answer.error_message
-            if message is not None and answer.error_code == AuthenticationFailed.code:
-                message += f"; check the credentials of this client (sasl_* of {mechanism.name})"
-            raise error_for(
-                answer.error_code, message, api="SaslAuthenticate", node=connection.name
-            )
-        lifetime_ms = answer.session_lifetime_ms
-        token = mechanism.step(answer.auth_bytes)
-    if lifetime_ms > 0:
-        # As in Java, replace the connection well before the session expires and the broker closes
-        # the connection. The lifetime counts from the login.
-        spent = connection.last_used - started
-        connection.retire_after(max(0.0, lifetime_ms / 1000 * 0.85 - spent))
+    session = await authenticate(connection, mechanism(hostname))
+    SessionRenewal(connection, lambda: mechanism(hostname), random, supervisor).begin(session)
 
 
 def _os_reason(error: OSError) -> str:

@@ -359,8 +359,11 @@ class Node:
         Raises:
             ConnectionLost: the host is unknown, or no address worked; the message has the error of
                 each address.
-            KafkaError: no address worked, and the error of an address is not retriable.
+            KafkaError: no address worked, and the error of an address is not retriable; or there
+                are no credentials.
         """
+        if self._options.security.prepare is not None:
+            await self._options.security.prepare()
         try:
             addresses = await self._environment.network.resolve(host, port)
         except OSError as error:
@@ -390,6 +393,7 @@ class Node:
                         counters=self._counters,
                         on_throttle=lambda seconds: self.throttled(seconds * 1000),
                         pool=self._pool,
+                        supervisor=self.supervisor,
                     )
                 self._spoken.add(address)
                 return connection

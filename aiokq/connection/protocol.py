@@ -25,7 +25,10 @@ __all__ = ["ClientProtocol", "FrameReader", "PendingRequest"]
 
 R = TypeVar("R", bound=Response)
 
-_CORRELATION_MODULUS: Final = 2**31
+_SASL_IDS: Final = 8
+"""Number of the largest correlation ids that only requests of a SASL exchange have, as in Java."""
+
+_FIRST_SASL_ID: Final = 2**31 - _SASL_IDS
 _UNSUPPORTED_VERSION: Final = 35
 
 
@@ -72,6 +75,9 @@ class ClientProtocol:
     response to any request but the oldest raises `ProtocolError`, after which the connection is
     unusable.
 
+    A request of a SASL exchange is not in the queue. It has a correlation id from a range of its
+    own, so that the response to an older request cannot pass for its response.
+
     Args:
         client_id: sent with every request, for the broker's logs and quotas.
     """
@@ -80,7 +86,10 @@ class ClientProtocol:
         self.client_id = client_id
         self.pending: deque[PendingRequest[Response]] = deque()
         """Requests in flight, oldest first."""
+        self.sasl_pending: PendingRequest[Response] | None = None
+        """The request of a SASL exchange that is in flight."""
         self._next_correlation_id = 0
+        self._next_sasl_id = 0
         self._expects_none = False
 
     def send(
@@ -104,12 +113,33 @@ class ClientProtocol:
         fragments = encode_request(
             request, version=version, correlation_id=correlation_id, client_id=self.client_id
         )
-        self._next_correlation_id = (correlation_id + 1) % _CORRELATION_MODULUS
+        self._next_correlation_id = (correlation_id + 1) % _FIRST_SASL_ID
         sent: PendingRequest[R] = PendingRequest(correlation_id, type(request), version)
         if expect_response:
             self.pending.append(cast("PendingRequest[Response]", sent))
         else:
             self._expects_none = True
+        return sent, cast("list[Buffer]", fragments)
+
+    def send_sasl(
+        self, request: Request[R], version: int
+    ) -> tuple[PendingRequest[R], list[Buffer]]:
+        """Encode a request of a SASL exchange; the caller waits for its response before the next.
+
+        Returns:
+            The pending request, and the fragments that the caller has to send unchanged.
+
+        Raises:
+            ProtocolError: the version or a value cannot be encoded.
+        """
+        assert self.sasl_pending is None, self.sasl_pending
+        correlation_id = _FIRST_SASL_ID + self._next_sasl_id
+        fragments = encode_request(
+            request, version=version, correlation_id=correlation_id, client_id=self.client_id
+        )
+        self._next_sasl_id = (self._next_sasl_id + 1) % _SASL_IDS
+        sent: PendingRequest[R] = PendingRequest(correlation_id, type(request), version)
+        self.sasl_pending = cast("PendingRequest[Response]", sent)
         return sent, cast("list[Buffer]", fragments)
 
     def match(self, frame: memoryview) -> PendingRequest[Response] | None:
@@ -126,6 +156,10 @@ class ClientProtocol:
         if len(frame) < 4:
             raise ProtocolError(f"a response of {len(frame)} bytes has no correlation id")
         correlation_id = int.from_bytes(frame[:4], "big", signed=True)
+        sasl = self.sasl_pending
+        if sasl is not None and sasl.correlation_id == correlation_id:
+            self.sasl_pending = None
+            return sasl
         if self._expects_none and all(
             sent.correlation_id != correlation_id for sent in self.pending
         ):
@@ -174,9 +208,14 @@ class ClientProtocol:
 
     def drop_all(self) -> list[PendingRequest[Response]]:
         """Remove and return all pending requests, because the connection is gone."""
-        dropped = list(self.pending)
+        dropped = self.all_pending()
         self.pending.clear()
+        self.sasl_pending = None
         return dropped
+
+    def all_pending(self) -> list[PendingRequest[Response]]:
+        """Return the requests in flight, with that of a SASL exchange."""
+        return [*self.pending] if self.sasl_pending is None else [*self.pending, self.sasl_pending]
 
 
 def _refused_api_versions(frame: memoryview) -> ApiVersionsResponse:

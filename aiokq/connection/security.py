@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 from aiokq.core.errors import AuthenticationFailed, ConfigError, ConnectionLost, KafkaError
@@ -24,12 +25,15 @@ class Security:
     Attributes:
         tls: contexts of TLS connections; `None` for plain TCP.
         mechanism: returns the SASL mechanism for a connection. Without SASL, `mechanism` is `None`.
+        prepare: obtains what `mechanism` needs, such as a token, before the time limit of an
+            attempt to connect begins; `None` if nothing has to be obtained.
         server_hostname: host name for the check of the certificate and for SASL; `None` for the
             name that the client connects to.
     """
 
     tls: TlsContexts | None = None
     mechanism: MechanismFactory | None = None
+    prepare: Callable[[], Awaitable[object]] | None = None
     server_hostname: str | None = None
 
     @property
@@ -52,6 +56,7 @@ def security(
     *,
     ssl_context: ssl.SSLContext | TlsContexts | None = None,
     mechanism: MechanismFactory | None = None,
+    prepare: Callable[[], Awaitable[object]] | None = None,
 ) -> Security:
     """Return the `Security` for the given settings.
 
@@ -61,6 +66,7 @@ def security(
             the default context, which trusts the system's certificate authorities.
         mechanism: returns the SASL mechanism for a connection; required for SASL_PLAINTEXT and
             SASL_SSL.
+        prepare: obtains what `mechanism` needs before an attempt to connect.
 
     Raises:
         ConfigError: the protocol is unknown, `mechanism` is missing, or an argument does not belong
@@ -95,7 +101,7 @@ def security(
             if isinstance(ssl_context, ssl.SSLContext)
             else ssl_context
         )
-    return Security(tls, mechanism)
+    return Security(tls, mechanism, prepare)
 
 
 def tls_error(error: ssl.SSLError, peer: str) -> KafkaError:

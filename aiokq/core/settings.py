@@ -48,10 +48,23 @@ JAVA_ONLY: Final[Mapping[str, str]] = {
     "metrics.sample.window.ms": "see aiokq.metrics",
     "partitioner.class": "pass partitioner=",
     "receive.buffer.bytes": "the system sizes the buffers of sockets",
-    "sasl.jaas.config": "set sasl.plain.username and sasl.plain.password",
     "sasl.client.callback.handler.class": "Java classes cannot be loaded",
     "sasl.login.callback.handler.class": "Java classes cannot be loaded",
+    "sasl.kerberos.kinit.cmd": "the system's Kerberos library renews tickets",
+    "sasl.kerberos.min.time.before.relogin": "the system's Kerberos library renews tickets",
+    "sasl.kerberos.ticket.renew.jitter": "the system's Kerberos library renews tickets",
+    "sasl.kerberos.ticket.renew.window.factor": "the system's Kerberos library renews tickets",
     "sasl.login.class": "Java classes cannot be loaded",
+    "sasl.oauthbearer.clock.skew.seconds": "only brokers check tokens",
+    "sasl.oauthbearer.expected.audience": "only brokers check tokens",
+    "sasl.oauthbearer.expected.issuer": "only brokers check tokens",
+    "sasl.oauthbearer.jwks.endpoint.refresh.ms": "only brokers check tokens",
+    "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms": "only brokers check tokens",
+    "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms": "only brokers check tokens",
+    "sasl.oauthbearer.jwks.endpoint.url": "only brokers check tokens",
+    "sasl.oauthbearer.jwt.validator.class": "only brokers check tokens",
+    "sasl.oauthbearer.scope.claim.name": "only brokers check tokens",
+    "sasl.oauthbearer.sub.claim.name": "only brokers check tokens",
     "security.providers": "pass ssl_context=",
     "send.buffer.bytes": "the system sizes the buffers of sockets",
     "ssl.cipher.suites": "pass ssl_context=",
@@ -81,6 +94,14 @@ JAVA_ONLY: Final[Mapping[str, str]] = {
 In a property file these settings are ignored with a warning, which ends with the text here.
 """
 
+_OAUTH: Final = "org.apache.kafka.common.security.oauthbearer."
+_NO_EFFECT: Final[Mapping[str, frozenset[str]]] = {
+    "sasl.login.callback.handler.class": frozenset(
+        f"{_OAUTH}{package}OAuthBearerLoginCallbackHandler" for package in ("", "secured.")
+    ),
+}
+"""Values that tell a Java client to do what aiokq does anyway, so that no warning is needed."""
+
 OF_OTHER_CLIENTS: Final[Mapping[str, str]] = {
     "retries": "requests with a retriable error are retried until default.api.timeout.ms is over",
 }
@@ -91,9 +112,6 @@ warning ends with the text here, which describes how the client behaves instead.
 """
 
 NOT_YET: Final[Mapping[str, str]] = {
-    "sasl.kerberos.": "it is for GSSAPI, and aiokq has only the SASL mechanism PLAIN",
-    "sasl.login.": "it is for OAUTHBEARER and GSSAPI, and aiokq has only the SASL mechanism PLAIN",
-    "sasl.oauthbearer.": "it is for OAUTHBEARER, and aiokq has only the SASL mechanism PLAIN",
     "share.": "aiokq has no share groups",
     "transaction.two.phase.commit.enable": "aiokq has no two-phase commit (KIP-939)",
 }
@@ -205,6 +223,8 @@ class Settings(Rules, BaseModel):
         for java_name, value in given.items():
             name = java_name.replace(".", "_")
             instead = JAVA_ONLY.get(java_name)
+            if value in _NO_EFFECT.get(java_name, ()):
+                continue
             if instead is None and name in cls.model_fields:
                 found[name] = value
             elif instead is not None or (instead := OF_OTHER_CLIENTS.get(java_name)) is not None:

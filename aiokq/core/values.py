@@ -46,6 +46,7 @@ class Row:
         types: classes of which the value, or each of its items, is an instance.
         takes_callables: whether callables are allowed too.
         splits: whether a str is a comma-separated list.
+        hidden: whether `repr` leaves the value out.
         before, after: functions of the model that convert the value before and after `kind`.
     """
 
@@ -56,6 +57,7 @@ class Row:
         "before",
         "choices",
         "default",
+        "hidden",
         "kind",
         "optional",
         "splits",
@@ -75,6 +77,7 @@ class Row:
         types: tuple[type, ...] = (),
         takes_callables: bool = False,
         splits: bool = False,
+        hidden: bool = False,
         before: Callable[..., object] | None = None,
         after: Callable[..., object] | None = None,
     ) -> None:
@@ -87,6 +90,7 @@ class Row:
         self.types = types
         self.takes_callables = takes_callables
         self.splits = splits
+        self.hidden = hidden
         self.before = before
         self.after = after
 
@@ -317,6 +321,6 @@ class Values(Rules):
         shown = (
             f"{name}={value!r}"
             for name, value in self.explicit_values().items()
-            if name not in self._SECRETS
+            if name not in self._SECRETS and not self.TABLE[name].hidden
         )
         return f"{type(self).__name__}({', '.join(shown)})"

@@ -155,7 +155,7 @@ class ProduceOnce:
             if connection is not None:
                 # Later requests take another connection: on this one, their answers would come
                 # after the answer that nobody waits for.
-                connection.retire_after(0)
+                connection.retire()
             raise
         finally:
             for batch in built.values():

@@ -1,4 +1,4 @@
-"""Conversion of the JAAS configuration and PEM stores of Java clients to settings of this client.
+"""Conversion of the PEM stores of Java clients to settings of this client.
 
 If a certificate or key is given as text, an SSL context is created here. A key given as text is
 briefly written to a temporary file, because Python loads keys from files only. Stores in other
@@ -16,17 +16,8 @@ from typing import Final
 
 from aiokq.errors import ConfigError
 
-__all__ = ["sasl_settings", "tls_settings"]
+__all__ = ["tls_settings"]
 
-PLAIN_MODULE: Final = "PlainLoginModule"
-SCRAM_MODULE: Final = "ScramLoginModule"
-_JAAS: Final = re.compile(
-    r"\s*([\w.$]+)\s+(required|requisite|sufficient|optional)\s+(.*?);\s*", re.S
-)
-_ENTRY: Final = re.compile(
-    r"""\s*([\w.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;]++))"""
-)
-_ENTRIES: Final = re.compile(rf"(?:{_ENTRY.pattern})*\s*")
 _PEM: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.S)
 
 NO_PASSWORD: Final = "SSL {} store password cannot be specified with PEM format"
@@ -40,56 +31,6 @@ KEY_REMEDY: Final = (
     "-deststoretype PKCS12` and `openssl pkcs12 -in client.p12 -out client.pem`, and set "
     "kafka.ssl.keystore.type=PEM and kafka.ssl.keystore.location=client.pem"
 )
-
-
-def sasl_settings(kafka: Mapping[str, str]) -> dict[str, object]:
-    """Return the user and password of ``sasl.jaas.config`` as settings; empty without this option.
-
-    Args:
-        kafka: ``kafka.*`` options by Kafka's names.
-
-    Raises:
-        ConfigError: the value is not a single JAAS entry, names an unsupported login module, lacks
-            a user or a password, or does not match ``sasl.mechanism``.
-    """
-    text = kafka.get("sasl.jaas.config")
-    if text is None:
-        return {}
-    found = _JAAS.fullmatch(text)
-    # _JAAS alone would accept a second module as further entries of the first module.
-    if found is None or _ENTRIES.fullmatch(found[3]) is None:
-        # The value contains a password, so the message does not repeat it.
-        raise ConfigError(
-            "option kafka.sasl.jaas.config: the value must be one login module, "
-            '\'org.apache.kafka.common.security.plain.PlainLoginModule required username="..." '
-            'password="...";\', with the semicolon'
-        )
-    module = found[1].rpartition(".")[2]
-    mechanism = kafka.get("sasl.mechanism", "")
-    if module not in (PLAIN_MODULE, SCRAM_MODULE):
-        raise ConfigError(
-            f"option kafka.sasl.jaas.config: the login module {module} is not supported; use "
-            f"{PLAIN_MODULE}"
-        )
-    if mechanism.upper().startswith("SCRAM") != (module == SCRAM_MODULE) or not mechanism:
-        wanted = "PLAIN" if module == PLAIN_MODULE else "SCRAM-SHA-512 or SCRAM-SHA-256"
-        if mechanism or module == SCRAM_MODULE:
-            raise ConfigError(
-                f"option kafka.sasl.jaas.config: {module} is for kafka.sasl.mechanism={wanted}, "
-                f"which is {mechanism or 'not set'}; aiokq supports only PLAIN"
-            )
-    entries = {name: _text(*quoted) for name, *quoted in _ENTRY.findall(found[3])}
-    missing = [name for name in ("username", "password") if name not in entries]
-    if missing:
-        raise ConfigError(f"option kafka.sasl.jaas.config: it has no {missing[0]}")
-    return {
-        "sasl_plain_username": entries["username"],
-        "sasl_plain_password": entries["password"],
-    }
-
-
-def _text(double: str, single: str, bare: str) -> str:
-    return re.sub(r"\\(.)", r"\1", double or single) or bare
 
 
 def tls_settings(kafka: Mapping[str, str]) -> dict[str, object]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from aiokq import AdminSettings, ClusterSettings, ConsumerSettings, ProducerSettings
 from aiokq.errors import ConfigError, KafkaError
-from aiokq.spark.credentials import sasl_settings, tls_settings
+from aiokq.spark.credentials import tls_settings
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -33,7 +33,6 @@ logger = logging.getLogger("aiokq.spark")
 
 TRANSLATED: Final = frozenset(
     {
-        "sasl.jaas.config",
         "ssl.endpoint.identification.algorithm",
         "ssl.key.password",
         "ssl.keystore.certificate.chain",
@@ -60,6 +59,13 @@ NO_EFFECT: Final = frozenset(
         "metrics.recording.level",
         "metrics.sample.window.ms",
         "receive.buffer.bytes",
+        "sasl.kerberos.kinit.cmd",
+        "sasl.kerberos.min.time.before.relogin",
+        "sasl.kerberos.ticket.renew.jitter",
+        "sasl.kerberos.ticket.renew.window.factor",
+        "sasl.oauthbearer.jwt.validator.class",
+        "sasl.oauthbearer.scope.claim.name",
+        "sasl.oauthbearer.sub.claim.name",
         "send.buffer.bytes",
         "ssl.enabled.protocols",
         "ssl.keymanager.algorithm",
@@ -87,16 +93,17 @@ JAVA_ONLY: Final[Mapping[str, str]] = {
 }
 """Options that aiokq cannot support and must not ignore, each with a text for the error."""
 
-NOT_YET: Final[Mapping[str, str]] = {
-    "sasl.kerberos.": "the only SASL mechanism of aiokq is PLAIN",
-    "sasl.login.": "the only SASL mechanism of aiokq is PLAIN",
-    "sasl.oauthbearer.": "the only SASL mechanism of aiokq is PLAIN",
-}
-"""Prefixes of the names of Kafka options that aiokq lacks, each with a text for the error."""
+OBJECTS: Final = frozenset({"ssl_context"})
+"""Settings that are objects. Options are text, so these settings cannot be options."""
+
+LOGIN_HANDLERS: Final = frozenset(
+    f"{shade}org.apache.kafka.common.security.oauthbearer.{package}OAuthBearerLoginCallbackHandler"
+    for shade in ("", "kafkashaded.")
+    for package in ("", "secured.")
+)
+"""Values of `sasl.login.callback.handler.class` that ask Java for what aiokq does anyway."""
 
 _SETTINGS_OF: Final[Mapping[str, str]] = {
-    "sasl_plain_username": "sasl.jaas.config",
-    "sasl_plain_password": "sasl.jaas.config",
     "ssl_cafile": "ssl.truststore.location",
     "ssl_certfile": "ssl.keystore.location",
     "ssl_password": "ssl.key.password",
@@ -115,7 +122,7 @@ def cluster_settings(kafka: Mapping[str, str]) -> ClusterSettings:
     """
     _check(kafka)
     values: dict[str, object] = dict(_named(kafka, ClusterSettings))
-    values |= sasl_settings(kafka) | tls_settings(kafka)
+    values |= tls_settings(kafka)
     try:
         return ClusterSettings(**values)  # type: ignore[arg-type]  # the class checks the values
     except ConfigError as error:
@@ -163,12 +170,11 @@ def _check(kafka: Mapping[str, str]) -> None:
         if name in NO_EFFECT:
             _warn_once(name)
             continue
+        if name == "sasl.login.callback.handler.class" and kafka[name] in LOGIN_HANDLERS:
+            continue
         if name in JAVA_ONLY:
             why = f": {JAVA_ONLY[name]}" if JAVA_ONLY[name] else ""
             raise ConfigError(f"Kafka option '{name}' is not supported{why}")
-        for start, instead in NOT_YET.items():
-            if name.startswith(start):
-                raise ConfigError(f"Kafka option '{name}' is not supported: {instead}")
         names = [known.replace("_", ".") for known in _known()]
         options = [f"kafka.{each}" for each in (*names, *TRANSLATED, *NO_EFFECT)]
         raise ConfigError.unknown(f"there is no option 'kafka.{name}'", f"kafka.{name}", options)
@@ -202,8 +208,7 @@ def _known() -> frozenset[str]:
         ConsumerSettings,
         AdminSettings,
     )
-    # Options are text, so `ssl_context`, an object, cannot be an option.
-    return frozenset(name for kind in kinds for name in kind.model_fields) - {"ssl_context"}
+    return frozenset(name for kind in kinds for name in kind.model_fields) - OBJECTS
 
 
 @lru_cache(maxsize=256)

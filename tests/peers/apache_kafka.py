@@ -16,7 +16,7 @@ import subprocess
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -150,6 +150,8 @@ class ApacheKafka:
         listeners: more listeners of each node, name to security protocol; `listener_ports` has
             their ports by node and name. Brokers use plaintext among each other.
         release: the release of Kafka that runs; None for that in `LIBS`.
+        format_arguments: further arguments of `kafka-storage format`, such as `--add-scram`.
+        java_options: further options of the JVM, such as system properties.
         properties: properties of every node, with `_` for `.`.
     """
 
@@ -162,9 +164,13 @@ class ApacheKafka:
         optimised: bool = False,
         listeners: Mapping[str, str] | None = None,
         release: str | None = None,
+        format_arguments: Sequence[str] = (),
+        java_options: Sequence[str] = (),
         **properties: str,
     ) -> None:
         self.directory = directory
+        self.format_arguments = tuple(format_arguments)
+        self.java_options = tuple(java_options)
         self.release = release
         self.heap = heap
         self.optimised = optimised
@@ -230,6 +236,7 @@ class ApacheKafka:
             self._properties_path(node).write_text(self.configuration(node))
         first, *others = self.ports
         arguments = ("format", "-t", random_id(), "-c", str(self._properties_path(first)))
+        arguments += self.format_arguments
         formatted = subprocess.run(
             java_command("kafka.tools.StorageTool", *arguments), capture_output=True, text=True
         )
@@ -264,6 +271,7 @@ class ApacheKafka:
                 ),
                 stdout=output,
                 stderr=output,
+                env={**os.environ, "JDK_JAVA_OPTIONS": " ".join(self.java_options)},
             )
         if wait:
             self.wait_until_accepting(node)
@@ -308,11 +316,23 @@ class ApacheKafka:
 
 @contextmanager
 def apache_kafka(
-    nodes: int = 1, *, listeners: Mapping[str, str] | None = None, **properties: str
+    nodes: int = 1,
+    *,
+    listeners: Mapping[str, str] | None = None,
+    format_arguments: Sequence[str] = (),
+    java_options: Sequence[str] = (),
+    **properties: str,
 ) -> Iterator[ApacheKafka]:
     """Run a cluster of Apache Kafka in a temporary directory while the block runs."""
     with tempfile.TemporaryDirectory(prefix="aiokq-apache-kafka-") as directory:
-        cluster = ApacheKafka(Path(directory), nodes, listeners=listeners, **properties)
+        cluster = ApacheKafka(
+            Path(directory),
+            nodes,
+            listeners=listeners,
+            format_arguments=format_arguments,
+            java_options=java_options,
+            **properties,
+        )
         try:
             cluster.start()
             yield cluster

@@ -43,13 +43,16 @@ CLOCK_AND_CHANCE = {
     "aiokq/fastpath/produce/accumulator.py": {"time.time_ns", "time.monotonic"},
     "aiokq/fastpath/produce/outgoing.py": {"time.monotonic"},
     "aiokq/connection/network.py": {"random.Random"},
+    "aiokq/connection/sasl/jwt_assertion.py": {"secrets.token_hex"},
+    "aiokq/connection/sasl/scram.py": {"secrets.token_urlsafe"},
     "aiokq/connection/tls/key_loading.py": {"os.urandom"},
 }
 """For each module outside core, the system functions that it may use.
 
 The compiled core reads the system clock in C unless it gets another one; network.py creates the
-real environment. The password of a temporary key must be random. The gateway's pool seeds the hash
-of topics, on which no result depends.
+real environment. The password of a temporary key must be random, and nobody may be able to predict
+the nonces of SCRAM and the ids of assertions. The gateway's pool seeds the hash of topics, on which
+no result depends.
 """
 
 

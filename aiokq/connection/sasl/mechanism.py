@@ -14,7 +14,7 @@ __all__ = ["MechanismFactory", "SaslMechanism"]
 class SaslMechanism(Protocol):
     """The client's side of one SASL exchange.
 
-    Each connection has its own object, unless the mechanism has no state.
+    Each exchange has its own object, unless the mechanism has no state.
     """
 
     @property
@@ -27,10 +27,11 @@ class SaslMechanism(Protocol):
 
         Raises:
             AuthenticationFailed: there are no credentials.
+            ConnectionLost: there are no credentials at the moment.
         """
         ...
 
-    def step(self, challenge: bytes) -> bytes | None:
+    async def step(self, challenge: bytes) -> bytes | None:
         """Return the response to the broker's message; `None` if the mechanism has none.
 
         Called for every message of the broker, including the last, so that a mechanism with mutual
@@ -43,4 +44,4 @@ class SaslMechanism(Protocol):
 
 
 MechanismFactory: TypeAlias = Callable[[str], SaslMechanism]
-"""Takes the host name of the broker; returns the mechanism for one connection."""
+"""Takes the host name of the broker; returns the mechanism for one exchange."""

@@ -40,7 +40,7 @@ class Plain:
         """Return the only message of the mechanism, with an empty authorization id."""
         return self._message
 
-    def step(self, challenge: bytes) -> bytes | None:
+    async def step(self, challenge: bytes) -> bytes | None:
         """Return None, because the exchange ends with the broker's first response."""
         return None
 

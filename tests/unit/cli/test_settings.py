@@ -52,8 +52,8 @@ def test_an_unknown_name_in_the_file_is_refused_with_the_nearest_one(tmp_path: P
 
 def test_a_name_that_only_java_has_warns(tmp_path: Path):
     """Files are shared with Java tools."""
-    path = properties(tmp_path, "bootstrap.servers=a:1\nsasl.jaas.config=x\n")
-    with pytest.warns(ConfigWarning, match=r"sasl\.jaas\.config"):
+    path = properties(tmp_path, "bootstrap.servers=a:1\npartitioner.class=x\n")
+    with pytest.warns(ConfigWarning, match=r"partitioner\.class"):
         client_settings(AdminSettings, None, path)
 
 

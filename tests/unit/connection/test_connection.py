@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from random import Random
+from unittest.mock import Mock
 
 import pytest
 
 from aiokq import wire
 from aiokq.connection.node import Purpose
 from aiokq.connection.options import ConnectionOptions
+from aiokq.connection.sasl.authentication import SaslSession
+from aiokq.connection.session_renewal import SessionRenewal
 from aiokq.core.errors import (
     Closed,
     ConnectionLost,
@@ -288,7 +292,7 @@ def test_an_ended_connection_leaves_no_timer_behind() -> None:
             connection = await node.connection(Purpose.CONTROL)
             connection.abort(ConnectionLost("reset"))
             await connection.wait_closed()
-            connection.retire_after(3600.0)
+            SessionRenewal(connection, Mock(), Random(1), None).begin(SaslSession(0.0, 3600.0))
             connection.ready()
             assert await timers() == before
             connection = await node.connection(Purpose.CONTROL)

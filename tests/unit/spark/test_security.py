@@ -6,6 +6,7 @@ import logging
 
 import pytest
 
+from aiokq.cluster.sasl_login import sasl_login
 from aiokq.errors import ConfigError
 from aiokq.spark import security
 from aiokq.spark.options import CONSUMER_OPTIONS
@@ -89,9 +90,9 @@ def test_a_jaas_line_gives_user_and_password() -> None:
         }
     )
 
-    assert settings.sasl_plain_username == "alice"
-    assert settings.sasl_plain_password is not None
-    assert settings.sasl_plain_password.get_secret_value() == 'se"cret;'
+    login = sasl_login(settings)
+    assert (login.username, login.password) == ("alice", 'se"cret;')
+    assert "cret" not in repr(settings)
 
 
 def test_credentials_without_sasl_are_refused_by_the_options_name() -> None:
@@ -100,17 +101,47 @@ def test_credentials_without_sasl_are_refused_by_the_options_name() -> None:
         cluster_settings({**SERVERS, "sasl.jaas.config": PLAIN})
 
 
-def test_scram_is_refused_by_name_while_the_client_has_none() -> None:
-    """The JAAS line is valid, but the client does not support the mechanism."""
-    with pytest.raises(ConfigError, match=r"kafka\.sasl\.mechanism: 'SCRAM-SHA-512' is not supp"):
-        cluster_settings(
-            {
-                **SERVERS,
-                "security.protocol": "SASL_SSL",
-                "sasl.mechanism": "SCRAM-SHA-512",
-                "sasl.jaas.config": PLAIN.replace("plain.Plain", "scram.Scram"),
-            }
-        )
+@pytest.mark.parametrize("shade", ["", "kafkashaded."])
+def test_all_mechanisms_are_read_from_kafkas_options(shade: str) -> None:
+    """Databricks puts "kafkashaded." in front of the names of Kafka's classes."""
+    scram = shade + PLAIN.replace("plain.Plain", "scram.Scram")
+    given = {**SERVERS, "security.protocol": "SASL_SSL"}
+    settings = cluster_settings(
+        {**given, "sasl.mechanism": "SCRAM-SHA-512", "sasl.jaas.config": scram}
+    )
+    assert sasl_login(settings).username == "alice"
+    settings = cluster_settings(
+        {
+            **given,
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.jaas.config": f"{shade}org.apache.kafka.common.security.oauthbearer."
+            'OAuthBearerLoginModule required clientId="me" clientSecret="hidden" scope="s";',
+            "sasl.oauthbearer.token.endpoint.url": "https://idp.example.com/token",
+            "sasl.login.callback.handler.class": f"{shade}org.apache.kafka.common.security."
+            "oauthbearer.secured.OAuthBearerLoginCallbackHandler",
+            "sasl.login.refresh.window.factor": "0.7",
+        }
+    )
+    request = sasl_login(settings).request
+    assert request == ("https://idp.example.com/token", "me", "hidden", "s")
+    assert settings.sasl_login_refresh_window_factor == 0.7
+
+
+def test_a_jaas_line_for_another_mechanism_is_refused() -> None:
+    """The error names the option, and does not repeat the password, because logs keep messages."""
+    given = {**SERVERS, "security.protocol": "SASL_SSL", "sasl.jaas.config": PLAIN}
+    with pytest.raises(ConfigError, match=r"kafka\.sasl\.jaas\.config has PlainLogin") as caught:
+        cluster_settings({**given, "sasl.mechanism": "SCRAM-SHA-512"})
+    assert "cret" not in str(caught.value)
+
+
+def test_a_cloud_is_chosen_by_its_name() -> None:
+    """Functions cannot be options."""
+    given = {**SERVERS, "security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}
+    settings = cluster_settings({**given, "sasl.oauth.token.provider": "aws_msk_iam"})
+    assert sasl_login(settings).provider == "aws_msk_iam"
+    with pytest.raises(ConfigError, match=r"kafka\.sasl\.oauth\.token\.provider must be"):
+        cluster_settings({**given, "sasl.oauth.token.provider": "my.Provider"})
 
 
 def test_a_topic_called_as_a_setting_keeps_its_name() -> None:

@@ -13,7 +13,7 @@ async def test_the_message_is_user_and_password_behind_nuls() -> None:
     mechanism = plain("anna", "schlüssel")("kafka.example.org")
     assert mechanism.name == "PLAIN"
     assert await mechanism.start() == b"\0anna\0schl\xc3\xbcssel"
-    assert mechanism.step(b"") is None
+    assert await mechanism.step(b"") is None
 
 
 @pytest.mark.parametrize(("user", "password"), [("", "x"), ("x", ""), ("a\0b", "x"), ("x", "\0")])

@@ -1,0 +1,116 @@
+"""`authenticate`: the SASL exchange with a broker, at login and at the renewal of a session.
+
+The mechanism is the one that is configured, whatever mechanisms the broker offers: the broker's
+list is not authenticated, and a weaker mechanism could disclose the password.
+
+Source: KIP-43, KIP-152, KIP-368.
+Tests: ``tests/unit/connection/test_handshake.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from aiokq.core.errors import AuthenticationFailed, ConnectionLost, UnsupportedVersion, error_for
+from aiokq.core.frozen import frozen
+
+if TYPE_CHECKING:
+    from aiokq.connection.connection import Connection
+    from aiokq.connection.sasl.mechanism import SaslMechanism
+
+__all__ = ["SaslSession", "authenticate"]
+
+_UNSUPPORTED_SASL_MECHANISM: Final = 33
+_ILLEGAL_SASL_STATE: Final = 34
+
+_LONGEST: Final = 30 * 86400.0
+"""Longest session in seconds that is believed; asyncio refuses timers of many years."""
+
+
+@frozen
+class SaslSession:
+    """What a broker said about a login.
+
+    Attributes:
+        began: the loop's time at which the exchange began.
+        lifetime: seconds from `began` until the broker ends the session; None if it does not end.
+    """
+
+    began: float
+    lifetime: float | None
+
+
+async def authenticate(
+    connection: Connection, mechanism: SaslMechanism, first: bytes | None = None
+) -> SaslSession:
+    """Choose the mechanism, then exchange messages until the mechanism is done.
+
+    Args:
+        first: the first message of the mechanism, if the caller has called `start` already.
+
+    Raises:
+        AuthenticationFailed: the credentials are refused, or the broker is not authentic.
+        UnsupportedVersion: the broker is older than 1.0, or its listener does not offer SASL.
+        BrokerError: the listener does not offer SASL, or not this mechanism.
+        ConnectionLost, RequestTimeout, ProtocolError: the exchange did not end.
+    """
+    # Imported here, because a client without SASL needs neither.
+    from aiokq.wire.sasl_authenticate import SaslAuthenticateRequest
+    from aiokq.wire.sasl_handshake import SaslHandshakeRequest
+
+    if connection.api_versions.get(SaslHandshakeRequest.API_KEY, (0, -1))[1] < 1:
+        raise UnsupportedVersion(
+            "the broker has no SaslHandshake version 1: it is older than 1.0, or its listener"
+            " does not offer SASL",
+            api="SaslHandshake",
+            node=connection.name,
+        )
+    chosen = await connection.sasl_request(
+        SaslHandshakeRequest(mechanism=mechanism.name), version=1
+    )
+    if chosen.error_code:
+        message = None
+        if chosen.error_code == _UNSUPPORTED_SASL_MECHANISM:
+            offered = ", ".join(chosen.mechanisms) or "none"
+            message = (
+                f"the listener does not offer {mechanism.name}: enable it on the listener, or set "
+                f"sasl_mechanism to one of: {offered}"
+            )
+        elif chosen.error_code == _ILLEGAL_SASL_STATE:
+            message = (
+                "this listener does not use SASL: set security_protocol=PLAINTEXT or SSL, or use "
+                "the broker's SASL port"
+            )
+        raise error_for(chosen.error_code, message, api="SaslHandshake", node=connection.name)
+    # All requests from before the exchange are answered now. The lifetime counts from the login,
+    # which is later.
+    began = asyncio.get_running_loop().time()
+    token: bytes | None = await mechanism.start() if first is None else first
+    lifetime_ms = 0
+    while token is not None:
+        try:
+            answer = await connection.sasl_request(SaslAuthenticateRequest(auth_bytes=token))
+        except ConnectionLost as error:
+            if isinstance(connection.error, ConnectionLost):
+                raise AuthenticationFailed(
+                    "the broker closed the connection during authentication: the credentials are "
+                    "wrong, or the broker's configuration of the mechanism differs",
+                    api="SaslAuthenticate",
+                    node=connection.name,
+                ) from error
+            raise
+        if answer.error_code:
+            message = answer.error_message
+            if message is not None and answer.error_code == AuthenticationFailed.code:
+                message += f"; check the credentials of this client (sasl_* of {mechanism.name})"
+            raise error_for(
+                answer.error_code, message, api="SaslAuthenticate", node=connection.name
+            )
+        lifetime_ms = answer.session_lifetime_ms
+        try:
+            token = await mechanism.step(answer.auth_bytes)
+        except AuthenticationFailed as error:
+            error.add_context(api="SaslAuthenticate", node=connection.name)
+            raise
+    return SaslSession(began, min(lifetime_ms / 1000, _LONGEST) if lifetime_ms > 0 else None)

@@ -1,0 +1,94 @@
+"""Tokens for Google's Managed Service for Apache Kafka: access tokens in Google's own envelope.
+
+The service takes an access token as the third part of a text that looks like a JWT, and is not
+signed.
+
+Source: Google Cloud, "Managed Service for Apache Kafka: client authentication".
+Tests: ``tests/unit/connection/sasl/clouds/test_google.py``.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from datetime import UTC
+from typing import TYPE_CHECKING, Any, Final
+
+from aiokq.connection.sasl.clouds.library import library, need, no_credentials
+from aiokq.connection.sasl.oauth_token import OAuthToken
+
+if TYPE_CHECKING:
+    from aiokq.core.clock import Clock
+    from aiokq.core.offload import Offload
+
+__all__ = ["ManagedKafkaTokens"]
+
+_SCOPES: Final = (
+    "https://www.googleapis.com/auth/cloud-platform",
+    "https://www.googleapis.com/auth/userinfo.email",
+)
+
+
+class ManagedKafkaTokens:
+    """Tokens for Google's Managed Service for Apache Kafka.
+
+    Args:
+        offload: runs google-auth.
+        clock: the time in the envelope.
+        credentials: credentials of google-auth; the application default credentials if not given.
+        request: the transport of google-auth.
+
+    Raises:
+        ConfigError: google-auth is not installed.
+    """
+
+    def __init__(
+        self, *, offload: Offload, clock: Clock, credentials: Any = None, request: Any = None
+    ) -> None:
+        if credentials is None:
+            need("google.auth", "gcp")
+            need("requests", "gcp")
+        self._offload = offload
+        self._clock = clock
+        self._credentials = credentials
+        self._request = request
+
+    def __repr__(self) -> str:
+        return "<ManagedKafkaTokens>"
+
+    async def fetch(self) -> OAuthToken:
+        """Return a new token.
+
+        Raises:
+            AuthenticationFailed: google-auth finds no credentials, or gets no token.
+        """
+        return await self._offload.run(self._fetch)
+
+    def _fetch(self) -> OAuthToken:
+        try:
+            if self._credentials is None:
+                self._credentials, _ = library("google.auth").default(scopes=list(_SCOPES))
+            if self._request is None:
+                self._request = library("google.auth.transport.requests").Request()
+            credentials = self._credentials
+            credentials.refresh(self._request)
+            # google-auth gives the time in UTC, without saying so.
+            ends = credentials.expiry.replace(tzinfo=UTC).timestamp()
+            email = credentials.service_account_email
+            token = credentials.token
+        except Exception as error:
+            raise no_credentials("Google", error) from error
+        claims = {
+            "exp": ends,
+            "iat": self._clock.timestamp_ms() / 1000,
+            "iss": "Google",
+            "scope": "kafka",
+            "sub": email,
+        }
+        header = {"typ": "JWT", "alg": "GOOG_OAUTH2_TOKEN"}
+        parts = (json.dumps(header), json.dumps(claims), token)
+        return OAuthToken(".".join(map(_base64, parts)), ends)
+
+
+def _base64(text: str) -> str:
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")

@@ -1,0 +1,44 @@
+"""`lifetime_of`: when a JWT was issued, and when it ends.
+
+The signature of the token is not verified: the client only wants to know when to get a new one.
+
+Tests: ``tests/unit/connection/sasl/test_jwt_lifetime.py``.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from typing import Final
+
+__all__ = ["lifetime_of"]
+
+_LATEST: Final = 253402300799
+"""The last second of the year 9999."""
+
+
+def lifetime_of(token: str) -> tuple[float | None, float | None]:
+    """Return when a JWT was issued and when it ends, in seconds since 1970.
+
+    Both are None if the token is not a JWT; each is None if the JWT does not say it.
+    """
+    parts = token.split(".")
+    if len(parts) != 3:
+        return None, None
+    try:
+        payload = parts[1].rstrip("=")
+        claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+    except (ValueError, RecursionError):
+        return None, None
+    if not isinstance(claims, dict):
+        return None, None
+    return _seconds(claims.get("iat")), _seconds(claims.get("exp"))
+
+
+def _seconds(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return float(value) if 0 <= value <= _LATEST else None

@@ -1,0 +1,43 @@
+"""`OAuthToken`: a bearer token, and the types of token providers."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import field
+from typing import Protocol, TypeAlias, runtime_checkable
+
+from aiokq.core.frozen import frozen
+
+__all__ = ["OAuthToken", "TokenFunction", "TokenProvider"]
+
+
+@frozen
+class OAuthToken:
+    """A bearer token for the SASL mechanism OAUTHBEARER.
+
+    Attributes:
+        value: the token, as it is sent to the broker.
+        expires_at: when the token ends, in seconds since 1970; None if the token says it itself, as
+            a JWT does, or if its end is not known.
+        extensions: SASL extensions that are sent with the token (KIP-342).
+    """
+
+    value: str = field(repr=False)
+    expires_at: float | None = None
+    extensions: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+TokenFunction: TypeAlias = Callable[[], str | OAuthToken | Awaitable[str | OAuthToken]]
+"""A function or coroutine function that returns a token; a function is called in a thread."""
+
+
+@runtime_checkable
+class TokenProvider(Protocol):
+    """An object that returns tokens, as in aiokafka.
+
+    The object may also have a method `extensions()`, which returns the SASL extensions.
+    """
+
+    def token(self) -> str | OAuthToken | Awaitable[str | OAuthToken]:
+        """Return a token; a function that is not a coroutine is called in a thread."""
+        ...
