@@ -113,6 +113,7 @@ warning ends with the text here, which describes how the client behaves instead.
 
 NOT_YET: Final[Mapping[str, str]] = {
     "share.": "aiokq has no share groups",
+    "ssl.crl": "aiokq does not check the revocation of certificates (CRL, OCSP)",
     "transaction.two.phase.commit.enable": "aiokq has no two-phase commit (KIP-939)",
 }
 """Names and prefixes of Kafka settings that aiokq does not support yet, and the reasons.

@@ -125,6 +125,7 @@ _ELSEWHERE: Final = {
 }
 _ELSEWHERE_PREFIXES: Final = {
     "password.encoder.": _REMOVED,
+    "ssl.crl": "the revocation of certificates (CRL, OCSP) is not checked; remove it",
     "zookeeper.": "Kafka 4 has no ZooKeeper; remove it",
 }
 """Advice for settings that Kafka 4 does not have."""

@@ -121,3 +121,34 @@ async def test_stores_that_cannot_be_used_end_the_start(files, changes, words):
     with pytest.raises(ConfigError, match=words.replace(".", r"\.")):
         async with aiokq.EmbeddedCluster(settings=settings):
             pass
+
+
+async def test_no_secret_is_described(tmp_path, caplog):
+    """DescribeConfigs answers every client that may see the settings."""
+    files = Files(tmp_path)
+    key = files.node.read_text()
+    settings = files.settings(
+        ssl_keystore_location=None,
+        ssl_keystore_key=key[: key.index("-----BEGIN CERTIFICATE")],
+        ssl_keystore_certificate_chain=key[key.index("-----BEGIN CERTIFICATE") :],
+        ssl_truststore_location=None,
+        ssl_truststore_certificates=files.authority.read_text(),
+        listener_name_local_plain_sasl_jaas_config="s3cr3t",
+    )
+    settings = {name: value for name, value in settings.items() if value is not None}
+    with caplog.at_level("DEBUG"):
+        async with (
+            aiokq.EmbeddedCluster(settings=settings) as kafka,
+            files.cluster(kafka.bootstrap_servers, None) as cluster,
+            cluster.admin() as admin,
+        ):
+            resource = aiokq.ConfigResource(aiokq.ConfigResourceType.BROKER, "0")
+            described = (await admin.describe_configs(resource, include_synonyms=True))[resource]
+            settings_in_effect = kafka.node.settings
+    found = described.entries
+    secrets = {name for name, one in found.items() if one.sensitive}
+    assert {"ssl.keystore.key", "ssl.key.password", "sasl.jaas.config"} <= secrets
+    assert all(found[name].value is None for name in secrets)
+    text = repr(found) + caplog.text + repr(settings_in_effect)
+    assert "s3cr3t" not in text
+    assert "PRIVATE KEY" not in text

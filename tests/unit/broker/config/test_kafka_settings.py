@@ -77,6 +77,7 @@ def test_settings_that_only_a_plug_in_reads_have_no_effect(name, value):
         ("advertised.host.name", "use advertised.listeners"),
         ("inter.broker.protocol.version", "Kafka 4 has removed it"),
         ("password.encoder.secret", "Kafka 4 has removed it"),
+        ("ssl.crl.location", "revocation"),
     ],
 )
 def test_a_setting_of_older_versions_of_kafka_is_refused_with_advice(name, advice):
