@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
-import ssl
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from aiokq.cluster.values import ClusterValues
 from aiokq.connection.options import ConnectionOptions
 from aiokq.connection.security import Security, security
 from aiokq.core.environment import Environment
-from aiokq.core.errors import ConfigError
 
 if TYPE_CHECKING:
+    from aiokq.connection.tls.tls_contexts import TlsContexts
+    from aiokq.connection.tls.tls_settings import TlsSettings
     from aiokq.core.supervisor import Supervisor
 
-__all__ = ["connection_options", "tls_context"]
+__all__ = ["connection_options", "tls_contexts"]
+
+_OF_KAFKA: Final = (
+    "truststore_type",
+    "truststore_location",
+    "truststore_password",
+    "truststore_certificates",
+    "keystore_type",
+    "keystore_location",
+    "keystore_password",
+    "keystore_key",
+    "keystore_certificate_chain",
+    "key_password",
+    "protocol",
+    "enabled_protocols",
+    "cipher_suites",
+    "endpoint_identification_algorithm",
+)
+"""The settings of TLS that have Kafka's names, without `ssl_`."""
 
 
 def connection_options(
@@ -52,43 +70,49 @@ def _security(
         mechanism, prepare = sasl_mechanism(settings, environment, supervisor)
     return security(
         settings.security_protocol,
-        ssl_context=tls_context(settings) if settings.uses_tls else None,
+        ssl_context=tls_contexts(settings) if settings.uses_tls else None,
         mechanism=mechanism,
         prepare=prepare,
     )
 
 
-def tls_context(settings: ClusterValues) -> ssl.SSLContext:
-    """Return the setting ``ssl_context``, or a context made from the ``ssl_*`` files.
+def tls_contexts(settings: ClusterValues) -> TlsContexts:
+    """Return the contexts of connections with TLS.
 
     Raises:
-        ConfigError: a file is missing or invalid; the error names the file.
+        ConfigError: a file is missing or invalid, or settings contradict each other.
     """
+    # Imported here, because most clients use no TLS, and each module delays their start.
+    from aiokq.connection.tls.contexts import client_context
+    from aiokq.connection.tls.tls_contexts import TlsContexts
+
     if settings.ssl_context is not None:
-        return settings.ssl_context
-    try:
-        context = ssl.create_default_context(cafile=settings.ssl_cafile)
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"ssl_cafile={settings.ssl_cafile!r}: {_reason(error)}") from error
-    context.check_hostname = settings.ssl_check_hostname
+        return TlsContexts.fixed(settings.ssl_context)
+    return TlsContexts(client_context, _tls_settings(settings), f"client {settings.client_id}")
+
+
+def _tls_settings(settings: ClusterValues) -> TlsSettings:
+    """Return the settings of TLS by Kafka's names; the short names mean PEM files."""
+    from aiokq.connection.tls.tls_settings import TlsSettings
+
+    names: dict[str, str] = {}
+    values: dict[str, object] = {
+        f"ssl.{name.replace('_', '.')}": getattr(settings, f"ssl_{name}") for name in _OF_KAFKA
+    }
+    if not settings.ssl_check_hostname:
+        values["ssl.endpoint.identification.algorithm"] = ""
+    for store, location, short in (
+        ("truststore", "ssl.truststore.location", "ssl_cafile"),
+        ("keystore", "ssl.keystore.location", "ssl_certfile"),
+        ("", "ssl.key.location", "ssl_keyfile"),
+        ("", "ssl.key.password", "ssl_password"),
+    ):
+        value = getattr(settings, short)
+        if value is not None:
+            values[location] = value
+            names[location] = short
+            if store:
+                values[f"ssl.{store}.type"] = "PEM"
     if settings.ssl_certfile is not None:
-        password = settings.ssl_password
-        try:
-            context.load_cert_chain(
-                settings.ssl_certfile,
-                settings.ssl_keyfile,
-                # Without this callback, OpenSSL would ask for a missing password on the terminal.
-                # With an empty password, an encrypted key cannot be loaded.
-                lambda: "" if password is None else password,
-            )
-        except (OSError, ssl.SSLError) as error:
-            raise ConfigError(
-                f"ssl_certfile={settings.ssl_certfile!r}, ssl_keyfile={settings.ssl_keyfile!r}: "
-                f"{_reason(error)}; both must be PEM files, the key must belong to the "
-                "certificate, and ssl_password must decrypt the key"
-            ) from error
-    return context
-
-
-def _reason(error: OSError) -> str:
-    return error.strerror or str(error) or type(error).__name__
+        names["ssl.key.password"] = "ssl_password"
+    return TlsSettings.from_kafka(values, lambda name: names.get(name) or name.replace(".", "_"))

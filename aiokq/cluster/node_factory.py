@@ -51,6 +51,9 @@ class NodeFactory:
         self._outages = outages
         self._lost = lost
         self._options = connection_options(settings, environment, supervisor)
+        tls = self._options.security.tls
+        if tls is not None:
+            counters.certificate_expiry_timestamp_seconds.add_source(lambda: tls.expires_at or 0)
         self._pool = FramePool()
         self._spoken: set[Address] = set()
         self._states: ObservableMap[int, NodeState] = ObservableMap()

@@ -11,7 +11,7 @@ from typing import Literal, TypedDict
 
 from pydantic import SecretStr
 
-from aiokq.cluster.settings import SecurityProtocol
+from aiokq.cluster.settings import SecurityProtocol, StoreType
 
 
 class ClusterOverrides(TypedDict, total=False):
@@ -198,6 +198,48 @@ class ClusterOverrides(TypedDict, total=False):
     """Password of the client's private key."""
     ssl_check_hostname: bool
     """Whether a broker's certificate must contain the name of the broker's host."""
+    ssl_truststore_type: StoreType
+    """Format of the trust store: 'PEM', 'PKCS12', or 'JKS' for a store that keytool of Java 9 or
+    later has written, which is PKCS12. PKCS12 needs the package cryptography.
+    """
+    ssl_truststore_location: str | None
+    """File with the certificate authorities to trust. Default: the certificate authorities of
+    the system.
+    """
+    ssl_truststore_password: str | SecretStr | None
+    """Password of the trust store; PEM has none."""
+    ssl_truststore_certificates: str | SecretStr | None
+    """Certificate authorities to trust as PEM text, in place of ssl_truststore_location, with
+    ssl_truststore_type PEM.
+    """
+    ssl_keystore_type: StoreType
+    """Format of the key store; see ssl_truststore_type."""
+    ssl_keystore_location: str | None
+    """File with this client's private key and certificate chain."""
+    ssl_keystore_password: str | SecretStr | None
+    """Password of the key store; PEM has none."""
+    ssl_keystore_key: str | SecretStr | None
+    """This client's private key as PEM text, in place of ssl_keystore_location, with
+    ssl_keystore_type PEM. The key is not written to a file.
+    """
+    ssl_keystore_certificate_chain: str | SecretStr | None
+    """This client's certificate chain as PEM text, its own certificate first; with
+    ssl_keystore_key.
+    """
+    ssl_key_password: str | SecretStr | None
+    """Password of the private key in a PEM key store."""
+    ssl_protocol: Literal["TLSv1.3", "TLSv1.2", "TLS"]
+    """Newest version of TLS if ssl_enabled_protocols is empty."""
+    ssl_enabled_protocols: tuple[str, ...]
+    """Versions of TLS that may be used."""
+    ssl_cipher_suites: tuple[str, ...]
+    """Cipher suites that may be used, by Java's or OpenSSL's names. Default: those of OpenSSL. A
+    version of TLS of which no suite is named is not used.
+    """
+    ssl_endpoint_identification_algorithm: str
+    """'https' to check that a broker's certificate contains the name of the broker's host; an
+    empty string for no check, like ssl_check_hostname=False.
+    """
     loop_stall_ms: int
     """Time in milliseconds after which a blocked event loop is reported by the event
     LoopStalled; 0 turns the report off. A thread watches the event loop of consumers in a

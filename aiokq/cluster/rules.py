@@ -36,6 +36,25 @@ _CREDENTIALS = (
 """Settings that are a mistake without SASL."""
 
 
+_HARMLESS = (
+    "ssl_cipher_suites",
+    "ssl_enabled_protocols",
+    "ssl_endpoint_identification_algorithm",
+    "ssl_keystore_type",
+    "ssl_protocol",
+    "ssl_truststore_type",
+)
+"""Settings of TLS that are no mistake without TLS, because files for Java often have them."""
+
+_SAME = (
+    ("ssl_cafile", "ssl_truststore_"),
+    ("ssl_certfile", "ssl_keystore_"),
+    ("ssl_password", "ssl_key_password"),
+    ("ssl_check_hostname", "ssl_endpoint_identification_algorithm"),
+)
+"""Settings with a short name, and the beginnings of Kafka's names of the same things."""
+
+
 def no_other_type(value: object) -> object:
     """Return the value of ``bootstrap_servers`` if it consists of strings.
 
@@ -145,11 +164,12 @@ class ClusterRules(Rules):
         tls, sasl = self.uses_tls, self.uses_sasl
         given = sorted(name for name in self.explicit if getattr(self, name) is not None)
         tls_given = [name for name in given if name.startswith("ssl_")]
+        materials = [name for name in tls_given if name not in _HARMLESS]
         sasl_given = [name for name in given if name in _CREDENTIALS]
-        if tls_given and not tls:
+        if materials and not tls:
             fix = "SASL_SSL" if sasl else "SSL"
             raise ValueError(
-                f"{tls_given[0]} has no effect with security_protocol={self.security_protocol}: "
+                f"{materials[0]} has no effect with security_protocol={self.security_protocol}: "
                 f"set security_protocol={fix!r}"
             )
         if sasl_given and not sasl:
@@ -167,6 +187,9 @@ class ClusterRules(Rules):
             raise ValueError(f"ssl_context and {files[0]} exclude each other: set one of them")
         if self.ssl_keyfile is not None and self.ssl_certfile is None:
             raise ValueError("ssl_keyfile needs ssl_certfile")
+        for short, kafkas in _SAME:
+            if short in given and (others := [n for n in given if n.startswith(kafkas)]):
+                raise ValueError(f"{short} and {others[0]} exclude each other: set one of them")
 
     @property
     def bootstrap_addresses(self) -> tuple[BootstrapAddress, ...]:

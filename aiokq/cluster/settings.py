@@ -20,9 +20,10 @@ from aiokq.core.errors import ConfigError
 from aiokq.core.limits import INT32_MAX, INT64_MAX
 from aiokq.core.settings import Settings
 
-__all__ = ["ClusterSettings", "SecurityProtocol"]
+__all__ = ["ClusterSettings", "SecurityProtocol", "StoreType"]
 
 SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+StoreType = Literal["JKS", "PKCS12", "PEM"]
 
 
 class ClusterSettings(ClusterRules, Settings):
@@ -44,6 +45,8 @@ class ClusterSettings(ClusterRules, Settings):
             "ssl_cafile",
             "ssl_certfile",
             "ssl_keyfile",
+            "ssl_keystore_location",
+            "ssl_truststore_location",
         )
     )
 
@@ -360,6 +363,66 @@ class ClusterSettings(ClusterRules, Settings):
     ssl_check_hostname: bool = Field(
         default=True,
         description="Whether a broker's certificate must contain the name of the broker's host.",
+    )
+    ssl_truststore_type: Annotated[StoreType, BeforeValidator(upper_case)] = Field(
+        default="JKS",
+        description="Format of the trust store: 'PEM', 'PKCS12', or 'JKS' for a store that keytool "
+        "of Java 9 or later has written, which is PKCS12. PKCS12 needs the package cryptography.",
+    )
+    ssl_truststore_location: str | None = Field(
+        default=None,
+        description="File with the certificate authorities to trust. Default: the certificate "
+        "authorities of the system.",
+    )
+    ssl_truststore_password: SecretStr | None = Field(
+        default=None, repr=False, description="Password of the trust store; PEM has none."
+    )
+    ssl_truststore_certificates: SecretStr | None = Field(
+        default=None,
+        repr=False,
+        description="Certificate authorities to trust as PEM text, in place of "
+        "ssl_truststore_location, with ssl_truststore_type PEM.",
+    )
+    ssl_keystore_type: Annotated[StoreType, BeforeValidator(upper_case)] = Field(
+        default="JKS", description="Format of the key store; see ssl_truststore_type."
+    )
+    ssl_keystore_location: str | None = Field(
+        default=None, description="File with this client's private key and certificate chain."
+    )
+    ssl_keystore_password: SecretStr | None = Field(
+        default=None, repr=False, description="Password of the key store; PEM has none."
+    )
+    ssl_keystore_key: SecretStr | None = Field(
+        default=None,
+        repr=False,
+        description="This client's private key as PEM text, in place of ssl_keystore_location, "
+        "with ssl_keystore_type PEM. The key is not written to a file.",
+    )
+    ssl_keystore_certificate_chain: SecretStr | None = Field(
+        default=None,
+        repr=False,
+        description="This client's certificate chain as PEM text, its own certificate first; with "
+        "ssl_keystore_key.",
+    )
+    ssl_key_password: SecretStr | None = Field(
+        default=None, repr=False, description="Password of the private key in a PEM key store."
+    )
+    ssl_protocol: Literal["TLSv1.3", "TLSv1.2", "TLS"] = Field(
+        default="TLSv1.3",
+        description="Newest version of TLS if ssl_enabled_protocols is empty.",
+    )
+    ssl_enabled_protocols: tuple[str, ...] = Field(
+        default=("TLSv1.2", "TLSv1.3"), description="Versions of TLS that may be used."
+    )
+    ssl_cipher_suites: tuple[str, ...] = Field(
+        default=(),
+        description="Cipher suites that may be used, by Java's or OpenSSL's names. Default: those "
+        "of OpenSSL. A version of TLS of which no suite is named is not used.",
+    )
+    ssl_endpoint_identification_algorithm: str = Field(
+        default="https",
+        description="'https' to check that a broker's certificate contains the name of the "
+        "broker's host; an empty string for no check, like ssl_check_hostname=False.",
     )
 
     loop_stall_ms: int = Field(

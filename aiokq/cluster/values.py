@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Literal
 
-    from aiokq.cluster.settings import ClusterSettings, SecurityProtocol
+    from aiokq.cluster.settings import ClusterSettings, SecurityProtocol, StoreType
 
 
 class ClusterValues(ClusterRules, Values):
@@ -103,6 +103,20 @@ class ClusterValues(ClusterRules, Values):
     ssl_keyfile: str | None
     ssl_password: str | None
     ssl_check_hostname: bool
+    ssl_truststore_type: StoreType
+    ssl_truststore_location: str | None
+    ssl_truststore_password: str | None
+    ssl_truststore_certificates: str | None
+    ssl_keystore_type: StoreType
+    ssl_keystore_location: str | None
+    ssl_keystore_password: str | None
+    ssl_keystore_key: str | None
+    ssl_keystore_certificate_chain: str | None
+    ssl_key_password: str | None
+    ssl_protocol: Literal["TLSv1.3", "TLSv1.2", "TLS"]
+    ssl_enabled_protocols: tuple[str, ...]
+    ssl_cipher_suites: tuple[str, ...]
+    ssl_endpoint_identification_algorithm: str
     loop_stall_ms: int
 
     TABLE: ClassVar[Mapping[str, Row]] = {
@@ -187,6 +201,24 @@ class ClusterValues(ClusterRules, Values):
         "ssl_keyfile": Row(text, None, optional=True),
         "ssl_password": Row(secret, None, optional=True),
         "ssl_check_hostname": Row(boolean, True),
+        "ssl_truststore_type": Row(
+            choice, "JKS", choices=("JKS", "PKCS12", "PEM"), before=upper_case
+        ),
+        "ssl_truststore_location": Row(text, None, optional=True),
+        "ssl_truststore_password": Row(secret, None, optional=True),
+        "ssl_truststore_certificates": Row(secret, None, optional=True),
+        "ssl_keystore_type": Row(
+            choice, "JKS", choices=("JKS", "PKCS12", "PEM"), before=upper_case
+        ),
+        "ssl_keystore_location": Row(text, None, optional=True),
+        "ssl_keystore_password": Row(secret, None, optional=True),
+        "ssl_keystore_key": Row(secret, None, optional=True),
+        "ssl_keystore_certificate_chain": Row(secret, None, optional=True),
+        "ssl_key_password": Row(secret, None, optional=True),
+        "ssl_protocol": Row(choice, "TLSv1.3", choices=("TLSv1.3", "TLSv1.2", "TLS")),
+        "ssl_enabled_protocols": Row(instances, ("TLSv1.2", "TLSv1.3"), types=(str,), splits=True),
+        "ssl_cipher_suites": Row(instances, (), types=(str,), splits=True),
+        "ssl_endpoint_identification_algorithm": Row(text, "https"),
         "loop_stall_ms": Row(integer, 1000, at_least=0, at_most=2147483647),
     }
 

@@ -114,8 +114,8 @@ def tls_error(error: ssl.SSLError, peer: str) -> KafkaError:
     if isinstance(error, ssl.SSLCertVerificationError):
         result = AuthenticationFailed(
             f"the certificate of {peer} is not accepted: {error.verify_message}; give the "
-            "authority that signed it (ssl_cafile, or an ssl_context), and connect by a name "
-            "that it is issued for",
+            "authority that signed it (ssl_cafile, ssl_truststore_location or ssl_context), and "
+            "connect by a name that it is issued for",
             node=peer,
         )
     elif error.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG"):
@@ -129,7 +129,7 @@ def tls_error(error: ssl.SSLError, peer: str) -> KafkaError:
     ):
         result = AuthenticationFailed(
             f"{peer} refused the TLS handshake ({error.reason}); if it demands a client"
-            " certificate, load one (ssl_certfile and ssl_keyfile, or an ssl_context)",
+            " certificate, give one (ssl_certfile, ssl_keystore_location or ssl_context)",
             node=peer,
         )
     else:

@@ -2,7 +2,7 @@
 
 This module refuses options that are unknown, or that aiokq does not support. `REFUSED` in
 options.py lists options that are refused for reads, and `REFUSED` in write_options.py lists options
-that are refused for writes. credentials.py translates Java's forms of credentials.
+that are refused for writes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final
 
 from aiokq import AdminSettings, ClusterSettings, ConsumerSettings, ProducerSettings
 from aiokq.errors import ConfigError, KafkaError
-from aiokq.spark.credentials import tls_settings
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -30,22 +29,6 @@ __all__ = [
 ]
 
 logger = logging.getLogger("aiokq.spark")
-
-TRANSLATED: Final = frozenset(
-    {
-        "ssl.endpoint.identification.algorithm",
-        "ssl.key.password",
-        "ssl.keystore.certificate.chain",
-        "ssl.keystore.key",
-        "ssl.keystore.location",
-        "ssl.keystore.password",
-        "ssl.keystore.type",
-        "ssl.truststore.certificates",
-        "ssl.truststore.location",
-        "ssl.truststore.password",
-        "ssl.truststore.type",
-    }
-)
 
 NO_EFFECT: Final = frozenset(
     {
@@ -67,9 +50,7 @@ NO_EFFECT: Final = frozenset(
         "sasl.oauthbearer.scope.claim.name",
         "sasl.oauthbearer.sub.claim.name",
         "send.buffer.bytes",
-        "ssl.enabled.protocols",
         "ssl.keymanager.algorithm",
-        "ssl.protocol",
         "ssl.secure.random.implementation",
         "ssl.trustmanager.algorithm",
         "value.deserializer",
@@ -87,7 +68,6 @@ JAVA_ONLY: Final[Mapping[str, str]] = {
     "sasl.login.callback.handler.class": "Java classes cannot be loaded",
     "sasl.login.class": "Java classes cannot be loaded",
     "security.providers": "Java classes cannot be loaded",
-    "ssl.cipher.suites": "the system's OpenSSL chooses the ciphers",
     "ssl.engine.factory.class": "Java classes cannot be loaded",
     "ssl.provider": "Java classes cannot be loaded",
 }
@@ -122,7 +102,6 @@ def cluster_settings(kafka: Mapping[str, str]) -> ClusterSettings:
     """
     _check(kafka)
     values: dict[str, object] = dict(_named(kafka, ClusterSettings))
-    values |= tls_settings(kafka)
     try:
         return ClusterSettings(**values)  # type: ignore[arg-type]  # the class checks the values
     except ConfigError as error:
@@ -159,13 +138,13 @@ def _named(kafka: Mapping[str, str], settings: type[BaseModel]) -> dict[str, str
     return {
         name.replace(".", "_"): value
         for name, value in kafka.items()
-        if name.replace(".", "_") in known and name not in TRANSLATED
+        if name.replace(".", "_") in known
     }
 
 
 def _check(kafka: Mapping[str, str]) -> None:
     for name in kafka:
-        if name.replace(".", "_") in _known() or name in TRANSLATED:
+        if name.replace(".", "_") in _known():
             continue
         if name in NO_EFFECT:
             _warn_once(name)
@@ -176,7 +155,7 @@ def _check(kafka: Mapping[str, str]) -> None:
             why = f": {JAVA_ONLY[name]}" if JAVA_ONLY[name] else ""
             raise ConfigError(f"Kafka option '{name}' is not supported{why}")
         names = [known.replace("_", ".") for known in _known()]
-        options = [f"kafka.{each}" for each in (*names, *TRANSLATED, *NO_EFFECT)]
+        options = [f"kafka.{each}" for each in (*names, *NO_EFFECT)]
         raise ConfigError.unknown(f"there is no option 'kafka.{name}'", f"kafka.{name}", options)
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 import aiokq
-from aiokq.cluster.connection_settings import connection_options, tls_context
+from aiokq.cluster.connection_settings import connection_options, tls_contexts
 from aiokq.cluster.settings import ClusterSettings
 from aiokq.cluster.values import ClusterValues
 from aiokq.connection.network import system_environment
 from aiokq.core.errors import ConfigError
+from tests.peers.pki import Pki
 
 
 def test_defaults_are_kafkas():
@@ -125,6 +127,16 @@ def test_an_unsupported_mechanism_names_the_supported_ones():
             "exclude each other",
         ),
         ({"security_protocol": "SSL", "ssl_keyfile": "key.pem"}, "needs ssl_certfile"),
+        ({"ssl_keystore_location": "k.p12"}, "security_protocol='SSL'"),
+        (
+            {"security_protocol": "SSL", "ssl_cafile": "a", "ssl_truststore_location": "b"},
+            "ssl_cafile and ssl_truststore_location exclude each other",
+        ),
+        (
+            {"security_protocol": "SSL", "ssl_certfile": "a", "ssl_keystore_key": "b"},
+            "ssl_certfile and ssl_keystore_key exclude each other",
+        ),
+        ({"security_protocol": "SSL", "ssl_truststore_type": "BKS"}, "PKCS12"),
         ({"retry_backoff_ms": 500, "retry_backoff_max_ms": 100}, "raise it to 500"),
         ({"security_protocol": "TLS"}, "PLAINTEXT"),
     ],
@@ -164,13 +176,13 @@ def test_a_given_ssl_context_is_used_unchanged():
     """A context given by the user replaces the ssl_* settings."""
     context = ssl.create_default_context()
     settings = ClusterSettings(security_protocol="SSL", ssl_context=context)
-    assert tls_context(ClusterValues.of(settings)) is context
+    assert tls_contexts(ClusterValues.of(settings)).context is context
 
 
 def test_ssl_check_hostname_can_be_turned_off():
     """Certificates of test clusters often have other host names."""
     settings = ClusterSettings(security_protocol="SSL", ssl_check_hostname=False)
-    context = tls_context(ClusterValues.of(settings))
+    context = tls_contexts(ClusterValues.of(settings)).context
     assert not context.check_hostname
     assert context.verify_mode is ssl.CERT_REQUIRED
 
@@ -178,8 +190,59 @@ def test_ssl_check_hostname_can_be_turned_off():
 def test_a_missing_certificate_file_is_named():
     """'No such file' alone does not name the setting that is wrong."""
     settings = ClusterSettings(security_protocol="SSL", ssl_cafile="/nowhere/ca.pem")
-    with pytest.raises(ConfigError, match=r"ssl_cafile='/nowhere/ca.pem'"):
-        tls_context(ClusterValues.of(settings))
+    with pytest.raises(ConfigError, match=r"ssl_cafile: '/nowhere/ca.pem'"):
+        tls_contexts(ClusterValues.of(settings))
     settings = ClusterSettings(security_protocol="SSL", ssl_certfile="/nowhere/cert.pem")
-    with pytest.raises(ConfigError, match=r"ssl_certfile='/nowhere/cert.pem'"):
-        tls_context(ClusterValues.of(settings))
+    with pytest.raises(ConfigError, match=r"ssl_certfile: '/nowhere/cert.pem'"):
+        tls_contexts(ClusterValues.of(settings))
+
+
+def test_kafkas_names_of_stores_make_a_context(tmp_path: Path):
+    """Text and PKCS12 stores; errors name the settings as they are written here."""
+    pki = Pki()
+    identity = pki.issue("alice", "alice.example")
+    (tmp_path / "trust.p12").write_bytes(pki.trust_store("changeit"))
+    settings = ClusterSettings(
+        security_protocol="SSL",
+        ssl_truststore_type="pkcs12",
+        ssl_truststore_location=str(tmp_path / "trust.p12"),
+        ssl_truststore_password="changeit",
+        ssl_keystore_type="PEM",
+        ssl_keystore_key=identity.encrypted_key("hunter2"),
+        ssl_keystore_certificate_chain=identity.chain,
+        ssl_key_password="hunter2",
+        ssl_enabled_protocols="TLSv1.2",
+        ssl_endpoint_identification_algorithm="",
+    )
+    tls = tls_contexts(ClusterValues.of(settings))
+    assert tls.context.maximum_version is ssl.TLSVersion.TLSv1_2
+    assert not tls.context.check_hostname
+    assert len(tls.context.get_ca_certs()) == 1
+    assert tls.expires_at is not None
+    assert "hunter2" not in repr(settings)
+    assert "PRIVATE KEY" not in repr(settings)
+    with pytest.raises(ConfigError, match="set ssl_key_password"):
+        tls_contexts(ClusterValues.of(settings.model_copy(update={"ssl_key_password": None})))
+
+
+def test_a_jks_store_is_refused_with_the_command_that_converts_it(tmp_path: Path):
+    """Java 8 wrote such stores."""
+    path = tmp_path / "client.jks"
+    path.write_bytes(bytes.fromhex("feedfeed00000002"))
+    settings = ClusterSettings(
+        security_protocol="SSL",
+        ssl_keystore_location=str(path),
+        ssl_keystore_password="changeit",
+    )
+    with pytest.raises(ConfigError, match="keytool -importkeystore") as caught:
+        tls_contexts(ClusterValues.of(settings))
+    assert "ssl_keystore_type=PKCS12" in caught.value.message
+
+
+def test_javas_settings_of_tls_do_not_hurt_without_tls(tmp_path: Path):
+    """Files for Java often have them in any case."""
+    path = tmp_path / "client.properties"
+    path.write_text("ssl.endpoint.identification.algorithm=\nssl.enabled.protocols=TLSv1.2\n")
+    settings = ClusterSettings.from_properties(path)
+    assert settings.ssl_endpoint_identification_algorithm == ""
+    assert settings.ssl_enabled_protocols == ("TLSv1.2",)

@@ -150,7 +150,7 @@ def test_a_client_file_of_a_cloud_service_is_read(tmp_path):
     """Such files set names to their defaults, which were refused as unknown."""
     path = tmp_path / "client.properties"
     path.write_text(
-        "client.dns.lookup=use_all_dns_ips\nssl.endpoint.identification.algorithm=https\n"
+        "client.dns.lookup=use_all_dns_ips\nssl.trustmanager.algorithm=PKIX\n"
         "send.buffer.bytes=131072\nreceive.buffer.bytes=65536\nlinger.ms=7\n"
     )
     with pytest.warns(ConfigWarning) as caught:

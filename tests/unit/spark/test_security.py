@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 import pytest
 
+from aiokq.cluster.connection_settings import tls_contexts
 from aiokq.cluster.sasl_login import sasl_login
+from aiokq.cluster.values import ClusterValues
 from aiokq.errors import ConfigError
 from aiokq.spark import security
 from aiokq.spark.options import CONSUMER_OPTIONS
 from aiokq.spark.security import (
     cluster_settings,
     in_kafkas_words,
+    named_as_options,
     producer_settings,
     warn_of_unused,
 )
+from tests.peers.pki import Pki
 
 SERVERS = {"bootstrap.servers": "a:1,b:2"}
 PLAIN = (
@@ -72,11 +77,52 @@ def test_what_only_java_needs_has_no_effect_and_is_said_so(
     assert "kafka.receive.buffer.bytes has no effect" in caplog.text
 
 
-@pytest.mark.parametrize("name", ["ssl.cipher.suites", "security.providers", "sasl.login.class"])
+@pytest.mark.parametrize("name", ["ssl.provider", "security.providers", "sasl.login.class"])
 def test_what_cannot_be_kept_is_refused(name: str) -> None:
-    """A user who chose ciphers must not silently get others."""
+    """A user who chose an implementation must not silently get another one."""
     with pytest.raises(ConfigError, match=name):
         cluster_settings({**SERVERS, name: "x"})
+
+
+def test_stores_as_text_need_no_file_on_the_executors() -> None:
+    """In options PEM is often one line. The contexts are made where the client runs."""
+    pki = Pki()
+    identity = pki.issue("spark", "spark.example")
+    settings = cluster_settings(
+        {
+            **SERVERS,
+            "security.protocol": "SSL",
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.certificates": pki.trusted.replace("\n", " "),
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.key": identity.key.replace("\n", " "),
+            "ssl.keystore.certificate.chain": identity.chain.replace("\n", "\\n"),
+            "ssl.endpoint.identification.algorithm": "",
+        }
+    )
+    assert "PRIVATE" not in repr(settings)
+    tls = tls_contexts(ClusterValues.of(settings))
+    assert len(tls.context.get_ca_certs()) == 1
+    assert not tls.context.check_hostname
+    assert tls.expires_at is not None
+
+
+def test_errors_about_stores_name_the_options(tmp_path: Path) -> None:
+    """Also the options that the error says to set."""
+    store = tmp_path / "client.jks"
+    store.write_bytes(bytes.fromhex("feedfeed00000002"))
+    kafka = {
+        **SERVERS,
+        "security.protocol": "SSL",
+        "ssl.keystore.location": str(store),
+        "ssl.keystore.password": "hunter2",
+    }
+    settings = cluster_settings(kafka)
+    with pytest.raises(ConfigError, match="keytool") as caught, named_as_options(kafka):
+        tls_contexts(ClusterValues.of(settings))
+    assert "kafka.ssl.keystore.location: " in caught.value.message
+    assert "kafka.ssl.keystore.type=PKCS12" in caught.value.message
+    assert "hunter2" not in caught.value.message
 
 
 def test_a_jaas_line_gives_user_and_password() -> None:
