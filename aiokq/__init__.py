@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from aiokq.admin.partitions import NewPartitions, PartitionsCreated
     from aiokq.admin.placement import LeaderElected, PartitionReassigned, Reassignment
     from aiokq.admin.quorum import QuorumInfo, QuorumNode, QuorumReplicaState, RaftVoterEndpoint
+    from aiokq.admin.quotas import ClientQuotaAltered, ClientQuotaEntity, QuotaName
     from aiokq.admin.records import RecordsDeleted
     from aiokq.admin.results import ItemResult, Results
     from aiokq.admin.settings import AdminSettings
@@ -239,6 +240,8 @@ __all__ = [
     "AlterOperation",
     "BrokerDescription",
     "BrokerLogDirs",
+    "ClientQuotaAltered",
+    "ClientQuotaEntity",
     "ClusterDescription",
     "ConfigChange",
     "ConfigDescription",
@@ -285,6 +288,7 @@ __all__ = [
     "QuorumInfo",
     "QuorumNode",
     "QuorumReplicaState",
+    "QuotaName",
     "RaftVoterEndpoint",
     "Reassignment",
     "RecordsDeleted",
@@ -394,6 +398,7 @@ _HOMES = {
     "aiokq.admin.log_dirs": ["BrokerLogDirs", "LogDirDescription", "ReplicaInfo"],
     "aiokq.admin.placement": ["LeaderElected", "PartitionReassigned", "Reassignment"],
     "aiokq.admin.quorum": ["QuorumInfo", "QuorumNode", "QuorumReplicaState", "RaftVoterEndpoint"],
+    "aiokq.admin.quotas": ["ClientQuotaAltered", "ClientQuotaEntity", "QuotaName"],
     "aiokq.admin.records": ["RecordsDeleted"],
     "aiokq.admin.results": ["ItemResult", "Results"],
     "aiokq.admin.settings": ["AdminSettings"],

@@ -1,13 +1,14 @@
-"""ControllerCalls: the methods of Admin on the quorum, the features and registered brokers."""
+"""ControllerCalls: the methods of Admin on the quorum, features, registered brokers and quotas."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
-from aiokq.admin import features, quorum, registrations
+from aiokq.admin import features, quorum, quotas, registrations
 from aiokq.admin.features import FeatureMetadata, FeatureUpdate, FeatureUpdated
 from aiokq.admin.quorum import QuorumInfo
+from aiokq.admin.quotas import ClientQuotaAltered, ClientQuotaEntity
 from aiokq.admin.results import Results
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.core.arguments import mapping_argument
@@ -16,7 +17,7 @@ __all__ = ["ControllerCalls"]
 
 
 class ControllerCalls(ABC):
-    """Methods of `Admin` on the quorum, the features and the registered brokers of a cluster.
+    """Methods of `Admin` on the quorum, the features, the brokers and the quotas of a cluster.
 
     Results, ``timeout`` and errors are as described in `Admin`.
     """
@@ -82,3 +83,53 @@ class ControllerCalls(ABC):
             BrokerIdNotRegistered: no broker with this id is registered.
         """
         await registrations.unregister_broker(self._check(timeout), broker_id, timeout=timeout)
+
+    async def describe_client_quotas(
+        self,
+        entity: ClientQuotaEntity | None = None,
+        *,
+        strict: bool = False,
+        timeout: float | None = None,
+    ) -> Mapping[ClientQuotaEntity, Mapping[str, float]]:
+        """Return the quotas that are set, by entity and by Kafka's key (Kafka 2.6).
+
+        Args:
+            entity: only quotas of entities with these names; `QuotaName.DEFAULT` stands for the
+                default, `QuotaName.ANY` for every name. None for all quotas.
+            strict: leave out entities that have more parts than `entity`: for a user, leave out
+                the quotas of its client ids.
+        """
+        return await quotas.describe_client_quotas(
+            self._check(timeout), entity, strict=strict, timeout=timeout
+        )
+
+    async def alter_client_quotas(
+        self,
+        changes: Mapping[ClientQuotaEntity, Mapping[str, float | None]],
+        *,
+        validate_only: bool = False,
+        timeout: float | None = None,
+        raise_errors: bool = False,
+    ) -> Results[ClientQuotaEntity, ClientQuotaAltered]:
+        """Set and remove quotas (Kafka 2.6). All changes of an entity are made, or none.
+
+        Args:
+            changes: for each entity, the new rate by key; None removes a quota. The keys are
+                ``producer_byte_rate`` and ``consumer_byte_rate`` (bytes per second and broker),
+                ``request_percentage`` (of a broker's thread), ``controller_mutation_rate``
+                (partitions per second) and, for addresses, ``connection_creation_rate``.
+            validate_only: validate without changing.
+
+        Returns:
+            Results by entity; the error InvalidRequest says what is wrong with a change.
+        """
+        engine = self._check(timeout)
+        results = await quotas.alter_client_quotas(
+            engine,
+            mapping_argument(
+                changes, "changes", "{ClientQuotaEntity(user='a'): {'producer_byte_rate': 1e6}}"
+            ),
+            validate_only=validate_only,
+            timeout=timeout,
+        )
+        return results.raise_for_errors() if raise_errors else results

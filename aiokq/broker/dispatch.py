@@ -72,7 +72,9 @@ class Dispatcher:
             decode_request_header(frame)  # raises ProtocolError
         (api_and_version,) = _API_AND_VERSION(frame)
         if not self._gate.admit(context, api_and_version, nbytes):
-            return self._refuse_api_versions(decode_request_header(frame))
+            header = decode_request_header(frame)
+            self._gate.throttle_ms(context, header.api_key, header.client_id, nbytes)
+            return self._refuse_api_versions(header)
         if not api_and_version >> 16:  # Produce
             answer = self._answer_ordinary(context, frame)
             if answer is not None:
@@ -94,7 +96,14 @@ class Dispatcher:
         response = await handler(request, call)
         throttle_ms = 0
         if gate.quotas is not None:
-            throttle_ms = gate.throttle_ms(context, header.api_key, header.client_id, nbytes)
+            throttle_ms = gate.throttle_ms(
+                context,
+                header.api_key,
+                header.client_id,
+                nbytes,
+                answered=response is not None,
+                least_ms=getattr(response, "throttle_time_ms", 0),
+            )
         if response is None:
             return None
         count_errors(self._counters.errors, response)

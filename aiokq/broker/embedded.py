@@ -18,6 +18,7 @@ from aiokq import fastpath
 from aiokq.broker.embedded_arguments import (
     OPTIONAL_PATH,
     authorizer_of,
+    callable_argument,
     checked_acls,
     configs_text,
     name_text,
@@ -45,6 +46,7 @@ from aiokq.core.supervisor import handed_over, shielded, warn_unclosed
 
 if TYPE_CHECKING:
     from aiokq.broker.security.authorization.caller_authorizer import Authorize
+    from aiokq.broker.security.quotas.caller_quotas import QuotaCallable
     from aiokq.core.acls import Acl
     from aiokq.core.files import Files
 
@@ -85,6 +87,13 @@ class EmbeddedCluster:
             block. What it raises denies.
         restore_from: a snapshot, or the directory of a stopped broker. The cluster starts with a
             copy of the data, and `data_dir` must be missing or empty.
+        quota: `quota(principal, client_id, key)` returns the rate that a client may have, or None
+            to leave the client to the quotas that were set in the cluster. `principal` is a text
+            such as "User:alice", `key` is `producer_byte_rate`, `consumer_byte_rate`,
+            `request_percentage` or `controller_mutation_rate`. A function or a coroutine function,
+            called on the cluster's loop. An answer is used for a second; then the function is asked
+            again, but not while the client waits. A coroutine function is never awaited in a
+            request, so that a new client has no quota for the first moments.
 
     Raises:
         ConfigError: an argument, a setting or a feature is unknown, out of range or of the wrong
@@ -108,6 +117,7 @@ class EmbeddedCluster:
         acls: Iterable[str | Acl] | None = None,
         authorize: Authorize | None = None,
         restore_from: str | os.PathLike[str] | None = None,
+        quota: QuotaCallable | None = None,
         environment: Environment | None = None,
         **unknown: Never,
     ) -> None:
@@ -134,6 +144,7 @@ class EmbeddedCluster:
         self._restore_from = (
             None if restore_from is None else path_text("restore_from", restore_from, OPTIONAL_PATH)
         )
+        self._quota = callable_argument("quota", quota)
         self._lasting_files: Files | None = None
         self._node: BrokerNode | None = None
         self._pid = 0
@@ -396,6 +407,7 @@ class EmbeddedCluster:
             features=self._features,
             authorizer=self._authorizer,
             acls=self._acls,
+            quota=self._quota,
         )
         try:
             await node.start()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from aiokq.broker.config.authorizer_settings import AUTHORIZER, STANDARD_AUTHORIZER
 from aiokq.broker.config.listeners import ListenerFailed, Listeners, configured_listeners
@@ -31,6 +31,7 @@ __all__ = [
     "NodeArguments",
     "authorizer_of",
     "checked_acls",
+    "callable_argument",
     "configs_text",
     "name_text",
     "new_features",
@@ -42,7 +43,7 @@ __all__ = [
 
 _ARGUMENTS: Final = (
     *("data_dir", "port", "profile", "settings", "features", "restore_from"),
-    *("acls", "authorize"),
+    *("acls", "authorize", "quota"),
 )
 
 _SNAPSHOTS: Final = "metadata.log.max.record.bytes.between.snapshots"
@@ -60,6 +61,8 @@ _MISNAMED: Final = {
     *(errno.EACCES, errno.EPERM, errno.EROFS),
 }
 """Error numbers of a path that cannot be a writable directory."""
+
+F = TypeVar("F")
 
 OPTIONAL_PATH: Final = "a directory (str or os.PathLike) or None"
 
@@ -223,6 +226,19 @@ def unknown_argument(unknown: Mapping[str, object]) -> ConfigError:
         name,
         [*_ARGUMENTS, *SETTINGS],
     )
+
+
+def callable_argument(argument: str, value: F) -> F:
+    """Return a function that the user has given, or None.
+
+    Raises:
+        ConfigError: `value` cannot be called; the message names the argument.
+    """
+    if value is not None and not callable(value):
+        raise ConfigError(
+            f"{argument} must be a function, a coroutine function or None, not {value!r}"
+        )
+    return value
 
 
 def path_text(

@@ -40,7 +40,15 @@ from aiokq.wire import API_NAMES
 if TYPE_CHECKING:
     from aiokq.connection.request_context import RequestContext, Session
 
-__all__ = ["Audit", "Authorizer", "CallerAuthorizer", "Gate", "Quotas", "Undecided"]
+__all__ = [
+    "Audit",
+    "Authorizer",
+    "CallerAuthorizer",
+    "Gate",
+    "MutationQuota",
+    "Quotas",
+    "Undecided",
+]
 
 API_VERSIONS: Final = 18
 SASL_HANDSHAKE: Final = 17
@@ -159,13 +167,68 @@ class Audit(Protocol):
         ...
 
 
+class MutationQuota(Protocol):
+    """Counts the partitions that one request creates, deletes or adds (KIP-599)."""
+
+    @property
+    def throttle_ms(self) -> int:
+        """The throttle time in ms because of the partitions counted so far."""
+        ...
+
+    def charge(self, partitions: int) -> None:
+        """Count partitions, before they are created or deleted.
+
+        Raises:
+            ThrottlingQuotaExceeded: the quota is used up, and the request must not go on.
+        """
+        ...
+
+
 class Quotas(Protocol):
     """Decides how long a client is throttled. Called on the loop; must not block."""
 
     def throttle_ms(
-        self, connection: RequestContext, api_key: int, client_id: str | None, nbytes: int
+        self,
+        connection: RequestContext,
+        api_key: int,
+        client_id: str | None,
+        nbytes: int,
+        *,
+        answered: bool,
     ) -> int:
-        """Count a request of `nbytes` bytes that was handled; return its throttle time in ms."""
+        """Count a request that was handled; return its throttle time in ms.
+
+        A consumer's Fetch was counted by `fetched`, and is not counted again.
+
+        Args:
+            nbytes: size of the request, in bytes.
+            answered: whether the request gets a response; False for Produce with acks=0.
+        """
+        ...
+
+    def fetch_bytes(self, connection: RequestContext, client_id: str | None) -> int:
+        """Return the largest response to a consumer's Fetch that is worth reading, in bytes.
+
+        A larger one would be throttled even if the client had fetched nothing before.
+        """
+        ...
+
+    def fetched(self, connection: RequestContext, client_id: str | None, nbytes: int) -> int:
+        """Count a response to a consumer's Fetch; return the throttle time in ms.
+
+        If the time is above 0, the response is not counted, and must be replaced by an empty one.
+        """
+        ...
+
+    def mutations(
+        self, connection: RequestContext, client_id: str | None, *, is_strict: bool
+    ) -> MutationQuota | None:
+        """Return the quota of partitions for one request; None if there is none.
+
+        Args:
+            is_strict: whether `charge` refuses once the quota is used up; if not, the client is
+                only throttled.
+        """
         ...
 
 
@@ -361,16 +424,31 @@ class Gate:
         await cast("CallerAuthorizer", self.authorizer).settle(connection, undecided)
 
     def throttle_ms(
-        self, connection: RequestContext, api_key: int, client_id: str | None, nbytes: int
+        self,
+        connection: RequestContext,
+        api_key: int,
+        client_id: str | None,
+        nbytes: int,
+        *,
+        answered: bool = True,
+        least_ms: int = 0,
     ) -> int:
         """Count a request that was handled; return its throttle time in ms, 0 without quotas.
 
         If the time is above 0, the connection is muted: the server reads nothing from it during the
         throttle time. A client that supports KIP-219 also sends nothing.
+
+        Args:
+            answered: whether the request gets a response; False for Produce with acks=0.
+            least_ms: the throttle time that the handler has decided, for fetched bytes or changes
+                of the metadata.
         """
         if self.quotas is None:
             return 0
-        throttle_ms = self.quotas.throttle_ms(connection, api_key, client_id, nbytes)
+        throttle_ms = self.quotas.throttle_ms(
+            connection, api_key, client_id, nbytes, answered=answered
+        )
+        throttle_ms = max(throttle_ms, least_ms)
         if throttle_ms > 0:
             until = asyncio.get_running_loop().time() + throttle_ms / 1000
             connection.mute_until = max(connection.mute_until, until)

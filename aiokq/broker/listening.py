@@ -17,6 +17,7 @@ from aiokq.broker.config.listeners import (
 )
 from aiokq.broker.config.roles import controller_addresses
 from aiokq.connection.connection_counts import ConnectionCounts
+from aiokq.connection.quota_windows import QuotaWindow
 from aiokq.connection.server import Server
 from aiokq.connection.server_limits import FrameBudget, ServerLimits
 from aiokq.connection.server_security import PLAINTEXT_SERVER, ServerSecurity
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from aiokq.broker.config.listener_security import ListenerSettings
     from aiokq.broker.config.listeners import Listeners
     from aiokq.broker.config.settings import BrokerSettings
+    from aiokq.connection.connection_rates import HostRates
     from aiokq.connection.request_context import RequestContext, RequestHandler
     from aiokq.connection.turn import Turn
     from aiokq.core.counters import BrokerCounters
@@ -66,6 +68,7 @@ class NodeServers:
         self._settings = settings
         self._opened: list[_Opened] = []
         self._counts: ConnectionCounts | None = None
+        self._host_rates: HostRates | None = None
         self._own_name = ""
 
     async def bind(
@@ -95,7 +98,12 @@ class NodeServers:
         sockets = _socket_options(self._settings)
         listeners = self.configured
         several = len(listeners.opened) > 1
-        counts = ConnectionCounts(limits, protected=listeners.inter_broker if several else None)
+        counts = ConnectionCounts(
+            limits,
+            now=environment.clock.monotonic,
+            protected=listeners.inter_broker if several else None,
+        )
+        counts.rates.hosts = self._host_rates
         self._counts = counts
         budget = FrameBudget(limits.queued_max_request_bytes)
         try:
@@ -150,8 +158,19 @@ class NodeServers:
             await self.close(drain=0)
             raise
 
+    def limit_hosts(self, rates: HostRates | None) -> None:
+        """Apply changed quotas of new connections; None for no quotas."""
+        self._host_rates = rates
+        if self._counts is not None:
+            self._counts.rates.hosts = rates
+
+    def measure_loop_time(self, wanted: bool) -> None:
+        """Make the connections count the time of the loop that they take, or stop it."""
+        for one in self._opened:
+            one.server.measures_loop_time = wanted
+
     def limit_connections(self, settings: BrokerSettings) -> None:
-        """Apply changed limits of the number of connections, and no other settings."""
+        """Apply changed limits of the numbers of connections, and no other settings."""
         self._settings = settings
         if self._counts is not None:
             self._counts.limit(_limits(settings, 0))
@@ -343,6 +362,13 @@ def _limits(settings: BrokerSettings, max_frame_bytes: int) -> ServerLimits:
         max_connections_per_ip=settings.max_connections_per_ip,
         max_connections_of_host=limits_of_hosts(settings),
         max_connections_of_listener=dict(settings.listener_max_connections),
+        max_connection_creation_rate=settings.max_connection_creation_rate,
+        max_connection_creation_rate_of_listener=dict(
+            settings.listener_max_connection_creation_rates
+        ),
+        rate_window=QuotaWindow(
+            settings.quota_window_num, settings.quota_window_size_seconds * 1000
+        ),
         max_idle=max(settings.connections_max_idle_ms, 0) / 1000,
     )
 

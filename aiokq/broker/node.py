@@ -44,6 +44,7 @@ from aiokq.broker.node_areas import (
     NodeLogs,
     NodeQuorum,
 )
+from aiokq.broker.node_quotas import NodeQuotas
 from aiokq.broker.replica.purgatory import FetchPurgatory
 from aiokq.broker.security.audit import Audit
 from aiokq.broker.storage import Storage
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
     from aiokq.broker.replica.leadership_listener import LeadershipListener
     from aiokq.broker.replica.partition import Partition
     from aiokq.broker.security.authorization.standard_authorizer import StandardAuthorizer
+    from aiokq.broker.security.quotas.caller_quotas import QuotaCallable
     from aiokq.core.acls import Acl
     from aiokq.core.environment import Environment
 
@@ -98,6 +100,7 @@ class BrokerNode:
         features: the level of each feature in a new metadata log; None for the defaults.
         authorizer: decides what clients may do; None for the one that the settings name.
         acls: ACLs that exist before the first client connects, besides those in the metadata.
+        quota: a function that gives quotas of clients; None for none.
 
     Attributes:
         dynamic_settings: the settings in effect, and the static and dynamic values from which they
@@ -125,6 +128,7 @@ class BrokerNode:
         features: Mapping[str, int] | None = None,
         authorizer: Authorizer | None = None,
         acls: Sequence[Acl] = (),
+        quota: QuotaCallable | None = None,
     ) -> None:
         self.dynamic_settings = DynamicSettings(settings)
         self.environment = environment
@@ -153,6 +157,15 @@ class BrokerNode:
         self._transaction_coordinator: TransactionCoordinator | None = None
         self._transaction_recovery: TransactionRecovery | None = None
         self._supervisor = Supervisor("broker", on_failure=self._fail)
+        self._quotas = NodeQuotas(
+            settings,
+            environment,
+            self.gate,
+            self.servers,
+            self.counters,
+            spawn=lambda work, name: self._supervisor.spawn(work, name=name),
+            quota=quota,
+        )
         self.background = BackgroundWork(
             self.counters, environment.clock.monotonic, fatal=self._fail
         )
@@ -340,6 +353,7 @@ class BrokerNode:
             self._watch_transactions(self._transaction_coordinator)
             await self._group_coordinator.start()
             await self._transaction_coordinator.start()
+            self._start_quotas()
             dispatcher = AskingDispatcher if self.gate.asks_caller else Dispatcher
             self._dispatcher = dispatcher(self._areas(), self.gate, self.counters)
             self._start_jobs()
@@ -386,6 +400,12 @@ class BrokerNode:
             for acl, error in zip(self._acls, results, strict=True):
                 if error is not None:
                     raise ConfigError(f"ACL {acl}: {error.message}")
+
+    def _start_quotas(self) -> None:
+        """Apply the quotas in the metadata, and their changes from now on."""
+        publisher = self.storage.publisher
+        publisher.quotas_changed = lambda: self._quotas.apply(publisher.quotas)
+        self._quotas.start(self.metadata, publisher.quotas)
 
     def _watch_transactions(self, coordinator: TransactionCoordinator) -> None:
         """Compare open transactions in recovered logs with the transaction coordinator's state.
@@ -451,7 +471,7 @@ class BrokerNode:
         def settings_changed(names: frozenset[str]) -> None:
             if "log.cleaner.threads" in names:
                 maintenance.start(cleaners())
-            if any("max.connections" in name for name in names):
+            if any("max.connection" in name for name in names):
                 self.servers.limit_connections(self.settings)
 
         for name, (given, value) in self.dynamic_settings.overridden().items():
@@ -489,6 +509,7 @@ class BrokerNode:
             acls=NodeAcls(self.metadata, self._standard_authorizer),
             producer_ids=self.producer_ids,
             quorum=NodeQuorum(self.storage, self.servers),
+            client_quotas=self._quotas,
             host=NodeHost(self.environment, self.crc32c),
             turn=self.turn,
         )

@@ -149,6 +149,8 @@ PERMISSIONS: Final[dict[int, tuple[Permission, ...]]] = {
     45: (_ALTER_CLUSTER,),
     46: (_DESCRIBE_CLUSTER,),
     47: (_DELETE_GROUP, _READ_TOPIC),
+    48: (_CLUSTER_CONFIGS,),
+    49: (_ALTER_CLUSTER_CONFIGS,),
     55: (_DESCRIBE_CLUSTER,),
     57: (_ALTER_CLUSTER,),
     # The list of brokers needs no permission; the bit field of operations needs DESCRIBE.

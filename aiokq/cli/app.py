@@ -42,6 +42,7 @@ from aiokq.cli.offsets import offsets
 from aiokq.cli.output import OutputClosed, complain, discard_output
 from aiokq.cli.partitions import partitions
 from aiokq.cli.produce import produce
+from aiokq.cli.quotas import quotas
 from aiokq.cli.session import Session, Terminated
 from aiokq.cli.spark import spark
 from aiokq.cli.storage import storage
@@ -156,6 +157,7 @@ app.command(
 )(consume)
 app.add_typer(groups, name="groups")
 app.add_typer(transactions, name="transactions")
+app.add_typer(quotas, name="quotas")
 app.command(
     epilog=examples(
         "aiokq offsets orders",

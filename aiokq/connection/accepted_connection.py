@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Final
 
 from aiokq.connection.framing import (
@@ -18,6 +19,7 @@ from aiokq.connection.framing import (
     SIZE_BYTES,
     FrameReader,
 )
+from aiokq.connection.loop_time import LoopTime, Timed
 from aiokq.connection.principal import ANONYMOUS
 from aiokq.connection.request_context import CloseConnection, RequestContext, SessionState
 from aiokq.connection.responses import SERVER_WRITE_HIGH_WATER_BYTES, ResponseWriter
@@ -187,6 +189,8 @@ class AcceptedConnection:
             self._frame_started = now
             self._idle.pop(self, None)
         self._account()
+        if self.transport.loop_time is not None:
+            self.transport.loop_time.end()
 
     def frames_received(self, frames: list[memoryview]) -> None:
         """Queue the requests, and stop reading if the queue is full."""
@@ -222,6 +226,8 @@ class AcceptedConnection:
             self._idle.pop(self, None)
         if len(queue) >= WAITING_REQUESTS or self._waiting >= WAITING_BYTES:
             self._pause(_Pause.BUSY)
+        if self.transport.loop_time is not None:
+            self.transport.loop_time.end()
 
     def invalid_received(self, error: KafkaError) -> None:
         """Answer the requests before the invalid bytes, then close the connection, as Kafka does.
@@ -328,7 +334,7 @@ class AcceptedConnection:
                         self._idle[self] = None
                     await self._wake
                     self._wake = None
-                elif not await self._handle_queued(context):
+                elif not await self._handle(context):
                     return
                 elif context.mute_until > self._loop.time():
                     await self._mute(context)
@@ -346,6 +352,21 @@ class AcceptedConnection:
                     self._invalid
                     or Closed("the server handles no more requests of this connection")
                 )
+
+    def _handle(self, context: RequestContext) -> Awaitable[bool]:
+        """Return `_handle_queued`; count the time that it takes if the server asks for it."""
+        if not self._server.measures_loop_time:
+            context.loop_time = self.transport.loop_time = None
+            return self._handle_queued(context)
+        if context.loop_time is None:
+            context.loop_time = self.transport.loop_time = LoopTime(self._server.clock.thread_time)
+        return Timed(self._handle_then_mute(context), context.loop_time)
+
+    async def _handle_then_mute(self, context: RequestContext) -> bool:
+        handled = await self._handle_queued(context)
+        if handled and context.mute_until > self._loop.time():
+            await self._mute(context)
+        return handled
 
     async def _handle_queued(self, context: RequestContext) -> bool:
         """Handle the queued requests in order; return False if the connection must be closed.

@@ -1,4 +1,4 @@
-"""Limits on open connections over all listeners of a node.
+"""Limits on open and new connections over all listeners of a node.
 
 Source: Kafka ``ConnectionQuotas`` in ``SocketServer.scala``. In Kafka, a connection above
 ``max.connections`` blocks the acceptor until another connection is closed. Here the new connection
@@ -9,7 +9,10 @@ Tests: ``tests/unit/connection/test_connection_counts.py``.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import TYPE_CHECKING
+
+from aiokq.connection.connection_rates import ConnectionRates
 
 if TYPE_CHECKING:
     from aiokq.connection.connection_quotas import ConnectionQuotas
@@ -26,11 +29,18 @@ class ConnectionCounts:
         protected: name of the inter-broker listener if the node has other listeners too, else None.
             `max.connections` does not apply to this listener. To make room for its connections, the
             longest idle connection of the other listeners is closed.
+        now: returns seconds on a monotonic clock.
+
+    Attributes:
+        rates: limits of new connections per second.
     """
 
-    def __init__(self, limits: ServerLimits, *, protected: str | None = None) -> None:
-        self._limits = limits
+    def __init__(
+        self, limits: ServerLimits, *, now: Callable[[], float], protected: str | None = None
+    ) -> None:
+        self.rates = ConnectionRates(now, window=limits.rate_window, protected=protected)
         self._protected = protected
+        self.limit(limits)
         self._open = 0
         self._per_listener: Counter[str] = Counter()
         self._per_host: Counter[str] = Counter()
@@ -41,8 +51,10 @@ class ConnectionCounts:
         self._quotas.append(quotas)
 
     def limit(self, limits: ServerLimits) -> None:
-        """Replace the largest permitted counts. Open connections above the new counts stay open."""
+        """Replace the limits. Open connections above the new limits stay open."""
         self._limits = limits
+        self.rates.of_node = limits.max_connection_creation_rate
+        self.rates.of_listener = limits.max_connection_creation_rate_of_listener
 
     def refusal(self, listener: str, host: str) -> str | None:
         """Return the setting, with its value, that forbids one more connection.
@@ -65,13 +77,14 @@ class ConnectionCounts:
                 return f"max.connections.per.ip.overrides={host}:{most}"
         elif self._per_host[host] >= limits.max_connections_per_ip:
             return f"max.connections.per.ip={limits.max_connections_per_ip}"
-        return None
+        return self.rates.refusal(listener, host)
 
     def opened(self, listener: str, host: str) -> None:
         """Count a connection; above `max.connections`, close an idle connection of the node."""
         self._open += 1
         self._per_listener[listener] += 1
         self._per_host[host] += 1
+        self.rates.opened(listener, host)
         if self._open > self._limits.max_connections:
             self._close_idle()
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from aiokq.connection.principal import ANONYMOUS
 
 if TYPE_CHECKING:
+    from aiokq.connection.loop_time import LoopTime
     from aiokq.connection.principal import Principal
     from aiokq.wire import Fragment
     from aiokq.wire.struct import Response
@@ -108,6 +109,8 @@ class RequestContext:
         session: the client's software, principal and state of authentication.
         mute_until: the loop's time until which this connection is not read. Handlers that throttle
             (KIP-219) set it, and the connection checks it after the response is sent.
+        loop_time: counts the time of the loop that the connection takes; None while no quota
+            depends on it.
         connected: whether the client is still connected.
         on_login: called when the first login of the connection is complete; None without SASL.
     """
@@ -118,6 +121,7 @@ class RequestContext:
         "connection_id",
         "is_tls",
         "listener",
+        "loop_time",
         "mute_until",
         "on_login",
         "peer",
@@ -133,6 +137,7 @@ class RequestContext:
         self.is_tls = False
         self.session = Session()
         self.mute_until = 0.0
+        self.loop_time: LoopTime | None = None
         self.connected = True
         self.on_login: Callable[[], object] | None = None
         self._disconnect_callbacks: list[Callable[[], object]] = []

@@ -77,6 +77,10 @@ class Server:
         budget: memory for requests, shared by the node's servers; None for a budget of this server
             alone.
         sockets: options of the listening sockets; None for the defaults.
+
+    Attributes:
+        measures_loop_time: whether connections count the time of the loop that they take. May
+            change while the server runs.
     """
 
     def __init__(
@@ -102,8 +106,9 @@ class Server:
         self.counters = counters
         self.limits = limits or ServerLimits()
         self.budget = budget or FrameBudget(self.limits.queued_max_request_bytes)
+        self.measures_loop_time = False
         self._quotas = ConnectionQuotas(
-            counts or ConnectionCounts(self.limits),
+            counts or ConnectionCounts(self.limits, now=clock.monotonic),
             counters,
             now=clock.monotonic,
             listener=listener,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 
 from aiokq.connection.framing import DEFAULT_MAX_FRAME_BYTES
+from aiokq.connection.quota_windows import DEFAULT_WINDOW, QuotaWindow
 from aiokq.core.frozen import frozen
 
 __all__ = ["FrameBudget", "ServerLimits"]
@@ -31,6 +32,12 @@ class ServerLimits:
             brackets (`max.connections.per.ip.overrides`).
         max_connections_of_listener: for each listener name in capitals, the largest number of
             connections (`listener.name.<name>.max.connections`).
+        max_connection_creation_rate: largest number of new connections per second on all listeners
+            (`max.connection.creation.rate`).
+        max_connection_creation_rate_of_listener: for each listener name in capitals, the largest
+            number of new connections per second
+            (`listener.name.<name>.max.connection.creation.rate`).
+        rate_window: the window over which new connections are counted (`quota.window.*`).
         max_idle: time after which an idle client is disconnected (`connections.max.idle.ms`), and
             longest time that a request may take to arrive; 0 for no limit.
         read_stall: time without data after which a client is disconnected in the middle of a
@@ -48,6 +55,9 @@ class ServerLimits:
     max_connections_per_ip: int = 2**31 - 1
     max_connections_of_host: Mapping[str, int] = field(default_factory=dict)
     max_connections_of_listener: Mapping[str, int] = field(default_factory=dict)
+    max_connection_creation_rate: int = 2**31 - 1
+    max_connection_creation_rate_of_listener: Mapping[str, int] = field(default_factory=dict)
+    rate_window: QuotaWindow = DEFAULT_WINDOW
     max_idle: float = 600.0
     read_stall: float = 60.0
     write_stall: float = 60.0

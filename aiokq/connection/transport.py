@@ -18,6 +18,7 @@ from aiokq.core import forks
 from aiokq.core.errors import ConnectionLost, KafkaError
 
 if TYPE_CHECKING:
+    from aiokq.connection.loop_time import LoopTime
     from aiokq.core.types import Buffer
 
 __all__ = ["WRITE_HIGH_WATER_BYTES", "FrameReceiver", "FrameTransport"]
@@ -61,6 +62,8 @@ class FrameTransport(asyncio.BufferedProtocol):
         bytes_in: bytes received.
         bytes_out: bytes passed to the transport or the socket.
         hung_up: whether the peer closed the connection without an error, before this side did.
+        loop_time: counts the time that sending and receiving take; the receiver ends what was begun
+            for receiving. None while the time is not counted.
         write_high_water: bytes of unsent output above which `drain` waits.
     """
 
@@ -81,6 +84,7 @@ class FrameTransport(asyncio.BufferedProtocol):
         "bytes_in",
         "bytes_out",
         "hung_up",
+        "loop_time",
         "peer",
         "reader",
         "write_high_water",
@@ -97,6 +101,7 @@ class FrameTransport(asyncio.BufferedProtocol):
         self.bytes_in = 0
         self.bytes_out = 0
         self.hung_up = False
+        self.loop_time: LoopTime | None = None
         self.peer = ""
         self.write_high_water = write_high_water
         self._receiver = receiver
@@ -146,6 +151,8 @@ class FrameTransport(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return memory for the transport to receive into."""
+        if self.loop_time is not None:
+            self.loop_time.begin()
         return self.reader.get_buffer(sizehint)
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -291,9 +298,17 @@ class FrameTransport(asyncio.BufferedProtocol):
         """Pass the held output to the transport."""
         held = self._held
         if held:
+            # The time counts here only if no step of the receiver's task, which counts it, is
+            # running.
+            loop_time = self.loop_time
+            counts = loop_time is not None and not loop_time.is_running
+            if loop_time is not None and counts:
+                loop_time.begin()
             self.transport.write(held[0] if len(held) == 1 else b"".join(held))
             self._held = []
             self._held_bytes = 0
+            if loop_time is not None and counts:
+                loop_time.end()
 
     def _drop_held(self) -> None:
         self._held = []

@@ -459,6 +459,9 @@ class BrokerCounters(_Counters):
     )
     offsets_committed: int = _counter("offsets", "Partition offsets committed by groups.")
     throttle_seconds: float = _seconds("Time for which clients were throttled by quotas.")
+    throttled: CounterBy = _counter_by(
+        "quota", "requests", "Requests whose client was throttled, by the quota that it exceeded."
+    )
     background_failures: CounterBy = _counter_by(
         "task",
         "failures",

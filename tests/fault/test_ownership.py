@@ -240,6 +240,10 @@ CALLS: Final[dict[type, dict[str, Call]]] = {
         "reset_group_offsets": lambda w: w.admin.reset_group_offsets("g", aiokq.ResetTo.earliest()),
         "rewind_group": lambda w: w.admin.rewind_group("g", {TP: 0}),
         "start": lambda w: w.admin.start(),
+        "alter_client_quotas": lambda w: w.admin.alter_client_quotas(
+            {aiokq.ClientQuotaEntity(user="u"): {"producer_byte_rate": 1.0}}
+        ),
+        "describe_client_quotas": lambda w: w.admin.describe_client_quotas(),
         "terminate_transaction": lambda w: w.admin.terminate_transaction("x"),
         "unregister_broker": lambda w: w.admin.unregister_broker(9),
         "update_features": lambda w: w.admin.update_features({"group.version": 1}),

@@ -50,9 +50,26 @@ class Slow:
     """Throttles each request by ten seconds."""
 
     def throttle_ms(
-        self, connection: RequestContext, api_key: int, client_id: str | None, nbytes: int
+        self,
+        connection: RequestContext,
+        api_key: int,
+        client_id: str | None,
+        nbytes: int,
+        *,
+        answered: bool,
     ) -> int:
         return 10_000
+
+    def fetch_bytes(self, connection: RequestContext, client_id: str | None) -> int:
+        return 2**31 - 1
+
+    def fetched(self, connection: RequestContext, client_id: str | None, nbytes: int) -> int:
+        return 0
+
+    def mutations(
+        self, connection: RequestContext, client_id: str | None, *, is_strict: bool
+    ) -> None:
+        return None
 
 
 class Client(asyncio.BufferedProtocol):

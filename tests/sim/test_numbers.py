@@ -26,6 +26,7 @@ import aiokq
 from aiokq import (
     AbortTransactionSpec,
     Admin,
+    ClientQuotaEntity,
     Cluster,
     ConfigChange,
     Consumer,
@@ -251,6 +252,8 @@ TABLE: dict[str, tuple[Kind, Call]] = {
             reset_group_offsets=("g", 0, [TP]),
             rewind_group=("g", 0, [TP]),
             terminate_transaction=("x",),
+            describe_client_quotas=(),
+            alter_client_quotas=({ClientQuotaEntity(user="u"): {"producer_byte_rate": 1.0}},),
             unregister_broker=(7,),
             update_features=({"group.version": 1},),
         )

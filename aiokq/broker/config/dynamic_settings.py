@@ -17,7 +17,7 @@ from typing import Final
 
 from aiokq.broker.config.listeners import limits_of_hosts
 from aiokq.broker.config.setting import SettingValue
-from aiokq.broker.config.settings import SETTINGS, BrokerSettings, setting_name
+from aiokq.broker.config.settings import PER_LISTENER, SETTINGS, BrokerSettings, setting_name
 from aiokq.core.errors import ConfigError
 from aiokq.core.named_tuple import NamedTuple
 
@@ -68,6 +68,7 @@ DYNAMIC_SETTINGS: Final = frozenset(
         "log.cleaner.io.buffer.size",
         "log.cleaner.io.max.bytes.per.second",
         "log.cleaner.threads",
+        "max.connection.creation.rate",
         "max.connections",
         "max.connections.per.ip",
         "max.connections.per.ip.overrides",
@@ -75,12 +76,11 @@ DYNAMIC_SETTINGS: Final = frozenset(
         "transaction.partition.verification.enable",
     )
 )
-"""Kafka's names of the settings that can change. `listener.name.NAME.max.connections` can change,
-too.
+"""Kafka's names of the settings that can change. Those of `PER_LISTENER` can change with the prefix
+`listener.name.NAME.`, too.
 """
 
 _LISTENER_PREFIX: Final = "listener.name."
-_LISTENER_SUFFIX: Final = ".max.connections"
 _CLEANER_THREADS: Final = "log.cleaner.threads"
 _OVERRIDES: Final = "max.connections.per.ip.overrides"
 
@@ -100,11 +100,11 @@ def base_name(name: str) -> str:
 
 
 def _listener(name: str) -> str | None:
-    """Return NAME of `listener.name.NAME.max.connections`, in capitals; None for other settings."""
-    if not (name.startswith(_LISTENER_PREFIX) and name.endswith(_LISTENER_SUFFIX)):
+    """Return NAME of a limit `listener.name.NAME.*`, in capitals; None for other settings."""
+    if not name.startswith(_LISTENER_PREFIX):
         return None
-    listener = name[len(_LISTENER_PREFIX) : -len(_LISTENER_SUFFIX)]
-    return listener.upper() if listener and "." not in listener else None
+    listener, _, base = name[len(_LISTENER_PREFIX) :].partition(".")
+    return listener.upper() if listener and base in PER_LISTENER else None
 
 
 def parse_dynamic(name: str, text: str) -> SettingValue:
@@ -116,7 +116,7 @@ def parse_dynamic(name: str, text: str) -> SettingValue:
     Raises:
         ConfigError: the value is of the wrong type, out of range, malformed or empty.
     """
-    row = SETTINGS[_LISTENER_SUFFIX[1:]].renamed(name) if _listener(name) else SETTINGS[name]
+    row = SETTINGS[base_name(name)].renamed(name) if _listener(name) else SETTINGS[name]
     value = row.parse(text)
     if value is None:
         raise ConfigError(f"{name} must not be empty")
@@ -160,7 +160,7 @@ def effective_settings(
         own: the stored dynamic values for this broker, by Kafka's names.
     """
     fields: dict[str, object] = {}
-    listeners = dict(static.listener_max_connections)
+    listeners = {base: dict(_pairs(static, base)) for base in PER_LISTENER}
     used: tuple[dict[str, str], dict[str, str]] = {}, {}
     unused: tuple[dict[str, str], dict[str, str]] = {}, {}
     for configs, valid, refused in zip((cluster, own), used, unused, strict=True):
@@ -179,9 +179,10 @@ def effective_settings(
                 fields[SETTINGS[name].field] = value
             else:
                 assert isinstance(value, int)
-                listeners[listener] = value
+                listeners[base_name(name)][listener] = value
     if any(used):
-        fields["listener_max_connections"] = tuple(listeners.items())
+        for base, field in PER_LISTENER.items():
+            fields[field] = tuple(listeners[base].items())
         static = BrokerSettings(**{**vars(static), **fields})
     return Effective(static, *used, *unused)
 
@@ -280,8 +281,15 @@ def _changed(before: BrokerSettings, after: BrokerSettings) -> frozenset[str]:
     if before is after:
         return frozenset()
     names = {name for name in DYNAMIC_SETTINGS if before.value_of(name) != after.value_of(name)}
-    were, are = dict(before.listener_max_connections), dict(after.listener_max_connections)
-    for listener in were.keys() | are.keys():
-        if were.get(listener) != are.get(listener):
-            names.add(setting_name(f"{_LISTENER_PREFIX}{listener}{_LISTENER_SUFFIX}"))
+    for base in PER_LISTENER:
+        were, are = dict(_pairs(before, base)), dict(_pairs(after, base))
+        for listener in were.keys() | are.keys():
+            if were.get(listener) != are.get(listener):
+                names.add(setting_name(f"{_LISTENER_PREFIX}{listener}.{base}"))
     return frozenset(names)
+
+
+def _pairs(settings: BrokerSettings, base: str) -> tuple[tuple[str, int], ...]:
+    """Return the names of listeners, in capitals, with their values of a limit."""
+    pairs: tuple[tuple[str, int], ...] = getattr(settings, PER_LISTENER[base])
+    return pairs

@@ -29,7 +29,6 @@ def _plug_in(what: str, *values: str) -> _Only:
     return _Only(("", *values), f"{what} are Java classes, which this broker cannot load")
 
 
-_UNLIMITED: Final = 2**31 - 1
 _LIMITED: Final[dict[str, _Only]] = {
     "alter.config.policy.class.name": _plug_in("policies"),
     "client.quota.callback.class": _plug_in("quota callbacks"),
@@ -40,9 +39,6 @@ _LIMITED: Final[dict[str, _Only]] = {
     "delegation.token.secret.key": _Only(("",), "this broker has no delegation tokens"),
     "group.share.enable": _Only((False,), "this broker has no share groups"),
     "kafka.metrics.reporters": _plug_in("metrics reporters"),
-    "max.connection.creation.rate": _Only(
-        (_UNLIMITED,), "this broker does not limit the rate of new connections"
-    ),
     "metric.reporters": _plug_in(
         "metrics reporters", "org.apache.kafka.common.metrics.JmxReporter"
     ),
@@ -73,6 +69,8 @@ _REBALANCE_PROTOCOLS: Final = "group.coordinator.rebalance.protocols"
 
 _LISTENER_PREFIX: Final = "listener.name."
 
+_LIMITS_OF_CONNECTIONS: Final = ("max.connections", "max.connection.creation.rate")
+
 DYNAMIC_ONLY: Final = {
     "follower.replication.throttled.rate": "long",
     "leader.replication.throttled.rate": "long",
@@ -82,14 +80,13 @@ DYNAMIC_ONLY: Final = {
 
 _PER_LISTENER: Final = (
     "connections.max.reauth.ms",
-    "max.connection.creation.rate",
     "num.network.threads",
     "principal.builder.class",
 )
 """Settings that may have the prefix `listener.name.<name>.`.
 
-`ssl.*`, `sasl.*`, `<mechanism>.sasl.*` and `max.connections` may have the prefix, too. They are not
-listed here; `broker_settings` reads `max.connections`.
+`ssl.*`, `sasl.*`, `<mechanism>.sasl.*`, `max.connections` and `max.connection.creation.rate` may
+have the prefix, too. They are not listed here; `broker_settings` reads the last two.
 """
 
 
@@ -143,7 +140,8 @@ def is_of_kafka(name: str) -> bool:
     if name in DYNAMIC_ONLY:
         return True
     if name.startswith(_LISTENER_PREFIX):
-        return _is_of_kafka(_base_name(name), of_listener=True) or name.endswith(".max.connections")
+        base = _base_name(name)
+        return _is_of_kafka(base, of_listener=True) or base in _LIMITS_OF_CONNECTIONS
     return _is_of_kafka(name, of_listener=False)
 
 

@@ -507,6 +507,7 @@ def _check_prefixes(settings: BrokerSettings, endpoints: Sequence[Endpoint]) -> 
     known = [one.name for one in endpoints]
     given = [name for name, _ in settings.listener_max_connections]
     given += settings.listener_settings
+    given += [name for name, _ in settings.listener_max_connection_creation_rates]
     for setting in settings.without_effect:
         if setting.startswith("listener.name."):
             given.append(setting.split(".")[2].upper())

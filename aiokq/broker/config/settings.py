@@ -42,6 +42,8 @@ class BrokerSettings(SecuritySettings):
         listener_settings: for each listener's name, in capitals, its settings of TLS and SASL by
             their names without `listener.name.NAME.`, for example `ssl.client.auth` or
             `plain.sasl.jaas.config`. `listener_security.py` reads them.
+        listener_max_connection_creation_rates: pairs of a listener's name, in capitals, and its
+            `listener.name.NAME.max.connection.creation.rate`.
     """
 
     def __init__(self, **values: object) -> None:
@@ -446,6 +448,33 @@ class BrokerSettings(SecuritySettings):
         "Values of max.connections.per.ip for single addresses, for example 10.0.0.1:100, "
         "separated by commas.",
     )
+    max_connection_creation_rate: int = _setting(
+        INT_MAX,
+        "Maximum number of new connections per second over all listeners; a connection above it is "
+        "closed, where Kafka delays all later ones. "
+        "listener.name.NAME.max.connection.creation.rate limits those of one listener.",
+        at_least=1,
+    )
+    quota_window_num: int = _setting(
+        11,
+        "Number of samples over which the rates of quotas and of new connections are measured; the "
+        "last one is not complete.",
+        at_least=1,
+    )
+    quota_window_size_seconds: int = _setting(
+        1,
+        "Duration of a sample, in seconds; also the longest throttle time for request time.",
+        at_least=1,
+    )
+    controller_quota_window_num: int = _setting(
+        11,
+        "Number of samples whose partitions a client with a controller_mutation_rate may create or "
+        "delete at once.",
+        at_least=1,
+    )
+    controller_quota_window_size_seconds: int = _setting(
+        1, "Duration of a sample of controller_mutation_rate, in seconds.", at_least=1
+    )
     broker_rack: str | None = _setting(None, "Rack of this node.", kind="string", nullable=True)
 
     offsets_topic_num_partitions: int = _setting(
@@ -607,6 +636,7 @@ class BrokerSettings(SecuritySettings):
     without_effect: tuple[str, ...] = ()
     listener_max_connections: tuple[tuple[str, int], ...] = ()
     listener_settings: Mapping[str, Mapping[str, SettingValue]] = MappingProxyType({})
+    listener_max_connection_creation_rates: tuple[tuple[str, int], ...] = ()
 
     def rows(self) -> Iterator[tuple[Setting, SettingValue]]:
         """Yield each setting with its value, in the order of the table."""
@@ -653,6 +683,12 @@ PROFILES: Final[Mapping[str, Mapping[str, SettingValue]]] = {
 
 _LISTENER_PREFIX: Final = "listener.name."
 
+PER_LISTENER: Final[Mapping[str, str]] = {
+    "max.connections": "listener_max_connections",
+    "max.connection.creation.rate": "listener_max_connection_creation_rates",
+}
+"""The limits that a listener may have of its own, and the fields that hold their values."""
+
 
 def broker_settings(
     given: Mapping[str, object] | None = None, *, profile: str = "kafka"
@@ -681,8 +717,8 @@ def broker_settings(
         given = resolve_variables(given)
     values: dict[str, SettingValue] = dict(PROFILES[profile])
     without_effect: list[str] = []
-    connections: dict[str, int] = {}
     of_listeners: dict[str, dict[str, SettingValue]] = {}
+    limits: dict[str, dict[str, int]] = {name: {} for name in PER_LISTENER}
     spellings: dict[str, str] = {}
     for spelled, value in (given or {}).items():
         if not isinstance(spelled, str):
@@ -695,10 +731,10 @@ def broker_settings(
         text = spelled.strip()
         if text.startswith(_LISTENER_PREFIX):  # a listener's name may have `_`
             listener, _, name = text[len(_LISTENER_PREFIX) :].partition(".")
-            if name == "max.connections":
+            if name in limits:
                 parsed = SETTINGS[name].renamed(text).parse(value)
                 assert isinstance(parsed, int)
-                connections[listener.upper()] = parsed
+                limits[name][listener.upper()] = parsed
             elif (base := prefixed_setting(name)) is not None:
                 value_of_listener = SETTINGS[base].renamed(text).parse(value)
                 of_listeners.setdefault(listener.upper(), {})[name] = value_of_listener
@@ -722,8 +758,8 @@ def broker_settings(
         profile=profile,
         explicit=frozenset(values),
         without_effect=tuple(without_effect),
-        listener_max_connections=tuple(connections.items()),
         listener_settings=MappingProxyType(of_listeners),
+        **{PER_LISTENER[name]: tuple(pairs.items()) for name, pairs in limits.items()},
     )
 
 

@@ -86,6 +86,8 @@ APIS: Final = {
         Api(45, "AlterPartitionReassignments", 0, 1, "h45_alter_partition_reassignments"),
         Api(46, "ListPartitionReassignments", 0, 0, "h46_list_partition_reassignments"),
         Api(47, "OffsetDelete", 0, 0, "h47_offset_delete"),
+        Api(48, "DescribeClientQuotas", 0, 1, "h48_describe_client_quotas"),
+        Api(49, "AlterClientQuotas", 0, 1, "h49_alter_client_quotas"),
         Api(55, "DescribeQuorum", 0, 2, "h55_describe_quorum"),
         Api(57, "UpdateFeatures", 0, 2, "h57_update_features"),
         Api(60, "DescribeCluster", 0, 2, "h60_describe_cluster"),

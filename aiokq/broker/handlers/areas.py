@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from aiokq.broker.metadata.configs.config_sources import ConfigEntry
     from aiokq.broker.metadata.configs.group_configs import GroupConfigs
     from aiokq.broker.metadata.controller.acl_changes import AclFilter
+    from aiokq.broker.metadata.controller.decision import Charge
     from aiokq.broker.metadata.controller.feature_updates import FeatureUpdate
+    from aiokq.broker.metadata.controller.quota_changes import QuotaChange
     from aiokq.broker.metadata.controller.topic_layout import CreatedTopic, TopicSpec
     from aiokq.broker.metadata.image.principals_image import AclValue
     from aiokq.broker.metadata.publisher.topics import Topic
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from aiokq.core.errors import BrokerError
     from aiokq.core.files import Files
     from aiokq.core.offload import Offload
+    from aiokq.core.quota_keys import QuotaEntity
     from aiokq.core.types import TopicPartition
     from aiokq.records.control import EndTransactionMarker
     from aiokq.records.header import Checksum
@@ -52,6 +55,7 @@ __all__ = [
     "Acls",
     "Admission",
     "Changes",
+    "ClientQuotas",
     "Cluster",
     "Configs",
     "Groups",
@@ -99,12 +103,14 @@ class Changes(Protocol):
     """Changes of topics and settings; see ``metadata.changes.MetadataChanges``."""
 
     async def create_topic(
-        self, spec: TopicSpec, *, validate_only: bool = False
+        self, spec: TopicSpec, *, validate_only: bool = False, charge: Charge | None = None
     ) -> CreatedTopic: ...
 
-    async def create_topic_if_allowed(self, name: str, *, allowed: bool) -> None: ...
+    async def create_topic_if_allowed(
+        self, name: str, *, allowed: bool, charge: Charge | None = None
+    ) -> None: ...
 
-    async def delete_topic(self, topic: Topic) -> None: ...
+    async def delete_topic(self, topic: Topic, *, charge: Charge | None = None) -> None: ...
 
     async def create_partitions(
         self,
@@ -113,6 +119,7 @@ class Changes(Protocol):
         assignments: Sequence[Sequence[int]] | None = None,
         *,
         validate_only: bool = False,
+        charge: Charge | None = None,
     ) -> None: ...
 
     async def alter_topic_configs(
@@ -291,6 +298,25 @@ class Logs(Protocol):
 
         Files of segments are removed after the `file.delete.delay.ms` of the topic. Directories of
         deleted partitions are removed after the broker's `log.segment.delete.delay.ms`.
+        """
+        ...
+
+
+class ClientQuotas(Protocol):
+    """The quotas of users, client ids and addresses; see ``node_quotas``."""
+
+    @property
+    def stored(self) -> Mapping[QuotaEntity, Mapping[str, float]]:
+        """The quotas in effect that the metadata has."""
+        ...
+
+    async def alter(
+        self, changes: Sequence[QuotaChange], *, validate_only: bool
+    ) -> Sequence[BrokerError | None]:
+        """Change quotas; return the error of each change, None for success.
+
+        Raises:
+            KafkaStorage: the changes could not be recorded; nothing has changed.
         """
         ...
 

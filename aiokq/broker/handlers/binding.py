@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         Acls,
         Admission,
         Changes,
+        ClientQuotas,
         Cluster,
         Configs,
         Groups,
@@ -50,6 +51,7 @@ class Areas(NamedTuple):
     acls: Acls
     producer_ids: ProducerIds
     quorum: Quorum
+    client_quotas: ClientQuotas
     host: Host
     turn: Turn
 

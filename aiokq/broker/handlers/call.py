@@ -10,7 +10,7 @@ from aiokq.broker.permissions import CLUSTER_NAME
 from aiokq.core.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
-    from aiokq.broker.gate import Gate
+    from aiokq.broker.gate import Gate, MutationQuota
     from aiokq.broker.permissions import Operation, ResourceType
     from aiokq.connection.request_context import RequestContext
     from aiokq.core.counters import BrokerCounters
@@ -102,6 +102,19 @@ class Call(NamedTuple):
     def permits_any(self, operation: Operation, resource_type: ResourceType) -> bool:
         """Return whether the client may perform an operation on at least one resource of a type."""
         return self.gate.authorize_any(self.connection, self.api_key, operation, resource_type)
+
+    def mutations(self, *, strict_since: int) -> MutationQuota | None:
+        """Return the quota of created and deleted partitions; None if the client has none.
+
+        Args:
+            strict_since: the first version in which a request beyond the quota is refused. In
+                older versions its client is only throttled.
+        """
+        quotas = self.gate.quotas
+        if quotas is None:
+            return None
+        is_strict = self.version >= strict_since
+        return quotas.mutations(self.connection, self.client_id, is_strict=is_strict)
 
     def operations(self, resource_type: ResourceType, name: str = CLUSTER_NAME) -> int:
         """Return the bit field of the operations that the client may perform on a resource."""

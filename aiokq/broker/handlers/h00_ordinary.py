@@ -162,7 +162,9 @@ class OrdinaryProduce:
         throttle_ms = 0
         if self._gate.quotas is not None:
             client_id = decode_request_header(frame).client_id
-            throttle_ms = self._gate.throttle_ms(context, PRODUCE, client_id, len(frame))
+            throttle_ms = self._gate.throttle_ms(
+                context, PRODUCE, client_id, len(frame), answered=acks != 0
+            )
         if acks == 0:
             if refused:
                 raise CloseConnection(NO_ANSWER_POSSIBLE)

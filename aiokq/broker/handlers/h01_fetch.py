@@ -2,9 +2,10 @@
 
 The partitions of the fetch session are read in turn. If they return fewer than `min_bytes` bytes
 together, the request waits for records up to `max_wait_ms`. If a partition has an error or a
-diverging epoch, the response is sent without a wait. Versions 0-3 get records converted to message
-formats 0 and 1. A fetch with a replica id of 0 or more comes from a follower. The fetch offset of
-such a request shows how far the follower has replicated the log.
+diverging epoch, the response is sent without a wait. A consumer beyond its quota gets an empty
+response and keeps its session; it gets the records by its next request. Versions 0-3 get records
+converted to message formats 0 and 1. A fetch with a replica id of 0 or more comes from a follower.
+The fetch offset of such a request shows how far the follower has replicated the log.
 
 Errors of the request: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH,
 FETCH_SESSION_TOPIC_ID_ERROR.
@@ -48,17 +49,22 @@ from aiokq.wire.fetch import (
     FetchRequest,
     FetchResponse,
 )
+from aiokq.wire.frames import encode_response
 
 if TYPE_CHECKING:
     from aiokq.broker.handlers.areas import Configs, Host, Logs, Topics
     from aiokq.broker.handlers.call import Call
     from aiokq.broker.log.partition_log import PartitionLog
+    from aiokq.broker.replica.fetch_sessions import FetchContext
     from aiokq.broker.replica.partition import Partition
     from aiokq.core.files import FileRange
 
 READ_COMMITTED: Final = 1
 FIRST_V2_VERSION: Final = 4
 """The first version whose clients read message format 2."""
+
+HEADER_BYTES: Final = 4
+"""Size of a response's header without tagged fields; flexible versions have one more byte."""
 
 
 @dataclass(slots=True)
@@ -93,13 +99,19 @@ async def handle(
 ) -> FetchResponse:
     """Read the partitions; wait and read again until they return `min_bytes` or the time is up."""
     context = logs.fetch_sessions.open(request, call.version)
+    replica_id = _replica_id(request, call.version)
+    quotas = call.gate.quotas if replica_id < 0 else None
     if context.error_code:
-        return FetchResponse(error_code=context.error_code, session_id=0)
+        response = FetchResponse(error_code=context.error_code, session_id=0)
+        if quotas is not None:
+            response.throttle_time_ms = quotas.fetched(call.connection, call.client_id, 0)
+        return response
     if call.gate.asks_caller:
         await _settle(topics, call, request, context.targets)
     max_bytes = min(request.max_bytes, configs.settings.fetch_max_bytes)
+    if quotas is not None:
+        max_bytes = min(max_bytes, quotas.fetch_bytes(call.connection, call.client_id))
     min_bytes = min(request.min_bytes, max_bytes)
-    replica_id = _replica_id(request, call.version)
     permits = _Permits(call, replica_id)
     clock = host.clock
     deadline = clock.monotonic() + request.max_wait_ms / 1000
@@ -130,6 +142,12 @@ async def handle(
             if found.loads:
                 found = await _read_cold(logs, found, look)
             break
+    if quotas is not None:
+        nbytes = _response_bytes(context, found, call.version)
+        throttle_ms = quotas.fetched(call.connection, call.client_id, nbytes)
+        if throttle_ms:
+            # The client gets the records by its next request. The session is told nothing.
+            return FetchResponse(session_id=context.session_id, throttle_time_ms=throttle_ms)
     if not fresh:
         await _load_cold(logs, call, found)
     call.counters.record_bytes_fetched += found.size
@@ -155,6 +173,16 @@ async def _settle(
         topic = topics.by_id(target.topic_id) if call.version >= 13 else None
         names.add(target.topic if topic is None else topic.name)
     await call.settle((Operation.READ, ResourceType.TOPIC, names))
+
+
+def _response_bytes(context: FetchContext, found: Pass, version: int) -> int:
+    """Return the size of the response with these results, without the header, as Kafka counts it.
+
+    If the records are converted for an old client, their size before the conversion counts.
+    """
+    response = FetchResponse(responses=_by_topic(context.included(found.results)))
+    size = sum(map(len, encode_response(response, version=version, correlation_id=0)))
+    return size - HEADER_BYTES - FetchResponse.is_flexible(version)
 
 
 def _replica_id(request: FetchRequest, version: int) -> int:

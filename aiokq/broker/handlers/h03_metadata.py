@@ -25,7 +25,7 @@ v7   leader epochs                        v13  an error code for the request
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.permissions import (
     CLUSTER_NAME,
@@ -58,8 +58,12 @@ if TYPE_CHECKING:
 
     from aiokq.broker.handlers.areas import Changes, Cluster, Configs, Topics
     from aiokq.broker.handlers.call import Call
+    from aiokq.broker.metadata.controller.decision import Charge
     from aiokq.broker.metadata.publisher.topics import Topic
     from aiokq.broker.replica.partition import Partition
+
+NEVER_STRICT: Final = 2**15
+"""No version of Metadata: a topic is created even beyond the client's quota of partitions."""
 
 
 class _View(NamedTuple):
@@ -103,6 +107,7 @@ async def handle(
         operations,
         version == 0,
     )
+    throttle_ms = 0
     if request.topics is None or (version == 0 and not request.topics):
         every = topics.sorted()
         names = {topic.name for topic in every}
@@ -117,8 +122,14 @@ async def handle(
             (Operation.CREATE, ResourceType.TOPIC, missing),
         )
         described = []
+        quota = call.mutations(strict_since=NEVER_STRICT)
+        charge = None if quota is None else quota.charge
         for asked in _distinct(request.topics):
-            described.append(await _answer(topics, changes, configs, call, asked, request, view))
+            described.append(
+                await _answer(topics, changes, configs, call, asked, request, view, charge)
+            )
+        if quota is not None:
+            throttle_ms = quota.throttle_ms
     response = MetadataResponse(
         brokers=[
             MetadataResponseBroker(
@@ -129,6 +140,7 @@ async def handle(
         cluster_id=cluster.cluster_id,
         controller_id=cluster.node_id,
         topics=described,
+        throttle_time_ms=throttle_ms,
     )
     if 8 <= version <= 10 and request.include_cluster_authorized_operations:
         allowed = call.permits(Operation.DESCRIBE, ResourceType.CLUSTER)
@@ -150,6 +162,7 @@ async def _answer(
     asked: MetadataRequestTopic,
     request: MetadataRequest,
     view: _View,
+    charge: Charge | None,
 ) -> MetadataResponseTopic:
     version = call.version
     # Java clients send an empty name, not null, along with an id.
@@ -180,7 +193,7 @@ async def _answer(
             return _refusal(asked.name, ZERO_UUID, error.code)
         operations = view.operations(asked.name)
         try:
-            await changes.create_topic_if_allowed(asked.name, allowed=allowed)
+            await changes.create_topic_if_allowed(asked.name, allowed=allowed, charge=charge)
         except BrokerError as error:
             return _refusal(asked.name, ZERO_UUID, error.code, operations)
         topic = topics.get(asked.name)

@@ -6,17 +6,17 @@ partitions and replicas.
 
 Errors of a topic: INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED, TOPIC_ALREADY_EXISTS,
 INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG,
-INVALID_REQUEST (also for a name that is given twice), POLICY_VIOLATION, KAFKA_STORAGE_ERROR.
+INVALID_REQUEST (also for a name that is given twice), POLICY_VIOLATION, KAFKA_STORAGE_ERROR,
+THROTTLING_QUOTA_EXCEEDED.
 
-v4  -1 takes the broker's defaults   v5  flexible; the topic's settings in the response
-v6  THROTTLING_QUOTA_EXCEEDED, which v7  topic id in the response
-    is not used
+v4  -1 takes the broker's defaults      v5  flexible; the topic's settings in the response
+v6  refused beyond a quota (KIP-599)    v7  topic id in the response
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.metadata.configs.config_sources import topic_config_entries
 from aiokq.broker.metadata.controller.topic_layout import TopicSpec
@@ -33,12 +33,17 @@ from aiokq.wire.create_topics import (
 if TYPE_CHECKING:
     from aiokq.broker.handlers.areas import Changes, Configs
     from aiokq.broker.handlers.call import Call
+    from aiokq.broker.metadata.controller.decision import Charge
+
+STRICT_SINCE: Final = 6
+"""The first version in which a topic beyond a client's quota of partitions is refused."""
 
 
 async def handle(
     changes: Changes, configs: Configs, request: CreateTopicsRequest, call: Call
 ) -> CreateTopicsResponse:
     """Create each topic; with `validate_only`, only check it."""
+    quota = call.mutations(strict_since=STRICT_SINCE)
     times = Counter(topic.name for topic in request.topics)
     results: dict[str, CreatableTopicResult] = {}
     await call.settle(
@@ -54,9 +59,13 @@ async def handle(
                 call,
                 asked,
                 times[asked.name],
+                charge=None if quota is None else quota.charge,
                 validate_only=request.validate_only,
             )
-    return CreateTopicsResponse(topics=list(results.values()))
+    response = CreateTopicsResponse(topics=list(results.values()))
+    if quota is not None:
+        response.throttle_time_ms = quota.throttle_ms
+    return response
 
 
 async def _create(
@@ -66,6 +75,7 @@ async def _create(
     asked: CreatableTopic,
     times: int,
     *,
+    charge: Charge | None,
     validate_only: bool,
 ) -> CreatableTopicResult:
     try:
@@ -73,7 +83,9 @@ async def _create(
             raise InvalidRequest(f"the request names topic {asked.name!r} {times} times")
         if not call.permits(Operation.CREATE, ResourceType.CLUSTER):
             call.authorize(Operation.CREATE, ResourceType.TOPIC, asked.name)
-        created = await changes.create_topic(_spec(asked), validate_only=validate_only)
+        created = await changes.create_topic(
+            _spec(asked), validate_only=validate_only, charge=charge
+        )
     except BrokerError as error:
         return CreatableTopicResult(
             name=asked.name, error_code=error.code, error_message=error.message, configs=[]

@@ -4,16 +4,16 @@ For a topic given by id, the response has the name only if the client may descri
 
 Errors of a topic: UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED, INVALID_REQUEST (the
 request has the topic twice, or an entry has both a name and an id, or neither),
-KAFKA_STORAGE_ERROR, TOPIC_DELETION_DISABLED, UNKNOWN_TOPIC_ID.
+KAFKA_STORAGE_ERROR, TOPIC_DELETION_DISABLED, UNKNOWN_TOPIC_ID, THROTTLING_QUOTA_EXCEEDED.
 
-v4  flexible   v5  error messages   v6  topics by id (KIP-516)
+v4  flexible   v5  error messages, refused beyond a quota (KIP-599)   v6  topics by id (KIP-516)
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.permissions import CLUSTER_NAME, Operation, ResourceType
 from aiokq.core.errors import (
@@ -34,7 +34,11 @@ from aiokq.wire.fields import ZERO_UUID
 if TYPE_CHECKING:
     from aiokq.broker.handlers.areas import Changes, Configs, Topics
     from aiokq.broker.handlers.call import Call
+    from aiokq.broker.metadata.controller.decision import Charge
     from aiokq.broker.metadata.publisher.topics import Topic
+
+STRICT_SINCE: Final = 5
+"""The first version in which a topic beyond a client's quota of partitions is refused."""
 
 
 async def handle(
@@ -45,6 +49,8 @@ async def handle(
         asked = [DeleteTopicState(name=name) for name in request.topic_names]
     else:
         asked = request.topics
+    quota = call.mutations(strict_since=STRICT_SINCE)
+    charge = None if quota is None else quota.charge
     times = Counter(_key(state) for state in asked)
     names = set(_names(topics, asked))
     await call.settle(
@@ -53,10 +59,15 @@ async def handle(
         (Operation.DELETE, ResourceType.TOPIC, names),
     )
     responses = [
-        await _delete(topics, changes, configs, call, state, twice=times[_key(state)] > 1)
+        await _delete(
+            topics, changes, configs, call, state, twice=times[_key(state)] > 1, charge=charge
+        )
         for state in asked
     ]
-    return DeleteTopicsResponse(responses=responses)
+    response = DeleteTopicsResponse(responses=responses)
+    if quota is not None:
+        response.throttle_time_ms = quota.throttle_ms
+    return response
 
 
 def _names(topics: Topics, asked: Sequence[DeleteTopicState]) -> Iterator[str]:
@@ -80,6 +91,7 @@ async def _delete(
     state: DeleteTopicState,
     *,
     twice: bool,
+    charge: Charge | None,
 ) -> DeletableTopicResult:
     name, topic_id = state.name, state.topic_id
     try:
@@ -99,7 +111,7 @@ async def _delete(
         name, topic_id = topic.name, topic.topic_id
         if not configs.settings.delete_topic_enable:
             raise TopicDeletionDisabled()
-        await changes.delete_topic(topic)
+        await changes.delete_topic(topic, charge=charge)
     except BrokerError as error:
         return DeletableTopicResult(
             name=name, topic_id=topic_id, error_code=error.code, error_message=error.message

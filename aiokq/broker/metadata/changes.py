@@ -26,8 +26,9 @@ from aiokq.core.supervisor import shielded
 if TYPE_CHECKING:
     from aiokq.broker.metadata.controller.acl_changes import AclFilter
     from aiokq.broker.metadata.controller.controller import Controller
-    from aiokq.broker.metadata.controller.decision import ConfigChange, Decision
+    from aiokq.broker.metadata.controller.decision import Charge, ConfigChange, Decision
     from aiokq.broker.metadata.controller.feature_updates import FeatureUpdate
+    from aiokq.broker.metadata.controller.quota_changes import QuotaChange
     from aiokq.broker.metadata.image.image import MetadataImage
     from aiokq.broker.metadata.image.principals_image import AclValue
     from aiokq.broker.metadata.log.cluster_metadata_log import ClusterMetadataLog
@@ -76,8 +77,13 @@ class MetadataChanges:
         """Done when all recorded changes are published; None before the first change."""
         self._closed = False
 
-    async def create_topic(self, spec: TopicSpec, *, validate_only: bool = False) -> CreatedTopic:
+    async def create_topic(
+        self, spec: TopicSpec, *, validate_only: bool = False, charge: Charge | None = None
+    ) -> CreatedTopic:
         """Create a topic.
+
+        Args:
+            charge: counts the partitions against a client's quota.
 
         Raises:
             BrokerError: see `Controller.create_topic`.
@@ -85,17 +91,24 @@ class MetadataChanges:
                 of its partitions are offline.
         """
         created = await self._change(
-            lambda image: self._controller.create_topic(image, spec, validate_only=validate_only),
+            lambda image: self._controller.create_topic(
+                image, spec, validate_only=validate_only, charge=charge
+            ),
             f"create {spec.name}",
         )
         if not validate_only:
             logger.info("topic created: topic=%s partitions=%d", spec.name, created.partition_count)
         return created
 
-    async def create_topic_if_allowed(self, name: str, *, allowed: bool) -> None:
+    async def create_topic_if_allowed(
+        self, name: str, *, allowed: bool, charge: Charge | None = None
+    ) -> None:
         """Create a topic whose metadata was requested, if auto-creation is allowed.
 
         An internal topic is not created.
+
+        Args:
+            charge: counts the partitions against a client's quota.
 
         Raises:
             BrokerError: the name is invalid, or the creation failed.
@@ -103,10 +116,13 @@ class MetadataChanges:
         check_topic_name(name)
         if name not in INTERNAL_TOPICS and allowed:
             with contextlib.suppress(TopicExists):  # another request has created it
-                await self.create_topic(TopicSpec(name=name))
+                await self.create_topic(TopicSpec(name=name), charge=charge)
 
-    async def delete_topic(self, topic: Topic) -> None:
+    async def delete_topic(self, topic: Topic, *, charge: Charge | None = None) -> None:
         """Delete a topic and its records.
+
+        Args:
+            charge: counts the partitions against a client's quota.
 
         Raises:
             BrokerError: see `Controller.delete_topic`.
@@ -114,7 +130,9 @@ class MetadataChanges:
                 topic is deleted, but a file operation of the deletion failed and is retried.
         """
         await self._change(
-            lambda image: self._controller.delete_topic(image, topic.name, topic.topic_id),
+            lambda image: self._controller.delete_topic(
+                image, topic.name, topic.topic_id, charge=charge
+            ),
             f"delete {topic.name}",
         )
         logger.info("topic deleted: topic=%s", topic.name)
@@ -138,8 +156,12 @@ class MetadataChanges:
         assignments: Sequence[Sequence[int]] | None = None,
         *,
         validate_only: bool = False,
+        charge: Charge | None = None,
     ) -> None:
         """Add partitions to a topic; ``count`` is the new total.
+
+        Args:
+            charge: counts the new partitions against a client's quota.
 
         Raises:
             BrokerError: see `Controller.create_partitions`.
@@ -148,7 +170,13 @@ class MetadataChanges:
         """
         await self._change(
             lambda image: self._controller.create_partitions(
-                image, topic.name, topic.topic_id, count, assignments, validate_only=validate_only
+                image,
+                topic.name,
+                topic.topic_id,
+                count,
+                assignments,
+                validate_only=validate_only,
+                charge=charge,
             ),
             f"grow {topic.name}",
         )
@@ -313,6 +341,31 @@ class MetadataChanges:
         """
         return await self._change(
             lambda image: self._controller.delete_acls(image, filters), "delete ACLs"
+        )
+
+    async def alter_client_quotas(
+        self,
+        changes: Sequence[QuotaChange],
+        *,
+        unknown_hosts: Collection[str],
+        validate_only: bool = False,
+    ) -> list[BrokerError | None]:
+        """Change quotas of clients and addresses; they are in effect on return.
+
+        Args:
+            unknown_hosts: see `quota_changes.alter_client_quotas`.
+
+        Returns:
+            The error of each change; None for a change that was made.
+
+        Raises:
+            KafkaStorage: the changes could not be recorded; nothing has changed.
+        """
+        return await self._change(
+            lambda image: self._controller.alter_client_quotas(
+                image, changes, unknown_hosts=unknown_hosts, validate_only=validate_only
+            ),
+            "alter quotas",
         )
 
     async def allocate_producer_ids(self) -> range:

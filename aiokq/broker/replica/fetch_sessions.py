@@ -132,6 +132,17 @@ class FetchContext:
         self.session = session
         self.uses_topic_ids = uses_topic_ids
 
+    @property
+    def session_id(self) -> int:
+        """The id of the session that the request continues; 0 if it continues none."""
+        return NO_SESSION if self.session is None else self.session.session_id
+
+    def included(self, results: Sequence[Result]) -> Sequence[Result]:
+        """Return the results that the response includes; change nothing."""
+        if self._full or self.session is None:
+            return results
+        return [(target, data) for target, data in results if target.is_news(data)]
+
     def finish(
         self, results: Sequence[Result], *, privileged: bool = False
     ) -> tuple[int, Sequence[Result]]:
@@ -145,12 +156,9 @@ class FetchContext:
         session = self.session
         if session is None:
             return NO_SESSION, results
-        news = []
-        for target, data in results:
-            if not target.is_news(data):
-                continue
+        news = self.included(results)
+        for target, data in news:
             target.tell(data)
-            news.append((target, data))
             # A partition that returned records moves to the end of the session, for fairness.
             if data.records and session.targets.pop(target.key, None) is not None:
                 session.targets[target.key] = target

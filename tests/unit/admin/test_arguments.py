@@ -14,7 +14,7 @@ from uuid import UUID
 import pytest
 import pytest_asyncio
 
-from aiokq import AbortTransactionSpec, Admin, EmbeddedCluster, TopicPartition
+from aiokq import AbortTransactionSpec, Admin, ClientQuotaEntity, EmbeddedCluster, TopicPartition
 from aiokq.admin.config_types import ConfigResourceType
 from aiokq.admin.partitions import NewPartitions
 from aiokq.admin.topics import NewTopic
@@ -57,6 +57,10 @@ RIGHT: dict[str, dict[str, Any]] = {
     "describe_features": {},
     "update_features": {"updates": {"group.version": 1}},
     "unregister_broker": {"broker_id": 7},
+    "describe_client_quotas": {},
+    "alter_client_quotas": {
+        "changes": {ClientQuotaEntity(user="alice"): {"producer_byte_rate": 1e6}}
+    },
 }
 """Valid arguments by method; the others have defaults."""
 

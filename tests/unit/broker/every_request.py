@@ -487,6 +487,20 @@ def _describe_quorum(version, topics, topic_id, group):
     ]
 
 
+def _describe_client_quotas(version, topics, topic_id, group):
+    return [wire.DescribeClientQuotasRequest()]
+
+
+def _alter_client_quotas(version, topics, topic_id, group):
+    entity = wire.AlterClientQuotasEntityData(entity_type="user", entity_name="u")
+    op = wire.AlterClientQuotasOpData(key="producer_byte_rate", value=2.0**40)
+    return [
+        wire.AlterClientQuotasRequest(
+            entries=[wire.AlterClientQuotasEntryData(entity=[entity], ops=[op])]
+        )
+    ]
+
+
 def _update_features(version, topics, topic_id, group):
     update = wire.FeatureUpdateKey(feature="metadata.version", max_version_level=24)
     if version >= 1:
@@ -645,6 +659,8 @@ BUILDERS = {
     45: _alter_partition_reassignments,
     46: _list_partition_reassignments,
     47: _offset_delete,
+    48: _describe_client_quotas,
+    49: _alter_client_quotas,
     55: _describe_quorum,
     57: _update_features,
     60: _describe_cluster,

@@ -687,9 +687,18 @@ class Slow:
         self.ms = throttle_ms
         self.counted = []
 
-    def throttle_ms(self, connection, api_key, client_id, nbytes):
+    def throttle_ms(self, connection, api_key, client_id, nbytes, *, answered):
         self.counted.append((api_key, client_id, nbytes))
         return self.ms
+
+    def fetch_bytes(self, connection, client_id):
+        return 2**31 - 1
+
+    def fetched(self, connection, client_id, nbytes):
+        return 0
+
+    def mutations(self, connection, client_id, *, is_strict):
+        return None
 
 
 @pytest.mark.parametrize("key_version", EVERY_VERSION, ids=id_of)

@@ -26,8 +26,10 @@ class Node:
     def __init__(self, simulation: Simulation, limits: ServerLimits, protected: str | None) -> None:
         self.simulation = simulation
         self.counters = BrokerCounters()
-        self.counts = counts = ConnectionCounts(limits, protected=protected)
         environment = simulation.environment(SERVER)
+        self.counts = counts = ConnectionCounts(
+            limits, now=environment.clock.monotonic, protected=protected
+        )
         self.handler = Handler()
         self.servers = {
             name: Server(

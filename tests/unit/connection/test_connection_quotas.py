@@ -277,7 +277,7 @@ def test_closing_an_idle_connection_takes_constant_time() -> None:
         def __init__(self, unsent: int) -> None:
             self.transport = Transport(unsent)
 
-    counts = ConnectionCounts(ServerLimits())
+    counts = ConnectionCounts(ServerLimits(), now=lambda: 0.0)
     admission = ConnectionQuotas(counts, BrokerCounters(), now=lambda: 0.0, listener="L")
     stuck = [Connection(1) for _ in range(1000)]
     free = [Connection(0) for _ in range(100_000)]

@@ -22,7 +22,7 @@ from aiokq.broker.metadata.configs.topic_configs import (
     log_config,
 )
 from aiokq.broker.metadata.controller.broker_configs import alter_broker_configs, node_settings
-from aiokq.broker.metadata.controller.decision import ConfigChange, Decision
+from aiokq.broker.metadata.controller.decision import Charge, ConfigChange, Decision
 from aiokq.broker.metadata.controller.eligible_replicas import clear_elr_records
 from aiokq.broker.metadata.controller.registration import (
     lacks_registration,
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from aiokq.broker.config.settings import BrokerSettings
     from aiokq.broker.metadata.controller.acl_changes import AclFilter
     from aiokq.broker.metadata.controller.feature_updates import FeatureUpdate
+    from aiokq.broker.metadata.controller.quota_changes import QuotaChange
     from aiokq.broker.metadata.image.image import MetadataImage
     from aiokq.broker.metadata.image.principals_image import AclValue
     from aiokq.broker.metadata.image.topic_image import TopicImage
@@ -89,13 +90,22 @@ class Controller:
         self._layouts = TopicLayouts(settings, node_id)
 
     def create_topic(
-        self, image: MetadataImage, spec: TopicSpec, *, validate_only: bool = False
+        self,
+        image: MetadataImage,
+        spec: TopicSpec,
+        *,
+        validate_only: bool = False,
+        charge: Charge | None = None,
     ) -> Decision[CreatedTopic]:
         """Return a description of a new topic and the records that create it.
 
+        Args:
+            charge: counts the new partitions against a quota, also with `validate_only`.
+
         Raises:
             BrokerError: InvalidTopic, TopicExists, InvalidPartitions, InvalidReplicationFactor,
-                InvalidReplicaAssignment, InvalidConfiguration, PolicyViolation.
+                InvalidReplicaAssignment, InvalidConfiguration, PolicyViolation,
+                ThrottlingQuotaExceeded.
         """
         name = spec.name
         check_topic_name(name)
@@ -106,6 +116,8 @@ class Controller:
             raise InvalidTopic(f"Topic '{name}' collides with existing topic: {other}")
         count, factor = self._layouts.of(spec)
         configs = check_topic_configs(spec.configs, self._effective(image))
+        if charge is not None:
+            charge(count)
         if validate_only:
             return Decision(CreatedTopic(name, ZERO_UUID, count, factor, configs), ())
         topic_id = self._new_id()
@@ -118,14 +130,27 @@ class Controller:
             ],
         )
 
-    def delete_topic(self, image: MetadataImage, name: str, topic_id: uuid.UUID) -> Decision[None]:
+    def delete_topic(
+        self,
+        image: MetadataImage,
+        name: str,
+        topic_id: uuid.UUID,
+        *,
+        charge: Charge | None = None,
+    ) -> Decision[None]:
         """Return the record that deletes a topic.
+
+        Args:
+            charge: counts the partitions against a quota.
 
         Raises:
             UnknownTopicOrPartition: the topic was deleted meanwhile.
             InvalidTopic: another topic has the same id; see `_topic`.
+            ThrottlingQuotaExceeded: raised by `charge`.
         """
-        self._topic(image, name, topic_id)
+        topic = self._topic(image, name, topic_id)
+        if charge is not None:
+            charge(len(topic.partitions))
         return Decision(None, [RemoveTopicRecord(topic_id=topic_id)])
 
     def delete_all_topics(self, image: MetadataImage) -> Decision[int]:
@@ -148,20 +173,24 @@ class Controller:
         assignments: Sequence[Sequence[int]] | None = None,
         *,
         validate_only: bool = False,
+        charge: Charge | None = None,
     ) -> Decision[None]:
         """Return the records that add partitions to a topic.
 
         Args:
             count: the new total number of partitions.
             assignments: the replicas of each new partition; None lets the controller choose.
+            charge: counts the new partitions against a quota, also with `validate_only`.
 
         Raises:
             BrokerError: InvalidPartitions, InvalidReplicaAssignment, PolicyViolation,
-                UnknownTopicOrPartition if the topic was deleted meanwhile, or InvalidTopic if
-                another topic has the same id.
+                ThrottlingQuotaExceeded, UnknownTopicOrPartition if the topic was deleted
+                meanwhile, or InvalidTopic if another topic has the same id.
         """
         present = len(self._topic(image, name, topic_id).partitions)
         self._layouts.check_growth(name, present, count, assignments)
+        if charge is not None:
+            charge(count - present)
         if validate_only:
             return Decision(None, ())
         return Decision(None, self._partition_records(image, topic_id, range(present, count)))
@@ -416,6 +445,21 @@ class Controller:
         from aiokq.broker.metadata.controller.acl_changes import delete_acls
 
         return delete_acls(image, filters)
+
+    def alter_client_quotas(
+        self,
+        image: MetadataImage,
+        changes: Sequence[QuotaChange],
+        *,
+        unknown_hosts: Collection[str],
+        validate_only: bool = False,
+    ) -> Decision[list[BrokerError | None]]:
+        """Return the error of each change of quotas, and the records; see `quota_changes`."""
+        from aiokq.broker.metadata.controller.quota_changes import alter_client_quotas
+
+        return alter_client_quotas(
+            image, changes, unknown_hosts=unknown_hosts, validate_only=validate_only
+        )
 
     def allocate_producer_ids(self, image: MetadataImage) -> Decision[range]:
         """Return a block of producer ids and the record that reserves it."""

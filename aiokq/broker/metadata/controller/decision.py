@@ -10,13 +10,18 @@ from aiokq.core.named_tuple import NamedTuple
 if TYPE_CHECKING:
     from aiokq.wire.struct import Message
 
-__all__ = ["ConfigChange", "Decision"]
+__all__ = ["Charge", "ConfigChange", "Decision"]
 
 R = TypeVar("R")
 
 ConfigChange: TypeAlias = Callable[[Mapping[str, str]], Mapping[str, str]]
 """A function that computes the new settings of a resource from the current ones. It raises a
 BrokerError to refuse the change.
+"""
+
+Charge: TypeAlias = Callable[[int], None]
+"""A function that counts partitions to be created or deleted against a client's quota. It raises
+ThrottlingQuotaExceeded to refuse them.
 """
 
 

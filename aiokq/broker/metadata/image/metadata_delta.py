@@ -19,11 +19,13 @@ from aiokq.wire.cluster_metadata_records import (
     RemoveTopicRecord,
     TopicRecord,
 )
+from aiokq.wire.principal_records import ClientQuotaRecord
 from aiokq.wire.quorum_records import KRaftVersionRecord
 
 if TYPE_CHECKING:
     from aiokq.broker.metadata.image.image import MetadataImage
     from aiokq.broker.metadata.image.topic_image import PartitionImage, TopicImage
+    from aiokq.core.quota_keys import QuotaEntity
     from aiokq.wire.struct import Message
 
 __all__ = ["MetadataDelta", "TopicState"]
@@ -65,6 +67,7 @@ class MetadataDelta(NamedTuple):
         principals: the records about ACLs, SCRAM credentials, delegation tokens and quotas, in
             their order.
         end_offset: end offset of the append.
+        quotas: all quotas of clients and addresses, if one of them has changed; otherwise None.
     """
 
     deleted: Sequence[uuid.UUID]
@@ -74,6 +77,7 @@ class MetadataDelta(NamedTuple):
     features: Mapping[str, int] | None = None
     end_offset: int = 0
     principals: Sequence[Message] = ()
+    quotas: Mapping[QuotaEntity, Mapping[str, float]] | None = None
 
     @classmethod
     def of(
@@ -91,6 +95,7 @@ class MetadataDelta(NamedTuple):
         brokers: dict[str, Mapping[str, str]] = {}
         features: Mapping[str, int] | None = None
         principals: list[Message] = []
+        has_quotas = False
         for record in records:
             match record:
                 case PartitionRecord() | PartitionChangeRecord() | TopicRecord():
@@ -108,6 +113,7 @@ class MetadataDelta(NamedTuple):
                     features = dict(image.features)
                 case _ if is_of_principals(record):
                     principals.append(record)
+                    has_quotas |= isinstance(record, ClientQuotaRecord)
         return cls(
             deleted,
             [
@@ -120,6 +126,7 @@ class MetadataDelta(NamedTuple):
             features,
             end_offset,
             principals,
+            image.principals.quotas_copy() if has_quotas else None,
         )
 
     @property
@@ -132,4 +139,5 @@ class MetadataDelta(NamedTuple):
             or self.brokers
             or self.features is not None
             or self.principals
+            or self.quotas is not None
         )

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Final, TypeAlias
 
 from aiokq.core.errors import CorruptRecord
+from aiokq.core.quota_keys import QuotaEntity
 from aiokq.wire.principal_records import (
     AccessControlEntryRecord,
     ClientQuotaEntityData,
@@ -23,12 +24,7 @@ from aiokq.wire.principal_records import (
 )
 from aiokq.wire.struct import Message
 
-__all__ = ["AclValue", "PrincipalsImage", "QuotaEntity", "acl_value", "is_of_principals"]
-
-QuotaEntity: TypeAlias = tuple[tuple[str, str | None], ...]
-"""The entity of a quota: types (``user``, ``client-id``, ``ip``) and names, sorted by type. The
-name None stands for the default of the type.
-"""
+__all__ = ["AclValue", "PrincipalsImage", "acl_value", "is_of_principals"]
 
 
 AclValue: TypeAlias = tuple[int, str, int, str, str, int, int]
@@ -93,8 +89,12 @@ class PrincipalsImage:
         image.acl_values = dict(self.acl_values)
         image.scram_credentials = dict(self.scram_credentials)
         image.tokens = dict(self.tokens)
-        image.quotas = {entity: dict(values) for entity, values in self.quotas.items()}
+        image.quotas = self.quotas_copy()
         return image
+
+    def quotas_copy(self) -> dict[QuotaEntity, dict[str, float]]:
+        """Return an independent copy of the quotas."""
+        return {entity: dict(values) for entity, values in self.quotas.items()}
 
     def replay(self, record: Message) -> bool:
         """Replay a record of an ACL, SCRAM credential, delegation token or quota.

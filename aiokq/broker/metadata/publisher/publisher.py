@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from aiokq.broker.metadata.image.topic_image import PartitionImage
     from aiokq.core.background import BackgroundWork
     from aiokq.core.environment import Environment
+    from aiokq.core.quota_keys import QuotaEntity
     from aiokq.core.supervisor import Supervisor
     from aiokq.wire.struct import Message
 
@@ -79,6 +80,8 @@ class MetadataPublisher:
         features: levels of features, by name.
         principal_listeners: called with the records about ACLs, credentials, tokens and quotas of
             each append.
+        quotas: the quotas of clients and addresses.
+        quotas_changed: called after `quotas` was replaced.
         end_offset: end offset of the last published append; `features` includes this append. 0
             before the first publication.
     """
@@ -103,6 +106,8 @@ class MetadataPublisher:
         self.group_configs = GroupConfigs(settings.static)
         self.features: Mapping[str, int] = {}
         self.principal_listeners: list[Callable[[Sequence[Message]], None]] = []
+        self.quotas: Mapping[QuotaEntity, Mapping[str, float]] = {}
+        self.quotas_changed: Callable[[], None] = lambda: None
         self.end_offset = 0
         self._settings = settings
         self._environment = environment
@@ -143,6 +148,7 @@ class MetadataPublisher:
         """Apply the settings and register the topics of an image; `open_logs` opens the logs."""
         self._settings.apply(image.cluster_configs(), image.own_configs(self._node_id))
         self.features = dict(image.features)
+        self.quotas = image.principals.quotas_copy()
         for topic in image.topics.values():
             self._register(TopicState.of(topic, image))
         for group_id, configs in image.group_configs().items():
@@ -287,6 +293,9 @@ class MetadataPublisher:
         if delta.principals:
             for changed in self.principal_listeners:
                 changed(delta.principals)
+        if delta.quotas is not None:
+            self.quotas = delta.quotas
+            self.quotas_changed()
         if delta.features is not None:
             had_directories, self.features = self._has_directories(), delta.features
             if self._has_directories() and not had_directories:

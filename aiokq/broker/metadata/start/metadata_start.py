@@ -15,7 +15,7 @@ import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.log import file_names
 from aiokq.broker.log.clean_shutdown import NO_BROKER_EPOCH
@@ -74,6 +74,9 @@ if TYPE_CHECKING:
 __all__ = ["MetadataStart", "NodeRegistration", "open_metadata"]
 
 logger = logging.getLogger("aiokq.broker")
+
+ENFORCED: Final = frozenset({"ACLs", "quotas"})
+"""The kinds of entries of principals, as `PrincipalsImage.counts` names them, that have effect."""
 
 
 @frozen
@@ -615,7 +618,9 @@ def _owned(
 def _tell_unenforced(image: MetadataImage) -> None:
     """Log the parts of the metadata that this broker keeps but does not act on."""
     held = [
-        f"{count} {what}" for what, count in image.principals.counts().items() if what != "ACLs"
+        f"{count} {what}"
+        for what, count in image.principals.counts().items()
+        if what not in ENFORCED
     ]
     subscriptions = sum(kind == CLIENT_METRICS_CONFIG for kind, _ in image.configs)
     if subscriptions:

@@ -41,7 +41,6 @@ def test_they_are_kafkas_except_those_that_this_broker_does_not_use() -> None:
         "principal.builder.class",
         "listener.security.protocol.map",
         "listeners",
-        "max.connection.creation.rate",  # features that this broker does not have
     }
 
 

@@ -128,8 +128,6 @@ def test_a_value_of_another_type_is_refused_also_where_it_has_no_effect():
     ("name", "harmless", "asking"),
     [
         ("remote.log.storage.system.enable", "false", "true"),
-        ("max.connection.creation.rate", "2147483647", "10"),
-        ("listener.name.plaintext.max.connection.creation.rate", "2147483647", "10"),
         ("replica.selector.class", "", "org.apache.kafka.common.replica.RackAwareReplicaSelector"),
         ("metric.reporters", "org.apache.kafka.common.metrics.JmxReporter", "a.Reporter"),
         ("offsets.topic.compression.codec", "0", "1"),

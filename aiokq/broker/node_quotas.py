@@ -1,0 +1,206 @@
+"""NodeQuotas: applies the quotas in the metadata to the gate and the servers of a node.
+
+A node without quotas has no `ClientQuotas`, so that its requests cost nothing more.
+
+Tests: ``tests/unit/broker/test_node_quotas.py``.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from aiokq.connection.connection_rates import HostRates
+from aiokq.core.quota_keys import CONNECTION_CREATION_RATE, IP
+
+if TYPE_CHECKING:
+    from aiokq.broker.config.settings import BrokerSettings
+    from aiokq.broker.gate import Gate
+    from aiokq.broker.listening import NodeServers
+    from aiokq.broker.metadata.changes import MetadataChanges
+    from aiokq.broker.metadata.controller.quota_changes import QuotaChange
+    from aiokq.broker.security.quotas.caller_quotas import CallerQuotas, QuotaCallable
+    from aiokq.broker.security.quotas.client_quotas import ClientQuotas
+    from aiokq.core.counters import BrokerCounters
+    from aiokq.core.environment import Environment
+    from aiokq.core.errors import BrokerError
+    from aiokq.core.quota_keys import QuotaEntity
+
+__all__ = ["NodeQuotas"]
+
+logger = logging.getLogger("aiokq.broker")
+
+Stored: TypeAlias = "Mapping[QuotaEntity, Mapping[str, float]]"
+"""The quotas in the metadata."""
+
+_NONE: Final[Mapping[str, Sequence[str]]] = {}
+
+
+class NodeQuotas:
+    """The quotas of a node. Used from the node's loop only.
+
+    Implements `handlers.areas.ClientQuotas`.
+
+    Args:
+        settings: the settings with which the node was started.
+        spawn: starts a task that ends with the node.
+        quota: a function of the user's that gives quotas; None for none.
+
+    Attributes:
+        stored: the quotas in effect that the metadata has.
+    """
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        environment: Environment,
+        gate: Gate,
+        servers: NodeServers,
+        counters: BrokerCounters,
+        *,
+        spawn: Callable[[Coroutine[object, None, None], str], object],
+        quota: QuotaCallable | None = None,
+    ) -> None:
+        self.stored: Stored = {}
+        self._settings = settings
+        self._environment = environment
+        self._gate = gate
+        self._servers = servers
+        self._counters = counters
+        self._spawn = spawn
+        self._quota = quota
+        self._changes: MetadataChanges | None = None
+        self._clients: ClientQuotas | None = None
+
+    def start(self, changes: MetadataChanges, stored: Stored) -> None:
+        """Apply the quotas with which the node starts.
+
+        Args:
+            changes: makes changes of the metadata.
+        """
+        self._changes = changes
+        if stored or self._quota is not None:
+            self.apply(stored)
+
+    def apply(self, stored: Stored) -> None:
+        """Replace the quotas; what clients have used so far still counts."""
+        self.stored = stored
+        clients = self._clients or self._new_clients()
+        clients.configure(stored)
+        self._clients = clients
+        self._gate.quotas = clients if clients.is_needed else None
+        self._servers.measure_loop_time(clients.needs_loop_time)
+        self._limit_hosts(_NONE)
+        names = [name for name in _hosts(stored) if _address(name) is None]
+        if names:
+            self._spawn(self._resolve(stored, names), "resolve the hosts of quotas")
+
+    async def alter(
+        self, changes: Sequence[QuotaChange], *, validate_only: bool
+    ) -> Sequence[BrokerError | None]:
+        """Change quotas; they are in effect on return.
+
+        Returns:
+            The error of each change; None for a change that was made.
+
+        Raises:
+            KafkaStorage: the changes could not be recorded; nothing has changed.
+        """
+        assert self._changes is not None
+        names = {
+            name
+            for change in changes
+            for kind, name in change.entity
+            if kind == IP and name and _address(name) is None
+        }
+        found = await self._environment.offload.run(_resolved, names) if names else _NONE
+        return await self._changes.alter_client_quotas(
+            changes, unknown_hosts=names - found.keys(), validate_only=validate_only
+        )
+
+    def _new_clients(self) -> ClientQuotas:
+        from aiokq.broker.security.quotas.client_quotas import ClientQuotas
+        from aiokq.connection.quota_windows import QuotaWindow
+
+        settings, source = self._settings, None
+        if self._quota is not None:
+            source = self._new_source(self._quota)
+        return ClientQuotas(
+            self._environment.clock,
+            self._counters,
+            window=QuotaWindow(
+                settings.quota_window_num, settings.quota_window_size_seconds * 1000
+            ),
+            controller_window=QuotaWindow(
+                settings.controller_quota_window_num,
+                settings.controller_quota_window_size_seconds * 1000,
+            ),
+            source=source,
+        )
+
+    def _new_source(self, quota: QuotaCallable) -> CallerQuotas:
+        from aiokq.broker.security.quotas.caller_quotas import CallerQuotas
+
+        return CallerQuotas(quota, self._environment.clock.monotonic, self._spawn)
+
+    async def _resolve(self, stored: Stored, names: Sequence[str]) -> None:
+        """Apply the quotas of hosts that have names, unless other quotas have replaced them."""
+        found = await self._environment.offload.run(_resolved, names)
+        if stored is self.stored:
+            self._limit_hosts(found)
+        for name in set(names) - found.keys():
+            logger.warning("quota has no effect: its host is unknown: host=%s", name)
+
+    def _limit_hosts(self, found: Mapping[str, Sequence[str]]) -> None:
+        """Apply the quotas of addresses.
+
+        Args:
+            found: the addresses of hosts that have names.
+        """
+        default: float | None = None
+        rates: dict[str, float] = {}
+        for entity, values in self.stored.items():
+            rate = values.get(CONNECTION_CREATION_RATE)
+            if rate is None or [kind for kind, _ in entity] != [IP]:
+                continue
+            name = entity[0][1]
+            if name is None:
+                default = rate
+                continue
+            address = _address(name)
+            for host in found.get(name, ()) if address is None else (address,):
+                rates[host] = rate
+        limited = default is not None or rates
+        self._servers.limit_hosts(HostRates(default, rates) if limited else None)
+
+
+def _hosts(stored: Stored) -> Iterable[str]:
+    for entity in stored:
+        for kind, name in entity:
+            if kind == IP and name is not None:
+                yield name
+
+
+def _address(name: str) -> str | None:
+    """Return a numeric address as connections have it, IPv6 in brackets; None for a name."""
+    family = socket.AF_INET6 if ":" in name else socket.AF_INET
+    try:
+        address = socket.inet_ntop(family, socket.inet_pton(family, name.strip("[]")))
+    except (OSError, ValueError):  # a NUL character raises ValueError
+        return None
+    return f"[{address}]" if family == socket.AF_INET6 else address
+
+
+def _resolved(names: Iterable[str]) -> Mapping[str, Sequence[str]]:
+    """Return the addresses of hosts; unknown hosts are left out. Runs in an executor."""
+    found: dict[str, Sequence[str]] = {}
+    for name in names:
+        try:
+            answers = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+        except (OSError, ValueError):  # a label is empty or too long, or a character is invalid
+            continue
+        addresses = [_address(str(answer[4][0])) for answer in answers]
+        found[name] = [address for address in addresses if address is not None]
+    return found

@@ -1,0 +1,87 @@
+"""QuotaTable: the quota of one key that applies to a user and a client id, by Kafka's eight levels.
+
+Source: Kafka ``ClientQuotaManager.DefaultQuotaCallback``; KIP-55, KIP-546.
+Tests: ``tests/unit/broker/security/quotas/test_precedence.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, TypeAlias
+
+from aiokq.core.named_tuple import NamedTuple
+from aiokq.core.quota_keys import CLIENT_ID, IP, USER
+
+if TYPE_CHECKING:
+    from aiokq.core.quota_keys import QuotaEntity
+
+__all__ = ["Applied", "Budget", "QuotaTable"]
+
+Budget: TypeAlias = tuple[str | None, str | None]
+"""The clients that share a quota: a user, a client id, or both; the other is None."""
+
+
+class Applied(NamedTuple):
+    """A quota that applies to a client, and the clients that share it."""
+
+    limit: float
+    budget: Budget
+
+
+class QuotaTable:
+    """The quotas of one key, such as ``producer_byte_rate``.
+
+    Args:
+        quotas: the values of all entities, as in the metadata.
+    """
+
+    __slots__ = ("_both", "_client_ids", "_users")
+
+    def __init__(self, key: str, quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
+        # A name of None stands for the default of its type.
+        self._both: dict[tuple[str | None, str | None], float] = {}
+        self._users: dict[str | None, float] = {}
+        self._client_ids: dict[str | None, float] = {}
+        for entity, values in quotas.items():
+            parts = dict(entity)
+            if key not in values or IP in parts:
+                continue
+            if len(parts) == 2:
+                self._both[parts[USER], parts[CLIENT_ID]] = values[key]
+            elif USER in parts:
+                self._users[parts[USER]] = values[key]
+            elif CLIENT_ID in parts:
+                self._client_ids[parts[CLIENT_ID]] = values[key]
+
+    def __bool__(self) -> bool:
+        """Whether any quota of the key exists."""
+        return bool(self._both or self._users or self._client_ids)
+
+    def find(self, user: str, client_id: str) -> Applied | None:
+        """Return the quota that applies to a client; None if there is none.
+
+        The user has precedence over the client id, and a name over a default: the quotas of users
+        come before all quotas that name only a client id. The default of users applies to each user
+        separately, and so on.
+        """
+        both = self._both
+        limit = both.get((user, client_id))
+        if limit is None:
+            limit = both.get((user, None))
+        if limit is not None:
+            return Applied(limit, (user, client_id))
+        limit = self._users.get(user)
+        if limit is not None:
+            return Applied(limit, (user, None))
+        limit = both.get((None, client_id))
+        if limit is None:
+            limit = both.get((None, None))
+        if limit is not None:
+            return Applied(limit, (user, client_id))
+        limit = self._users.get(None)
+        if limit is not None:
+            return Applied(limit, (user, None))
+        limit = self._client_ids.get(client_id)
+        if limit is None:
+            limit = self._client_ids.get(None)
+        return None if limit is None else Applied(limit, (None, client_id))

@@ -1,0 +1,76 @@
+"""Budgets: what each client has used of a quota; bounded, and forgotten when it is not used.
+
+Tests: ``tests/unit/connection/test_budgets.py``.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Final, Generic, TypeVar
+
+__all__ = ["Budgets"]
+
+T = TypeVar("T")
+
+EXPIRY_MS: Final = 3_600_000
+"""Time after which the use of a client that sends nothing is forgotten, as in Kafka."""
+
+MOST: Final = 10_000
+"""Maximum number of clients whose use is remembered; then the longest unused one is forgotten.
+
+A client may use a new client id in each request.
+"""
+
+LONG_NAME: Final = 128
+"""Characters of a name above which its hash is kept in its place, to bound the memory."""
+
+
+class Budgets(Generic[T]):
+    """An object for each user, client id or pair of both, created at its first use.
+
+    Args:
+        create: creates the object of a budget, such as a `Rate`.
+    """
+
+    __slots__ = ("_budgets", "_create", "_most")
+
+    def __init__(self, create: Callable[[], T], *, most: int = MOST) -> None:
+        self._create = create
+        self._most = most
+        # The object and the time of its last use, longest unused first.
+        self._budgets: OrderedDict[tuple[Hashable, ...], tuple[T, int]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._budgets)
+
+    def get(self, names: tuple[str | None, ...], now_ms: int) -> T:
+        """Return the object of a budget.
+
+        Args:
+            names: the user, the client id, or both.
+        """
+        budgets = self._budgets
+        key = tuple([name if name is None or len(name) <= LONG_NAME else _short(name)
+                     for name in names])  # fmt: skip
+        found = budgets.get(key)
+        if found is None:
+            budget = self._create()
+            if len(budgets) >= self._most:
+                budgets.popitem(last=False)
+        else:
+            budget = found[0]
+        budgets[key] = budget, now_ms
+        budgets.move_to_end(key)
+        oldest = next(iter(budgets))
+        if now_ms - budgets[oldest][1] >= EXPIRY_MS:
+            del budgets[oldest]
+        return budget
+
+    def clear(self) -> None:
+        """Forget what all clients have used."""
+        self._budgets.clear()
+
+
+def _short(name: str) -> tuple[str, int, int]:
+    return name[:LONG_NAME], len(name), hash(name)

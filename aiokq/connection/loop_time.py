@@ -1,0 +1,87 @@
+"""LoopTime: the time of the event loop that the requests of a connection take.
+
+Tests: ``tests/unit/connection/test_loop_time.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, Generic, TypeVar
+
+__all__ = ["LoopTime", "Timed"]
+
+T = TypeVar("T")
+
+
+class LoopTime:
+    """Adds up the time for which the loop worked for a connection.
+
+    Waiting costs nothing: only the steps of the connection's task count, and the receipt of bytes.
+
+    Args:
+        now: returns the seconds that the thread of the loop has worked. A clock of the time of day
+            would charge a client for other processes that take the processor from the loop.
+    """
+
+    __slots__ = ("_began", "_now", "_spent")
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._spent = 0.0
+        self._began: float | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether time is being counted."""
+        return self._began is not None
+
+    def begin(self) -> None:
+        """Begin to count; what was begun before and not ended is not counted."""
+        self._began = self._now()
+
+    def end(self) -> None:
+        """Stop counting; without effect if it was not begun."""
+        if self._began is not None:
+            self._spent += self._now() - self._began
+            self._began = None
+
+    def take(self) -> float:
+        """Return the seconds since the last call, including those of the step in progress."""
+        spent, self._spent = self._spent, 0.0
+        if self._began is not None:
+            now = self._now()
+            spent += now - self._began
+            self._began = now
+        return spent
+
+
+class Timed(Generic[T]):
+    """Awaits a coroutine, and counts the time of its steps."""
+
+    __slots__ = ("_coro", "_loop_time")
+
+    def __init__(self, coro: Coroutine[Any, Any, T], loop_time: LoopTime) -> None:
+        self._coro = coro
+        self._loop_time = loop_time
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        steps, loop_time = self._coro.__await__(), self._loop_time
+        error: BaseException | None = None
+        try:
+            while True:
+                loop_time.begin()
+                try:
+                    waited = next(steps) if error is None else steps.throw(error)
+                except StopIteration as result:
+                    return result.value  # type: ignore[no-any-return]
+                finally:
+                    loop_time.end()
+                error = None
+                try:
+                    yield waited
+                except GeneratorExit:
+                    raise
+                except BaseException as raised:  # noqa: BLE001 - passed on to the coroutine
+                    error = raised
+        finally:
+            steps.close()

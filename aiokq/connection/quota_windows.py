@@ -1,0 +1,148 @@
+"""Rates over a sliding window, and token buckets: how much of a quota a client has used.
+
+The arithmetic is Kafka's, in whole milliseconds, so that a client is throttled for the same time.
+
+Source: Kafka ``Rate``, ``SampledStat``, ``TokenBucket``, ``QuotaUtils``; KIP-13, KIP-599.
+Tests: ``tests/unit/connection/test_quota_windows.py``.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from aiokq.core.named_tuple import NamedTuple
+
+__all__ = ["DEFAULT_WINDOW", "QuotaWindow", "Rate", "TokenBucket"]
+
+
+class QuotaWindow(NamedTuple):
+    """The window over which a rate is measured.
+
+    Attributes:
+        samples: number of samples in the window (`quota.window.num`).
+        sample_ms: least duration of a sample (`quota.window.size.seconds`).
+    """
+
+    samples: int = 11
+    sample_ms: int = 1000
+
+    @property
+    def full_ms(self) -> int:
+        """The duration of all samples but one, by which a new rate is divided."""
+        return (self.samples - 1) * self.sample_ms
+
+
+DEFAULT_WINDOW: Final = QuotaWindow()
+
+
+class _Sample:
+    """The events of at least `sample_ms`."""
+
+    __slots__ = ("last_ms", "start_ms", "total")
+
+    def __init__(self, now_ms: int) -> None:
+        self.start_ms = self.last_ms = now_ms
+        self.total = 0.0
+
+
+class Rate:
+    """What was counted over the last seconds, per second.
+
+    A sample begins with the first event after the end of the last one. It is dropped when its last
+    event is older than the window. A rate is therefore measured over slightly more than the window
+    while events are frequent.
+    """
+
+    __slots__ = ("_samples", "_window")
+
+    def __init__(self, window: QuotaWindow = DEFAULT_WINDOW) -> None:
+        self._window = window
+        self._samples: list[_Sample] = []  # oldest first
+
+    def record(self, value: float, now_ms: int) -> None:
+        """Count `value`; a negative value takes back what was counted."""
+        samples = self._samples
+        if not samples or now_ms - samples[-1].start_ms >= self._window.sample_ms:
+            if len(samples) > self._window.samples:
+                del samples[0]
+            samples.append(_Sample(now_ms))
+        sample = samples[-1]
+        sample.total += value
+        sample.last_ms = now_ms
+
+    def excess_ms(self, limit: float, now_ms: int, *, more: float = 0.0) -> int:
+        """Return the time after which the rate is down to `limit`; 0 if the rate is within it.
+
+        Args:
+            limit: the permitted rate per second; above 0.
+            more: added to what was counted, for this call only.
+        """
+        total, span_ms = self._measure(now_ms)
+        rate = (total + more) / span_ms * 1000
+        if rate <= limit:
+            return 0
+        return math.floor((rate - limit) / limit * span_ms + 0.5)
+
+    def left(self, limit: float, now_ms: int) -> float:
+        """Return what may be counted now until the rate is at `limit`; below 0 if it is above."""
+        total, span_ms = self._measure(now_ms)
+        return limit * span_ms / 1000 - total
+
+    def per_second(self, now_ms: int) -> float:
+        """Return the rate."""
+        total, span_ms = self._measure(now_ms)
+        return total / span_ms * 1000
+
+    def _measure(self, now_ms: int) -> tuple[float, int]:
+        """Return the sum over the window, and the milliseconds by which it is divided."""
+        window, samples = self._window, self._samples
+        expiry_ms = window.samples * window.sample_ms
+        while samples and now_ms - samples[0].last_ms >= expiry_ms:
+            del samples[0]
+        if not samples:
+            return 0.0, max(window.full_ms, 1)
+        elapsed = now_ms - samples[0].start_ms
+        lacking = window.samples - 1 - elapsed // window.sample_ms
+        if lacking > 0:
+            elapsed += lacking * window.sample_ms
+        return sum([sample.total for sample in samples]), max(elapsed, 1)
+
+
+class TokenBucket:
+    """A bucket that is refilled continuously and may be overdrawn (KIP-599).
+
+    The bucket is full at first. It holds as many tokens as are refilled during the whole window.
+    """
+
+    __slots__ = ("_last_ms", "_tokens", "_window")
+
+    def __init__(self, window: QuotaWindow = DEFAULT_WINDOW) -> None:
+        self._window = window
+        self._tokens: float | None = None  # None before the first use: the bucket is full
+        self._last_ms = 0
+
+    def take(self, tokens: float, limit: float, now_ms: int) -> None:
+        """Take tokens, even if there are not enough of them.
+
+        Args:
+            limit: the tokens that are refilled per second.
+        """
+        self._tokens = self.left(limit, now_ms) - tokens
+
+    def left(self, limit: float, now_ms: int) -> float:
+        """Return the tokens in the bucket, which are negative if it is overdrawn."""
+        window = self._window
+        most = window.samples * window.sample_ms / 1000 * limit
+        if self._tokens is None:
+            self._tokens = most
+        else:
+            refilled = self._tokens + limit * (now_ms - self._last_ms) / 1000
+            self._tokens = min(refilled, most)
+        self._last_ms = now_ms
+        return self._tokens
+
+    def excess_ms(self, limit: float, now_ms: int) -> int:
+        """Return the time after which the bucket is no longer overdrawn; 0 if it is not."""
+        left = self.left(limit, now_ms)
+        return math.floor(-left / limit * 1000 + 0.5) if left < 0 else 0

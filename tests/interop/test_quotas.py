@@ -1,0 +1,207 @@
+"""Quotas on `aiokq broker` and on Apache Kafka: Kafka's tools, and the rates that clients get."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import time
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from aiokq import Admin, ClientQuotaEntity, Cluster
+from aiokq.wire import ApiVersionsRequest, encode_request
+from tests.peers.apache_kafka import ApacheKafka, run_tool, why_absent
+from tests.peers.broker_process import BrokerProcess, broker_process
+
+REASON = why_absent()
+pytestmark = [
+    pytest.mark.kafka,
+    pytest.mark.skipif(REASON is not None, reason=str(REASON)),
+]
+
+WINDOW = 11.0
+MEASURED = 30.0
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with broker_process(tmp_path_factory.mktemp("broker"), "--profile", "dev") as running:
+        yield running
+
+
+def configs(broker: BrokerProcess, *arguments: str, code: int = 0) -> str:
+    """Run kafka-configs; return its output."""
+    done = run_tool(
+        "kafka.admin.ConfigCommand", "--bootstrap-server", broker.bootstrap_servers, *arguments
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+CLIENT = ("--entity-type", "clients", "--entity-name", "app")
+ADDRESS = ("--entity-type", "ips", "--entity-name", "10.1.2.3")
+
+
+def test_kafka_configs_sets_describes_and_removes_quotas(broker: BrokerProcess) -> None:
+    """Of clients, clients of users and addresses, and their defaults, as on Apache Kafka."""
+    rates = "producer_byte_rate=1048576,request_percentage=50.5"
+    set_ = configs(broker, "--alter", *CLIENT, "--add-config", rates)
+    assert "Completed updating config for client app." in set_
+    default = ("--entity-type", "clients", "--entity-default")
+    configs(broker, "--alter", *default, "--add-config", "consumer_byte_rate=2048")
+    users = ("--entity-type", "users", "--entity-name", "alice")
+    configs(
+        broker, "--alter", *users, *CLIENT, "--add-config", "controller_mutation_rate=0.5"
+    )  # fmt: skip
+    configs(broker, "--alter", *ADDRESS, "--add-config", "connection_creation_rate=7")
+
+    described = configs(broker, "--describe", *CLIENT)
+    assert "Quota configs for client-id 'app' are" in described
+    assert "producer_byte_rate=1048576.0" in described
+    assert "request_percentage=50.5" in described
+    described = configs(broker, "--describe", "--entity-type", "clients")
+    assert re.search(r"default client-id are consumer_byte_rate=2048\.0", described)
+    described = configs(broker, "--describe", *ADDRESS)
+    assert "connection_creation_rate=7.0" in described
+    described = configs(broker, "--describe", *users, *CLIENT)
+    assert "controller_mutation_rate=0.5" in described
+
+    refused = configs(
+        broker, "--alter", *CLIENT, "--add-config", "producer_byte_rate=0", code=1
+    )  # fmt: skip
+    assert "Quota producer_byte_rate must be greater than 0" in refused
+    configs(broker, "--alter", *CLIENT, "--delete-config", "producer_byte_rate,request_percentage")
+    assert "producer_byte_rate" not in configs(broker, "--describe", *CLIENT)
+    configs(broker, "--alter", *default, "--delete-config", "consumer_byte_rate")
+    configs(
+        broker, "--alter", *users, *CLIENT, "--delete-config", "controller_mutation_rate"
+    )  # fmt: skip
+    configs(broker, "--alter", *ADDRESS, "--delete-config", "connection_creation_rate")
+
+
+PRODUCED = CONSUMED = 500_000
+PARTITIONS = 2.0
+CONNECTIONS = 20
+
+
+@pytest.fixture(params=["aiokq", "Apache Kafka"])
+def servers(request: pytest.FixtureRequest, broker: BrokerProcess, apache: ApacheKafka) -> str:
+    peer: BrokerProcess | ApacheKafka = broker if request.param == "aiokq" else apache
+    return peer.bootstrap_servers
+
+
+@contextlib.asynccontextmanager
+async def limited(admin: Admin, entity: ClientQuotaEntity, key: str, rate: float) -> (
+    AsyncIterator[None]
+):  # fmt: skip
+    await admin.alter_client_quotas({entity: {key: rate}}, raise_errors=True)
+    try:
+        yield
+    finally:
+        await admin.alter_client_quotas({entity: {key: None}}, raise_errors=True)
+
+
+class Meter:
+    """What arrived in the 30 seconds after the first window."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self.total = 0
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._began
+
+    @property
+    def over(self) -> bool:
+        return self.seconds >= WINDOW + MEASURED
+
+    def count(self, n: int) -> None:
+        if WINDOW <= self.seconds < WINDOW + MEASURED:
+            self.total += n
+
+    @property
+    def rate(self) -> float:
+        return self.total / MEASURED
+
+
+async def test_bytes_and_partitions_keep_to_their_rates(servers: str, topic: str) -> None:
+    """Within 10 % over 30 s after the first window, on both brokers."""
+    async with Admin(servers) as admin, contextlib.AsyncExitStack() as quotas:
+        await admin.create_topics({topic: 1, f"{topic}-read": 1}, raise_errors=True)
+        async with Cluster(servers) as cluster, cluster.producer() as producer:
+            for _ in range(60_000):
+                await producer.send(f"{topic}-read", b"x" * 1000)
+        for key, rate in (
+            ("producer_byte_rate", PRODUCED),
+            ("consumer_byte_rate", CONSUMED),
+            ("controller_mutation_rate", PARTITIONS),
+        ):
+            entity = ClientQuotaEntity(client_id=f"{topic}-{key}")
+            await quotas.enter_async_context(limited(admin, entity, key, rate))
+        produced, consumed, created = Meter(), Meter(), Meter()
+
+        async def produce() -> None:
+            async with (
+                Cluster(servers, client_id=f"{topic}-producer_byte_rate") as cluster,
+                cluster.producer(acks=1, enable_idempotence=False) as producer,
+            ):
+                while not produced.over:
+                    deliveries = [await producer.send(topic, b"x" * 1000) for _ in range(20)]
+                    for delivery in deliveries:
+                        await delivery
+                        produced.count(1010)
+
+        async def consume() -> None:
+            async with (
+                Cluster(servers, client_id=f"{topic}-consumer_byte_rate") as cluster,
+                cluster.consumer(f"{topic}-read", auto_offset_reset="earliest") as consumer,
+            ):
+                async for _ in consumer:
+                    consumed.count(1010)
+                    if consumed.over:
+                        break
+
+        async def create() -> None:
+            async with Admin(servers, client_id=f"{topic}-controller_mutation_rate") as changing:
+                n = 0
+                while not created.over:
+                    done = await changing.create_topics({f"{topic}-{n}": 4}, timeout=20)
+                    if done.ok:
+                        created.count(4)
+                        n += 1
+
+        await asyncio.gather(produce(), consume(), create())
+        assert produced.rate == pytest.approx(PRODUCED, rel=0.1)
+        assert consumed.rate == pytest.approx(CONSUMED, rel=0.1)
+        assert created.rate == pytest.approx(PARTITIONS, rel=0.15)
+
+
+async def test_new_connections_keep_to_their_rate(servers: str) -> None:
+    """Within 10 % over 30 s after the first window, on both brokers."""
+    host, _, port = servers.partition(",")[0].rpartition(":")
+    frame = b"".join(
+        map(bytes, encode_request(ApiVersionsRequest(), version=0, correlation_id=1, client_id="c"))
+    )
+    async with Admin(servers) as admin:
+        await admin.describe_cluster()
+        entity = ClientQuotaEntity(ip="127.0.0.1")
+        async with limited(admin, entity, "connection_creation_rate", CONNECTIONS):
+            opened = Meter()
+
+            async def connect() -> None:
+                while not opened.over:
+                    with contextlib.suppress(OSError, EOFError):
+                        reader, writer = await asyncio.open_connection(host, int(port))
+                        try:
+                            writer.write(frame)
+                            await reader.readexactly(4)
+                            opened.count(1)
+                        finally:
+                            writer.close()
+                    await asyncio.sleep(0.2)
+
+            await asyncio.gather(*(connect() for _ in range(20)))
+            assert opened.rate == pytest.approx(CONNECTIONS, rel=0.1)

@@ -1,0 +1,249 @@
+"""Clients with quotas on a virtual clock: they keep to their rates, and others are not affected."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+import pytest
+
+import aiokq
+from aiokq import wire
+from aiokq.broker.config.listeners import Listeners
+from aiokq.broker.config.settings import broker_settings
+from aiokq.broker.metadata.controller.quota_changes import QuotaChange
+from aiokq.broker.node import BrokerNode
+from aiokq.core.environment import Address
+from tests.sim.harness.simulation import Simulation, run
+from tests.sim.test_gate import PORT, Client
+from tests.unit.broker.harness import batch
+
+BROKER, PEER, OTHER = "10.0.0.1", "10.0.0.2", "10.0.0.3"
+WINDOW = 11.0
+MEASURED = 3 * WINDOW
+"""Three windows: a client that sends as fast as it may sends most of it when a window begins, and a
+time that is no multiple of it would have one such moment more or less.
+"""
+
+
+@asynccontextmanager
+async def broker(world: Simulation, **settings: object) -> AsyncIterator[BrokerNode]:
+    node = BrokerNode(
+        broker_settings({"offsets_topic_num_partitions": 1, **settings}, profile="dev"),
+        world.environment(BROKER),
+        data_dir="/data",
+        listeners=Listeners.plaintext(BROKER, PORT),
+    )
+    await node.start()
+    try:
+        yield node
+    finally:
+        await node.close()
+
+
+async def limit(
+    node: BrokerNode, values: Mapping[str, float | None], *entity: tuple[str, str | None]
+) -> None:
+    change = QuotaChange(entity, list(values.items()))
+    assert await node._quotas.alter([change], validate_only=False) == [None]
+
+
+async def connect(world: Simulation, host: str = PEER) -> Client:
+    _, client = await world.network.at(host).connect(Client, Address(BROKER, PORT))
+    return client
+
+
+class Asking:
+    """A client that sends its next request as soon as the last one is answered."""
+
+    def __init__(self, client: Client, client_id: str) -> None:
+        self.client = client
+        self.client_id = client_id
+        self.asked = 0
+
+    async def ask(self, request: wire.Request[wire.Response], version: int) -> tuple[float, bytes]:
+        """Return the time of the response, and its frame."""
+        fragments = wire.encode_request(
+            request, version=version, correlation_id=self.asked, client_id=self.client_id
+        )
+        self.asked += 1
+        self.client.transport.write(b"".join(map(bytes, fragments)))
+        answers = await self.client.receive(self.asked)
+        return answers[-1]
+
+
+def produce(size: int) -> wire.ProduceRequest:
+    return wire.ProduceRequest(
+        acks=1,
+        timeout_ms=1000,
+        topic_data=[
+            wire.TopicProduceData(
+                name="t",
+                partition_data=[
+                    wire.PartitionProduceData(index=0, records=batch(1, value=b"x" * size))
+                ],
+            )
+        ],
+    )
+
+
+@pytest.mark.parametrize("size", [3_000, 20_000])
+def test_produced_bytes_keep_to_their_rate(size: int) -> None:
+    """Within 10 % after the first window; a client without a quota is not delayed."""
+    rate = 100_000
+
+    async def main(world: Simulation) -> None:
+        async with broker(world) as node:
+            await node.metadata.create_topic_if_allowed("t", allowed=True)
+            await limit(node, {"producer_byte_rate": float(rate)}, ("client-id", "slow"))
+            loop = asyncio.get_running_loop()
+            slow = Asking(await connect(world), "slow")
+            fast = Asking(await connect(world), "fast")
+            began = loop.time()
+            counted: list[tuple[float, int]] = []
+
+            async def go() -> None:
+                while loop.time() < began + WINDOW + MEASURED + 10:
+                    at, _ = await slow.ask(produce(size), 9)
+                    counted.append((at - began, size + 120))
+
+            task = asyncio.create_task(go())
+            for _ in range(100):
+                before = loop.time()
+                await fast.ask(produce(size), 9)
+                assert loop.time() - before < 0.5
+                await asyncio.sleep(0.1)
+            await task
+            sent = sum(n for at, n in counted if WINDOW <= at < WINDOW + MEASURED)
+            assert sent / MEASURED == pytest.approx(rate, rel=0.1)
+            assert node.counters.throttled["producer_byte_rate"] > 0
+
+    run(1, main)
+
+
+def test_a_consumer_of_aiokq_keeps_to_its_rate_and_reports_it() -> None:
+    """It gets all records in order, waits as told, and emits `Throttled`."""
+    rate = 50_000
+
+    async def main(world: Simulation) -> None:
+        async with broker(world) as node:
+            await node.metadata.create_topic_if_allowed("t", allowed=True)
+            writer = Asking(await connect(world), "writer")
+            for _ in range(400):
+                await writer.ask(produce(10_000), 9)
+            await limit(node, {"consumer_byte_rate": float(rate)}, ("client-id", "slow"))
+            loop = asyncio.get_running_loop()
+            began = loop.time()
+            arrived: list[tuple[float, int]] = []
+            async with aiokq.Cluster(
+                f"{BROKER}:{PORT}", client_id="slow", _environment=world.environment(PEER)
+            ) as cluster:
+                throttled = []
+
+                async def watch() -> None:
+                    async for event in cluster.events():
+                        if isinstance(event, aiokq.Throttled):
+                            throttled.append(event)
+
+                watching = asyncio.create_task(watch())
+                async with cluster.consumer("t", auto_offset_reset="earliest") as consumer:
+                    offsets = itertools.count()
+                    async for message in consumer:
+                        assert message.offset == next(offsets)
+                        arrived.append((loop.time() - began, len(message.value)))
+                        if arrived[-1][0] > WINDOW + MEASURED + 5:
+                            break
+                watching.cancel()
+            received = sum(n for at, n in arrived if WINDOW <= at < WINDOW + MEASURED)
+            assert received / MEASURED == pytest.approx(rate, rel=0.1)
+            assert throttled
+            assert node.counters.throttled["consumer_byte_rate"] > 0
+
+    run(1, main)
+
+
+def test_created_partitions_keep_to_their_rate() -> None:
+    """A client that repeats what was refused creates as many as permitted, within 10 %."""
+    rate = 2.0
+
+    async def main(world: Simulation) -> None:
+        async with broker(world) as node:
+            await limit(node, {"controller_mutation_rate": rate}, ("client-id", "slow"))
+            loop = asyncio.get_running_loop()
+            slow = Asking(await connect(world), "slow")
+            began = loop.time()
+            created: list[tuple[float, int]] = []
+            names = itertools.count()
+            name = next(names)
+            while loop.time() < began + WINDOW + MEASURED:
+                topic = wire.CreatableTopic(name=f"t{name}", num_partitions=5, replication_factor=1)
+                at, frame = await slow.ask(wire.CreateTopicsRequest(topics=[topic]), 7)
+                _, response = wire.decode_response(wire.CreateTopicsResponse, frame, 7)
+                if response.topics[0].error_code == 0:
+                    created.append((at - began, 5))
+                    name = next(names)
+                else:
+                    assert response.topics[0].error_code == 89
+                    assert response.throttle_time_ms > 0
+            burst = sum(n for at, n in created if at < WINDOW)
+            later = sum(n for at, n in created if at >= WINDOW)
+            assert burst >= rate * 11
+            assert later / MEASURED == pytest.approx(rate, rel=0.1)
+
+    run(1, main)
+
+
+@pytest.mark.parametrize("by", ["address", "node", "listener"])
+def test_new_connections_keep_to_their_rate(by: str) -> None:
+    """Whatever limits them; connections from another address are not affected by a quota."""
+    rate = 10
+    settings: dict[str, object] = {
+        "address": {},
+        "node": {"max.connection.creation.rate": rate},
+        "listener": {"listener.name.plaintext.max.connection.creation.rate": rate},
+    }[by]
+
+    async def main(world: Simulation) -> None:
+        async with broker(world, **settings) as node:
+            if by == "address":
+                quota = {"connection_creation_rate": float(rate)}
+                await limit(node, quota, ("ip", PEER))
+            loop = asyncio.get_running_loop()
+            began = loop.time()
+            accepted: list[float] = []
+            while loop.time() < began + WINDOW + MEASURED + 1:
+                before = node.counters.connections_accepted
+                client = await connect(world, PEER)
+                await asyncio.sleep(0.02)
+                if node.counters.connections_accepted > before:
+                    accepted.append(loop.time() - began)
+                client.transport.close()
+            counted = sum(WINDOW <= at < WINDOW + MEASURED for at in accepted)
+            assert counted / MEASURED == pytest.approx(rate, rel=0.1)
+            assert node.counters.connections_refused > 0
+            if by == "address":
+                other = await connect(world, OTHER)
+                assert await Asking(other, "c").ask(wire.ApiVersionsRequest(), 0)
+
+    run(1, main)
+
+
+def test_a_changed_limit_of_new_connections_holds_at_once() -> None:
+    """The setting can change while the broker runs."""
+
+    async def main(world: Simulation) -> None:
+        async with broker(world) as node:
+            await node.metadata.alter_broker_configs(
+                "",
+                lambda present: {**present, "max.connection.creation.rate": "1"},
+                named=["max.connection.creation.rate"],
+            )
+            for _ in range(30):
+                await connect(world)
+            await asyncio.sleep(0.1)
+            assert node.counters.connections_accepted == 10
+            assert node.counters.connections_refused == 20
+
+    run(1, main)

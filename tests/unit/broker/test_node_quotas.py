@@ -1,0 +1,335 @@
+"""Quotas of a node: set and described by requests, kept, and in effect at once."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aiokq import wire
+from aiokq.broker.config.settings import broker_settings
+from aiokq.connection.request_context import RequestContext
+from tests.unit.broker.harness import Broker, batch, until
+
+
+def entity(**parts):
+    return [
+        wire.AlterClientQuotasEntityData(entity_type=kind.replace("_", "-"), entity_name=name)
+        for kind, name in parts.items()
+    ]
+
+
+async def alter(broker, parts, *, validate_only=False, version=1, **values):
+    """Change the quotas of one entity; return the error code."""
+    ops = [
+        wire.AlterClientQuotasOpData(key=key, value=value or 0.0, remove=value is None)
+        for key, value in values.items()
+    ]
+    request = wire.AlterClientQuotasRequest(
+        entries=[wire.AlterClientQuotasEntryData(entity=entity(**parts), ops=ops)],
+        validate_only=validate_only,
+    )
+    response = await broker.ask(request, version)
+    [entry] = response.entries
+    return entry.error_code
+
+
+async def describe(broker, *components, strict=False, version=1):
+    """Return the quotas of the entities that match, or the error code."""
+    request = wire.DescribeClientQuotasRequest(
+        components=[
+            wire.ComponentData(entity_type=kind, match_type=match_type, match=match)
+            for kind, match_type, match in components
+        ],
+        strict=strict,
+    )
+    response = await broker.ask(request, version)
+    if response.error_code:
+        assert response.entries is None
+        return response.error_code
+    return {
+        tuple((part.entity_type, part.entity_name) for part in entry.entity): {
+            value.key: value.value for value in entry.values
+        }
+        for entry in response.entries
+    }
+
+
+ALICE = {"user": "alice"}
+APP = {"client_id": "app"}
+
+
+async def test_quotas_are_kept_and_in_effect_again_after_a_restart():
+    """They are records of the metadata log."""
+    async with Broker() as broker:
+        assert broker.node.gate.quotas is None
+        assert await alter(broker, APP, producer_byte_rate=50_000, request_percentage=5.5) == 0
+        assert broker.node.gate.quotas is not None
+        assert await alter(broker, {**ALICE, **APP}, consumer_byte_rate=7) == 0
+    async with Broker(broker.files) as broker:
+        assert broker.node.gate.quotas is not None
+        assert await describe(broker) == {
+            (("client-id", "app"),): {"producer_byte_rate": 50_000, "request_percentage": 5.5},
+            (("client-id", "app"), ("user", "alice")): {"consumer_byte_rate": 7},
+        }
+        for parts, key in ((APP, "producer_byte_rate"), (APP, "request_percentage")):
+            assert await alter(broker, parts, **{key: None}) == 0
+        assert await alter(broker, {**ALICE, **APP}, consumer_byte_rate=None) == 0
+        assert await describe(broker) == {}
+        assert broker.node.gate.quotas is None
+
+
+async def test_a_check_changes_nothing():
+    """With validate_only, a wrong value is refused and a good one is not set."""
+    async with Broker() as broker:
+        assert await alter(broker, APP, validate_only=True, producer_byte_rate=1) == 0
+        assert await alter(broker, APP, validate_only=True, producer_byte_rate=0.5) == 42
+        assert await describe(broker) == {}
+        assert broker.node.gate.quotas is None
+
+
+@pytest.mark.parametrize("version", [0, 1])
+async def test_filters(version):
+    """By name, default or any name, with other types in the entity or without."""
+    async with Broker() as broker:
+        for parts in (ALICE, {"user": None}, APP, {**ALICE, **APP}):
+            assert await alter(broker, parts, version=version, producer_byte_rate=1000) == 0
+        for parts in ({"ip": "10.0.0.1"}, {"ip": None}):
+            assert await alter(broker, parts, version=version, connection_creation_rate=5) == 0
+
+        async def found(*components, strict=False):
+            entities = await describe(broker, *components, strict=strict, version=version)
+            return {"+".join(f"{kind[0]}:{name}" for kind, name in one) for one in entities}
+
+        assert len(await found()) == 6
+        assert await found(strict=True) == set()
+        assert await found(("user", 0, "alice")) == {"u:alice", "c:app+u:alice"}
+        assert await found(("user", 0, "alice"), strict=True) == {"u:alice"}
+        assert await found(("user", 1, None)) == {"u:None"}
+        assert await found(("user", 2, None)) == {"u:alice", "u:None", "c:app+u:alice"}
+        assert await found(("user", 2, None), ("client-id", 0, "app")) == {"c:app+u:alice"}
+        assert await found(("ip", 2, None)) == {"i:10.0.0.1", "i:None"}
+        assert await found(("client-id", 0, "unknown")) == set()
+
+
+@pytest.mark.parametrize(
+    ("components", "code"),
+    [
+        ([("", 2, None)], 42),
+        ([("group", 2, None)], 35),
+        ([("user", 2, None), ("user", 0, "a")], 42),
+        ([("user", 0, None)], 42),
+        ([("user", 1, "a")], 42),
+        ([("user", 2, "a")], 42),
+        ([("user", 3, None)], 42),
+        ([("ip", 2, None), ("user", 2, None)], 42),
+    ],
+)
+async def test_wrong_filters(components, code):
+    """With the error codes of Kafka."""
+    async with Broker() as broker:
+        assert await describe(broker, *components) == code
+
+
+async def test_an_entity_named_twice_is_answered_once():
+    """As by Kafka, which answers by entity."""
+    async with Broker() as broker:
+        entry = wire.AlterClientQuotasEntryData(
+            entity=entity(**ALICE),
+            ops=[wire.AlterClientQuotasOpData(key="producer_byte_rate", value=1.0)],
+        )
+        response = await broker.ask(wire.AlterClientQuotasRequest(entries=[entry, entry]), 1)
+        [answered] = response.entries
+        assert answered.error_code == 42
+        assert await describe(broker) == {}
+
+
+async def test_a_host_that_does_not_exist_is_refused():
+    """A name is resolved off the loop; addresses need no lookup."""
+    async with Broker() as broker:
+        bad = {"ip": "no such host"}
+        assert await alter(broker, bad, connection_creation_rate=1) == 42
+        assert await alter(broker, {"ip": "::1"}, connection_creation_rate=1) == 0
+        assert await alter(broker, {"ip": "localhost"}, connection_creation_rate=2) == 0
+        servers = broker.node.servers
+        await until(lambda: "127.0.0.1" in servers._host_rates.of_host)
+        assert servers._host_rates.default is None
+        assert servers._host_rates.of_host["127.0.0.1"] == 2
+
+
+# What requests are throttled
+
+
+@pytest.mark.parametrize("compression", ["producer", "gzip"])
+async def test_produce_counts_the_size_of_the_request(compression):
+    """On the fast path and, for records that are compressed again, on the general path."""
+    async with Broker() as broker:
+        await broker.create("t", compression_type=compression)
+        await alter(broker, {"client_id": "test"}, producer_byte_rate=100)
+        while not broker.client.mute_until:
+            assert (await broker.produce("t", batch(3))).error_code == 0
+        assert broker.node.dispatcher._ordinary.appended == (compression == "producer")
+        partition = broker.node.topics.partition("t", 0)
+        assert 1000 < partition.log.log_end_offset / 3 * (80 + len(batch(3))) < 1600
+        assert broker.node.counters.throttled["producer_byte_rate"] == 1
+
+
+async def test_a_fetch_beyond_the_quota_is_answered_empty_and_its_session_stays():
+    """The next request of the session gets the records."""
+    async with Broker() as broker:
+        await broker.create("t")
+        await broker.produce("t", batch(5))
+        asked = ("t", 0, 0)
+        first = await broker.fetch(asked, session_epoch=0)
+        await alter(broker, {"client_id": "test"}, consumer_byte_rate=10)
+        assert first.session_id
+        size = sum(len(p.records) for topic in first.responses for p in topic.partitions)
+        assert size > 100
+        before = broker.node.counters.record_bytes_fetched
+        empty = await broker.fetch(asked, session_id=first.session_id, session_epoch=1)
+        assert (empty.error_code, empty.session_id, empty.responses) == (0, first.session_id, [])
+        assert empty.throttle_time_ms > 0
+        assert broker.client.mute_until > asyncio.get_running_loop().time()
+        assert broker.node.counters.record_bytes_fetched == before
+        await alter(broker, {"client_id": "test"}, consumer_byte_rate=None)
+        again = await broker.fetch(asked, session_id=first.session_id, session_epoch=2)
+        assert again.responses == first.responses
+
+
+async def test_a_full_fetch_beyond_the_quota_begins_no_session():
+    """As in Kafka; a client with KIP-219 expects an empty answer."""
+    async with Broker() as broker:
+        await broker.create("t")
+        await broker.produce("t", batch(5))
+        await alter(broker, {"client_id": "test"}, consumer_byte_rate=1)
+        found = await broker.fetch(("t", 0, 0), session_epoch=0)
+        assert (found.session_id, found.responses) == (0, [])
+        assert found.throttle_time_ms > 0
+        assert len(broker.node.fetch_sessions) == 0
+
+
+async def test_a_follower_is_not_throttled():
+    """Replication must not depend on quotas of clients."""
+    async with Broker() as broker:
+        await broker.create("t")
+        await broker.produce("t", batch(5))
+        await alter(broker, {"client_id": "test"}, consumer_byte_rate=1)
+        found = await broker.fetch(("t", 0, 0), replica_id=5)
+        assert found.throttle_time_ms == 0
+        assert found.responses
+
+
+# Partitions
+
+
+def creation(name, partitions):
+    return wire.CreateTopicsRequest(
+        topics=[wire.CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)]
+    )
+
+
+async def test_topics_beyond_the_quota_are_refused_from_version_6_on():
+    """Older versions create them, and throttle their client (KIP-599)."""
+    async with Broker() as broker:
+        await alter(broker, {"client_id": "test"}, controller_mutation_rate=1)
+        assert (await broker.ask(creation("a", 5), 7)).throttle_time_ms == 0
+        assert (await broker.ask(creation("b", 10), 7)).throttle_time_ms == 0
+        refused = await broker.ask(creation("c", 1), 6)
+        assert [topic.error_code for topic in refused.topics] == [89]
+        assert 3000 < refused.throttle_time_ms <= 4000
+        assert broker.client.mute_until > asyncio.get_running_loop().time() + 2
+        old = await broker.ask(creation("c", 1), 5)
+        assert [topic.error_code for topic in old.topics] == [0]
+        assert 4000 < old.throttle_time_ms <= 5000
+
+
+async def test_deletions_and_new_partitions_count_too():
+    """Refused from DeleteTopics 5 and CreatePartitions 3 on."""
+    async with Broker() as broker:
+        for name in ("a", "b", "c"):
+            await broker.create(name, 20)
+        await alter(broker, {"client_id": "test"}, controller_mutation_rate=1)
+
+        async def grow(name, version):
+            topic = wire.CreatePartitionsTopic(name=name, count=21, assignments=None)
+            response = await broker.ask(wire.CreatePartitionsRequest(topics=[topic]), version)
+            return response.results[0].error_code, response.throttle_time_ms > 0
+
+        async def delete(name, version):
+            response = await broker.ask(wire.DeleteTopicsRequest(topic_names=[name]), version)
+            return response.responses[0].error_code, response.throttle_time_ms > 0
+
+        assert await grow("a", 3) == (0, False)
+        assert await delete("b", 5) == (0, False)
+        assert await delete("c", 5) == (89, True)
+        assert await grow("c", 3) == (89, True)
+        assert await grow("c", 2) == (0, True)
+        assert await delete("c", 4) == (0, True)
+
+
+async def test_a_topic_that_a_client_creates_by_asking_for_it_is_counted():
+    """It is created even beyond the quota, and its client is throttled."""
+    async with Broker(num_partitions=12) as broker:
+        await alter(broker, {"client_id": "test"}, controller_mutation_rate=1)
+        for name, throttled in (("a", True), ("b", True)):
+            request = wire.MetadataRequest(topics=[wire.MetadataRequestTopic(name=name)])
+            response = await broker.ask(request, 12)
+            assert [topic.error_code for topic in response.topics] == [0]
+            assert (response.throttle_time_ms > 0) == throttled
+
+
+async def test_a_failed_creation_costs_nothing():
+    """Only valid topics are counted, as in Kafka."""
+    async with Broker() as broker:
+        await alter(broker, {"client_id": "test"}, controller_mutation_rate=1)
+        for _ in range(20):
+            response = await broker.ask(creation("no/name", 20), 7)
+            assert response.topics[0].error_code == 17
+        assert (await broker.ask(creation("good", 1), 7)).topics[0].error_code == 0
+
+
+# Connections
+
+
+async def test_quotas_of_addresses_reach_the_servers():
+    """Names and the default apply to new connections."""
+    async with Broker() as broker:
+        await alter(broker, {"ip": "10.0.0.1"}, connection_creation_rate=5)
+        await alter(broker, {"ip": None}, connection_creation_rate=7)
+        rates = broker.node.servers._host_rates
+        assert (rates.default, rates.of_host) == (7, {"10.0.0.1": 5})
+        assert broker.node.gate.quotas is None
+        await alter(broker, {"ip": "10.0.0.1"}, connection_creation_rate=None)
+        await alter(broker, {"ip": None}, connection_creation_rate=None)
+        assert broker.node.servers._host_rates is None
+
+
+def test_settings_of_windows_and_rates():
+    """By Kafka's names, also for one listener."""
+    settings = broker_settings(
+        {
+            "quota.window.num": 5,
+            "quota.window.size.seconds": "2",
+            "controller.quota.window.num": 7,
+            "controller.quota.window.size.seconds": 3,
+            "max.connection.creation.rate": 50,
+            "listener.name.plaintext.max.connection.creation.rate": "20",
+        }
+    )
+    assert settings.quota_window_num == 5
+    assert settings.controller_quota_window_size_seconds == 3
+    assert settings.listener_max_connection_creation_rates == (("PLAINTEXT", 20),)
+    assert not settings.without_effect
+
+
+async def test_another_connection_of_the_client_shares_its_budget():
+    """The second one is throttled in its turn."""
+    async with Broker() as broker:
+        await broker.create("t")
+        await alter(broker, {"client_id": "test"}, consumer_byte_rate=100)
+        await broker.produce("t", batch(20))
+        other = RequestContext(2, "127.0.0.1:5001", "127.0.0.1", "PLAINTEXT")
+        assert (await broker.fetch(("t", 0, 0))).throttle_time_ms == 0
+        found = [await broker.fetch(("t", 0, 0), client=other) for _ in range(10)]
+        assert found[-1].throttle_time_ms > 0
+        assert other.mute_until > 0
