@@ -52,7 +52,7 @@ def guarded() -> Iterator[ApacheKafka]:
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": f"User:{matrix.ADMIN}",
     }
-    with apache_kafka(listeners={"SASL": "SASL_PLAINTEXT"}, **properties) as kafka:
+    with apache_kafka(1, listeners={"SASL": "SASL_PLAINTEXT"}, **properties) as kafka:
         yield kafka
 
 
@@ -101,7 +101,7 @@ class Remote:
         fragments = wire.encode_request(
             request, version=version, correlation_id=7, client_id=CLIENT_ID
         )
-        connection.sendall(b"".join(map(bytes, fragments)))
+        connection.sendall(b"".join(fragments))  # type: ignore[arg-type]  # no FileRange
         (size,) = struct.unpack(">i", _read(connection, 4))
         frame = memoryview(bytearray(_read(connection, size)))
         return wire.decode_response(type(request).RESPONSE, frame, version)[1]
