@@ -41,6 +41,9 @@ __all__ = ["Acl", "canonical_host", "operation_named", "parse_acl", "resource_ty
 
 E = TypeVar("E", bound="IntEnum")
 
+LONGEST_SHORT: Final = 1000
+"""Number of characters above which `str()` does not look for the shorter form of a line."""
+
 _LINE: Final = re.compile(
     r"(?P<principal>.*?\S)\s+(?P<permission>allow|deny)\s+(?P<operations>[a-z_]+(?:\s*,\s*[a-z_]+)*)"
     r"\s+(?P<type>[a-z_]+)(?::(?P<name>.*?))?(?:\s+from\s+(?P<host>\S+))?",
@@ -88,7 +91,8 @@ class Acl:
     def __str__(self) -> str:
         short = self._line(explicit=False)
         try:
-            if parse_acl(short) == (self,):
+            # Reading a line of many spaces takes time that grows with the square of its length.
+            if len(short) <= LONGEST_SHORT and parse_acl(short) == (self,):
                 return short
         except ConfigError:
             pass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 
 import pytest
 
@@ -114,6 +115,14 @@ def test_every_acl_has_a_line_that_gives_it_back():
         if acl.principal == "User:":
             continue
         assert parse_acl(str(acl)) == (acl,), acl
+
+
+def test_a_hostile_name_takes_no_time():
+    """A client with the permission may create an ACL whose name has 32,767 spaces."""
+    acl = Acl("User:a", READ, GROUP, " " * 32_767)
+    before = time.process_time()
+    assert str(acl).startswith("User:a Allow Read Group:LITERAL: ")
+    assert time.process_time() - before < 0.5
 
 
 def test_lines_of_usual_acls_are_short():

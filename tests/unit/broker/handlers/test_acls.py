@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import random
 
 import pytest
 
@@ -426,3 +428,79 @@ async def test_a_change_that_is_recorded_later_counts_later():
 
 def test_the_codes_are_those_of_the_protocol():
     assert (ResourceType.TOPIC, PatternType.PREFIXED, PermissionType.ALLOW) == (2, 4, 3)
+
+
+async def test_hostile_acls_and_filters():
+    """Any code and any text gets an answer or closes the connection, and decisions go on."""
+    rng = random.Random(18)
+    texts = [
+        "",
+        "*",
+        "User:*",
+        "User:",
+        ":",
+        "\x00",
+        "é" * 300,
+        "a" * 32_000,
+        "kafka-cluster",
+        "::1",
+    ]
+
+    def code():
+        return rng.choice((*range(-2, 17), 127, -128))
+
+    def text():
+        return rng.choice((*texts, "".join(rng.choices("ab*:é ", k=rng.randint(1, 40)))))
+
+    async with world() as broker:
+        for _ in range(300):
+            fields = {
+                "operation": code(),
+                "permission_type": code(),
+            }
+            created = wire.CreateAclsRequest(
+                creations=[
+                    wire.AclCreation(
+                        resource_type=code(),
+                        resource_name=text(),
+                        resource_pattern_type=code(),
+                        principal=text(),
+                        host=text(),
+                        **fields,
+                    )
+                ]
+            )
+            filters = {
+                "resource_type_filter": code(),
+                "resource_name_filter": rng.choice((None, text())),
+                "pattern_type_filter": code(),
+                "principal_filter": rng.choice((None, text())),
+                "host_filter": rng.choice((None, text())),
+                **fields,
+            }
+            valid = wire.CreateAclsRequest(
+                creations=[
+                    wire.AclCreation(
+                        resource_type=rng.choice((2, 3, 5)),
+                        resource_name=text() or "x",
+                        resource_pattern_type=rng.choice((3, 4)),
+                        principal=f"User:{text()}",
+                        host=text(),
+                        operation=rng.randint(2, 15),
+                        permission_type=rng.choice((2, 3)),
+                    )
+                ]
+            )
+            deleted = wire.DeleteAclsRequest(filters=[wire.DeleteAclsFilter(**filters)])
+            for request in (created, wire.DescribeAclsRequest(**filters), valid, deleted):
+                with contextlib.suppress(CloseConnection):
+                    assert await broker.ask(request, 3) is not None
+            await broker.ask(
+                wire.FindCoordinatorRequest(coordinator_keys=[text() or "x"]),
+                4,
+                client=client(text()),
+            )
+        files = broker.files
+    async with Broker(files, **ADMIN) as again:
+        again.client.session.principal = Principal.user("admin")
+        await describe(again)
