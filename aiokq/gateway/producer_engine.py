@@ -11,12 +11,11 @@ import asyncio
 import contextlib
 import itertools
 import logging
-from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from aiokq import ClusterSettings, RecordColumns
+from aiokq import ClusterSettings
 from aiokq.errors import (
     BufferFull,
     Closed,
@@ -31,10 +30,13 @@ from aiokq.errors import (
     UnknownTopicOrPartition,
 )
 from aiokq.fastpath.gateway import BAD_TOPIC, ERROR_ACK, SHUTDOWN, TOO_LONG
+from aiokq.gateway.budget import MOST_ROOM, Budget, budget_bytes
 from aiokq.gateway.engine import InEngine, TopicState
+from aiokq.gateway.lane import Lane, Piece
+from aiokq.gateway.load import Load, record_columns
 
 if TYPE_CHECKING:
-    from aiokq import Cluster, Producer
+    from aiokq import Cluster, Producer, RecordColumns
     from aiokq.fastpath.gateway import Taken
     from aiokq.gateway.engine import Outcomes
     from aiokq.gateway.settings import CompressionSettings, GatewaySettings
@@ -49,110 +51,14 @@ MISSING_TOPIC_MS: Final = 5_000
 
 IDLE_METADATA_MS: Final = 24 * 3600 * 1000
 RETRY_SECONDS: Final = 0.5
-PIECE: Final = 1024 * 1024
-"""Largest number of bytes that a lane appends at once."""
-
 MOST_IN_FLIGHT: Final = 16
 """Largest number of pieces of one topic that are in flight."""
 
-LEAST_PIECE: Final = 64 * 1024
-"""Bytes for which a topic has room as long as the engine holds none of its messages."""
-
-LEAST_BUDGET: Final = 4 * 1024 * 1024
-MOST_BUDGET: Final = 32 * 1024 * 1024
 RECORD_OVERHEAD: Final = 256
 """Bytes by which a request with one message is larger than its key and value."""
 
 TOO_LARGE: Final = (RecordTooLarge, RecordBatchTooLarge)
 NO_TOPIC: Final = (UnknownTopicOrPartition, UnknownTopicId, InvalidTopic)
-
-
-class _Held:
-    """Messages of one `accept`, and how many of them have no outcome yet."""
-
-    __slots__ = ("left", "taken")
-
-    def __init__(self, taken: Taken) -> None:
-        self.taken = taken
-        self.left = taken.count
-
-    def charge_of(self, messages: int) -> int:
-        """Return the bytes to release with these messages: all of them with the last message."""
-        self.left -= messages
-        return 0 if self.left else self.taken.charge
-
-
-class _Piece:
-    """Rows of a `_Held` that are to be sent, or are sent.
-
-    Attributes:
-        rows: the indexes of the rows, in order.
-        number: the pieces of a topic are numbered in the order in which they arrived. Parts of a
-            piece that are sent again keep its number.
-        restamped: whether the timestamps are replaced, because the topic refused them.
-        alone: whether each record is sent in a batch of its own.
-        attempts: number of times that the rows were sent.
-    """
-
-    __slots__ = ("alone", "attempts", "held", "number", "restamped", "rows")
-
-    def __init__(self, held: _Held, rows: Sequence[int], number: int, attempts: int = 0) -> None:
-        self.held = held
-        self.rows = rows
-        self.number = number
-        self.restamped = False
-        self.alone = False
-        self.attempts = attempts
-
-
-class _Lane:
-    """The messages of one topic in the engine.
-
-    Attributes:
-        bytes: bytes of the messages.
-        compression: the compression of the pieces in flight, and with it their producer.
-        queue: pieces that were not sent.
-        again: pieces that failed, in any order; they are sent again in the order of their arrival,
-            before `queue`, when nothing is in flight.
-        appending: the piece that is being passed to a producer, which may wait for metadata.
-        in_flight: the pieces that a producer has, without outcome.
-        sent: number of messages in flight.
-        running: whether a task serves the lane.
-    """
-
-    __slots__ = (
-        "again",
-        "appending",
-        "bytes",
-        "compression",
-        "in_flight",
-        "queue",
-        "running",
-        "sent",
-        "topic",
-        "woken",
-    )
-
-    def __init__(self, topic: TopicState) -> None:
-        self.topic = topic
-        self.compression = topic.rules.compression
-        self.bytes = 0
-        self.queue: deque[_Piece] = deque()
-        self.again: list[_Piece] = []
-        self.appending: _Piece | None = None
-        self.in_flight: dict[_Piece, None] = {}
-        self.sent = 0
-        self.running = False
-        self.woken = asyncio.Event()
-
-    @property
-    def waiting(self) -> int:
-        return sum(len(piece.rows) for piece in self.not_sent())
-
-    def not_sent(self) -> list[_Piece]:
-        """Return the pieces that no producer has."""
-        appending = () if self.appending is None else (self.appending,)
-        return [*appending, *self.again, *self.queue]
 
 
 class ProducerEngine:
@@ -181,14 +87,11 @@ class ProducerEngine:
         self._settings = settings
         self._outcomes = outcomes
         self._now_ms = now_ms
-        self._on_room = on_room
         self._on_gone = on_gone
         self._spawn = spawn
         self._producers: dict[CompressionSettings, Producer] = {}
-        self._lanes: dict[TopicState, _Lane] = {}
-        self._refused: dict[TopicState, None] = {}
-        """The topics for which `room` returned 0 since they last had room, longest first."""
-        self._bytes = 0
+        self._lanes: dict[TopicState, Lane] = {}
+        self._budget = Budget(budget_bytes(settings), on_room)
         self._idle = asyncio.Event()
         self._idle.set()
         self._numbers = itertools.count()
@@ -196,11 +99,8 @@ class ProducerEngine:
         self._broken = False
         """Whether a producer has failed: no lane is served any more, until `close`."""
         self._options = _producer_options(settings)
-        largest = max([one.limit for one in settings.inputs], default=0)
         self.max_message_bytes = self._options["max_request_size"] - RECORD_OVERHEAD
         """Largest size of key and value that a producer accepts."""
-        share = min(MOST_BUDGET, settings.pool.max_bytes // 8)
-        self._budget = max(share, min(LEAST_BUDGET, settings.pool.max_bytes), largest)
 
     @property
     def pauses(self) -> tuple[int, int]:
@@ -212,30 +112,17 @@ class ProducerEngine:
             await self._producer(self._settings.of_topic(topic).compression)
 
     def room(self, topic: TopicState) -> int:
-        # Each topic may hold as much as is left of the budget: the fewer topics are stuck, the more
-        # each of them may hold, and something is always left for the others.
-        if self._closing:
-            return 0
-        lane = self._lanes.get(topic)
-        own = 0 if lane is None else lane.bytes
-        left = self._budget - self._bytes - own
-        if left >= LEAST_PIECE:
-            return min(left, PIECE)
-        if own == 0 and self._bytes < self._budget + self._budget // 2:
-            return LEAST_PIECE
-        self._refused[topic] = None
-        return 0
+        return 0 if self._closing else self._budget.room(topic)
 
     def accept(self, topic: TopicState, taken: Taken) -> None:
         lane = self._lanes.get(topic)
         if lane is None:
-            lane = self._lanes[topic] = _Lane(topic)
-        held, start = _Held(taken), 0
-        for end in taken.batches(0, PIECE) if taken.charge > PIECE else (taken.count,):
-            lane.queue.append(_Piece(held, range(start, end), next(self._numbers)))
+            lane = self._lanes[topic] = Lane(topic)
+        load, start = Load(taken), 0
+        for end in taken.batches(0, MOST_ROOM) if taken.charge > MOST_ROOM else (taken.count,):
+            lane.queue.append(Piece(load, range(start, end), next(self._numbers)))
             start = end
-        lane.bytes += taken.charge
-        self._bytes += taken.charge
+        self._budget.add(topic, taken.charge)
         self._idle.clear()
         if lane.running:
             lane.woken.set()
@@ -280,7 +167,7 @@ class ProducerEngine:
         except TimeoutError:
             logger.error("messages have no outcome after the producers were closed")
 
-    def _run(self, lane: _Lane) -> None:
+    def _run(self, lane: Lane) -> None:
         """Start the task that serves a lane, unless the gateway has failed."""
         if self._broken:
             return
@@ -288,7 +175,7 @@ class ProducerEngine:
             self._spawn(self._serve(lane), f"lane of {lane.topic.name}")
             lane.running = True
 
-    async def _serve(self, lane: _Lane) -> None:
+    async def _serve(self, lane: Lane) -> None:
         try:
             await self._send_all(lane)
         except Closed:  # of a producer that has failed
@@ -298,19 +185,18 @@ class ProducerEngine:
             lane.running = False
             self._end_if_empty(lane)
 
-    async def _send_all(self, lane: _Lane) -> None:
+    async def _send_all(self, lane: Lane) -> None:
         """Send the pieces of a lane, until there are none."""
         while True:
             lane.woken.clear()
             if self._closing:
                 self._discard_waiting(lane)
                 return
-            if lane.again:
+            if lane.failed:
                 if lane.in_flight:
                     await lane.woken.wait()  # later pieces must not overtake these
                     continue
-                again = sorted(lane.again, key=lambda piece: (piece.number, piece.rows[0]))
-                lane.again = []
+                again = lane.take_failed()
                 if any(not piece.restamped and not piece.alone for piece in again):
                     await self._pause(lane)
                 lane.queue.extendleft(reversed(again))
@@ -326,7 +212,7 @@ class ProducerEngine:
             lane.compression = compression
             await self._send(lane, lane.queue.popleft())
 
-    async def _pause(self, lane: _Lane) -> None:
+    async def _pause(self, lane: Lane) -> None:
         try:
             async with asyncio.timeout(RETRY_SECONDS):
                 while not self._closing:
@@ -335,7 +221,7 @@ class ProducerEngine:
         except TimeoutError:
             pass
 
-    async def _send(self, lane: _Lane, piece: _Piece) -> None:
+    async def _send(self, lane: Lane, piece: Piece) -> None:
         topic = lane.topic
         if topic.gone:
             self._finish(lane, piece, {BAD_TOPIC: list(piece.rows)}, [], None)
@@ -363,12 +249,12 @@ class ProducerEngine:
             self._launched(lane, piece)
             self._spawn(self._settle(lane, piece, deliveries), "outcome")
 
-    def _not_sent(self, lane: _Lane, piece: _Piece, error: KafkaError) -> None:
+    def _not_sent(self, lane: Lane, piece: Piece, error: KafkaError) -> None:
         if lane.appending is piece:
             lane.appending = None
             self._failed(lane, piece, [error] * len(piece.rows))
 
-    def _landed(self, lane: _Lane, piece: _Piece) -> bool:
+    def _landed(self, lane: Lane, piece: Piece) -> bool:
         """Note the outcome of a piece; return False if `close` has discarded it."""
         if piece not in lane.in_flight:
             return False
@@ -376,15 +262,15 @@ class ProducerEngine:
         lane.sent -= len(piece.rows)
         return True
 
-    def _launched(self, lane: _Lane, piece: _Piece) -> None:
+    def _launched(self, lane: Lane, piece: Piece) -> None:
         lane.appending = None
         lane.in_flight[piece] = None
         lane.sent += len(piece.rows)
         if lane.topic.trace is not None:
-            lane.topic.trace.sent(lane.topic.name, piece.held.taken, piece.rows)
+            lane.topic.trace.sent(lane.topic.name, piece.load.taken, piece.rows)
 
     # hot: once per piece
-    async def _settle(self, lane: _Lane, piece: _Piece, deliveries: Any) -> None:
+    async def _settle(self, lane: Lane, piece: Piece, deliveries: Any) -> None:
         errors: Sequence[BaseException | None] | None = None
         try:
             await deliveries
@@ -393,16 +279,15 @@ class ProducerEngine:
         if not self._landed(lane, piece):
             return
         if errors is None:
-            held = piece.held
-            charge = held.charge_of(len(piece.rows))
-            self._outcomes.acked(lane.topic, held.taken, piece.rows, charge)
+            charge = piece.load.settle(len(piece.rows))
+            self._outcomes.acked(lane.topic, piece.load.taken, piece.rows, charge)
             self._released(lane, charge)
         else:
             self._failed(lane, piece, errors)
         lane.woken.set()
         self._end_if_empty(lane)
 
-    async def _send_alone(self, lane: _Lane, piece: _Piece) -> None:
+    async def _send_alone(self, lane: Lane, piece: Piece) -> None:
         """Send each record in a batch of its own, so that a bad record fails no other record."""
         topic = lane.topic
         errors: list[BaseException | None] = []
@@ -410,8 +295,9 @@ class ProducerEngine:
         for row in piece.rows:
             try:
                 producer = await self._producer(lane.compression)
-                one = self._columns(topic, _Piece(piece.held, [row], piece.number))
-                await (await producer.send_columns(topic.name, one))
+                one = Piece(piece.load, [row], piece.number)
+                one.restamped = piece.restamped
+                await (await producer.send_columns(topic.name, self._columns(topic, one)))
                 errors.append(None)
             except DeliveryFailed as failed:
                 errors.append(failed.errors[0])
@@ -420,27 +306,17 @@ class ProducerEngine:
         if self._landed(lane, piece):
             self._failed(lane, piece, errors)
 
-    def _columns(self, topic: TopicState, piece: _Piece) -> RecordColumns:
-        taken = piece.held.taken
+    def _columns(self, topic: TopicState, piece: Piece) -> RecordColumns:
+        taken = piece.load.taken
         if len(piece.rows) != taken.count:
             taken = taken.select(piece.rows)
-        now = self._now_ms()
-        limits: dict[str, Any] = {}
-        if piece.restamped:
-            limits = {"earliest_ms": 1, "latest_ms": 0}  # no timestamp is within these
-        else:
-            if topic.earliest_ms is not None:
-                limits["earliest_ms"] = max(0, now - topic.earliest_ms)
-            if topic.latest_ms is not None:
-                limits["latest_ms"] = now + topic.latest_ms
-        columns = taken.columns(
+        return record_columns(
+            topic,
+            taken,
             partitions=topic.partitions,
             usable=topic.usable,
-            null_keys=topic.rules.empty_key_null,
-            null_values=topic.rules.empty_value_null,
-            **limits,
+            now_ms=None if piece.restamped else self._now_ms(),
         )
-        return RecordColumns(taken.count, **columns)
 
     async def _producer(self, compression: CompressionSettings) -> Producer:
         producer = self._producers.get(compression)
@@ -450,7 +326,7 @@ class ProducerEngine:
         await producer.start()
         return producer
 
-    def _failed(self, lane: _Lane, piece: _Piece, errors: Sequence[BaseException | None]) -> None:
+    def _failed(self, lane: Lane, piece: Piece, errors: Sequence[BaseException | None]) -> None:
         """Decide for each row whether it is delivered, sent again, or discarded."""
         topic = lane.topic
         delivered: list[int] = []
@@ -475,18 +351,18 @@ class ProducerEngine:
             if error.may_have_been_written:
                 uncertain.append(row)
         if uncertain:
-            self._outcomes.possible_duplicates(topic, piece.held.taken, uncertain)
+            self._outcomes.possible_duplicates(topic, piece.load.taken, uncertain)
         # Each run of rows is a part, so that no row of a partition overtakes another one.
         for how, run in itertools.groupby(again, key=itemgetter(0)):
-            part = _Piece(piece.held, [row for _, row in run], piece.number, piece.attempts)
+            part = Piece(piece.load, [row for _, row in run], piece.number, piece.attempts)
             part.restamped, part.alone = how
-            lane.again.append(part)
+            lane.failed.append(part)
         if BAD_TOPIC in reasons:
             self._on_gone(topic)
         self._finish(lane, piece, reasons, delivered, first)
         lane.woken.set()
 
-    def _retry(self, piece: _Piece, error: KafkaError) -> tuple[bool, bool] | None:
+    def _retry(self, piece: Piece, error: KafkaError) -> tuple[bool, bool] | None:
         """Return whether a failed row is sent again restamped, and alone; None if it is not."""
         if self._closing or isinstance(error, Closed):
             return None
@@ -507,24 +383,24 @@ class ProducerEngine:
 
     def _finish(
         self,
-        lane: _Lane,
-        piece: _Piece,
+        lane: Lane,
+        piece: Piece,
         reasons: Mapping[int, list[int]],
         delivered: list[int],
         error: KafkaError | None,
     ) -> None:
         """Report the outcomes of rows of a piece."""
-        held, outcomes = piece.held, self._outcomes
+        load, outcomes = piece.load, self._outcomes
         released = 0
         if delivered:
-            charge = held.charge_of(len(delivered))
-            outcomes.acked(lane.topic, held.taken, delivered, charge)
+            charge = load.settle(len(delivered))
+            outcomes.acked(lane.topic, load.taken, delivered, charge)
             released += charge
         for reason, rows in reasons.items():
-            charge = held.charge_of(len(rows))
+            charge = load.settle(len(rows))
             outcomes.discarded(
                 lane.topic,
-                held.taken,
+                load.taken,
                 rows,
                 reason,
                 charge,
@@ -534,37 +410,26 @@ class ProducerEngine:
             released += charge
         self._released(lane, released)
 
-    def _released(self, lane: _Lane, charge: int) -> None:
-        lane.bytes -= charge
-        self._bytes -= charge
-        while self._refused and self._bytes < self._budget:
-            topic = next(iter(self._refused))
-            del self._refused[topic]
-            self._on_room(topic)
-            if topic in self._refused:
-                break  # still no room for it
+    def _released(self, lane: Lane, charge: int) -> None:
+        self._budget.remove(lane.topic, charge)
+        self._budget.offer()
 
-    def _discard_waiting(self, lane: _Lane) -> None:
-        pieces = [*lane.again, *lane.queue]
-        lane.again, lane.queue = [], deque()
-        for piece in pieces:
+    def _discard_waiting(self, lane: Lane) -> None:
+        for piece in lane.take_waiting():
             self._finish(lane, piece, {SHUTDOWN: list(piece.rows)}, [], None)
 
     def _discard_all(self) -> None:
         """Discard what has no outcome, after the gateway has failed."""
         lanes, self._lanes = self._lanes, {}
         for lane in lanes.values():
-            pieces = [*lane.in_flight, *lane.not_sent()]
-            lane.appending, lane.in_flight, lane.sent = None, {}, 0
-            lane.again, lane.queue = [], deque()
-            for piece in pieces:
+            for piece in lane.take_all():
                 self._finish(lane, piece, {SHUTDOWN: list(piece.rows)}, [], None)
         self._idle.set()
 
-    def _end_if_empty(self, lane: _Lane) -> None:
+    def _end_if_empty(self, lane: Lane) -> None:
         if lane.running or lane.in_flight:
             return
-        if lane.again or lane.queue:
+        if lane.failed or lane.queue:
             self._run(lane)
             return
         self._lanes.pop(lane.topic, None)

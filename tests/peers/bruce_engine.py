@@ -14,8 +14,9 @@ from aiokq.core.supervisor import Supervisor
 from aiokq.fastpath.gateway import Pool
 from aiokq.gateway.accounting import Accounting
 from aiokq.gateway.bruce.dispatcher import DispatcherOptions
-from aiokq.gateway.bruce.engine import BruceEngine, BruceOptions
+from aiokq.gateway.bruce.engine import BruceEngine
 from aiokq.gateway.bruce.error_tables import ERROR_TABLES
+from aiokq.gateway.bruce.options import BruceOptions
 from aiokq.gateway.bruce.packing import RequestLimits
 from aiokq.gateway.engine import TopicState
 from aiokq.gateway.settings import CompressionSettings

@@ -11,6 +11,8 @@ from array import array
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from aiokq.gateway import load as loads
+
 if TYPE_CHECKING:
     from aiokq import RecordColumns
     from aiokq.fastpath.gateway import Taken
@@ -22,12 +24,11 @@ ANY_SIZE: Final = 2**62
 """A limit of bytes that no rows exceed."""
 
 
-class Load:
+class Load(loads.Load):
     """Messages of one topic that the engine took over together.
 
     Attributes:
         topic: their topic.
-        taken: the messages.
         columns: the same messages as columns; a row has the partition of its partition key, or
             none.
         mapped: whether the partitions of the topic were known when the columns were made.
@@ -36,7 +37,7 @@ class Load:
         number: position in the order in which loads were accepted.
     """
 
-    __slots__ = ("_left", "columns", "mapped", "number", "restamped", "taken", "topic")
+    __slots__ = ("columns", "mapped", "number", "restamped", "topic")
 
     def __init__(
         self,
@@ -47,21 +48,12 @@ class Load:
         *,
         mapped: bool = True,
     ) -> None:
+        super().__init__(taken)
         self.number = number
         self.topic = topic
-        self.taken = taken
         self.columns = columns
         self.mapped = mapped
         self.restamped: RecordColumns | None = None
-        self._left = taken.count
-
-    def settle(self, count: int) -> int:
-        """Note the outcome of `count` messages; return the bytes of the pool to release.
-
-        The memory of a Taken is freed as a whole, so the last outcome releases all of it.
-        """
-        self._left -= count
-        return 0 if self._left else self.taken.charge
 
 
 class Chunk:

@@ -16,9 +16,8 @@ import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from random import Random
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
-from aiokq import RecordColumns
 from aiokq.errors import (
     BrokerError,
     Closed,
@@ -31,25 +30,25 @@ from aiokq.fastpath.gateway import BAD_TOPIC, NO_PARTITION, REASONS, SHUTDOWN
 from aiokq.gateway.bruce.batching import Batch, BatchLimits, Now
 from aiokq.gateway.bruce.chunk import ANY_SIZE, Chunk, Load, in_order
 from aiokq.gateway.bruce.counters import BruceCounters
-from aiokq.gateway.bruce.dispatcher import Dispatcher, DispatcherOptions, Failure, Request
-from aiokq.gateway.bruce.error_tables import ERROR_TABLES
+from aiokq.gateway.bruce.dispatcher import Dispatcher, Failure, Request
 from aiokq.gateway.bruce.holdings import Holdings
-from aiokq.gateway.bruce.packing import SET_OVERHEAD, MessageSet, RequestLimits
+from aiokq.gateway.bruce.options import BruceOptions
+from aiokq.gateway.bruce.packing import SET_OVERHEAD, MessageSet
 from aiokq.gateway.bruce.partitions import PartitionMap, TopicPartitions
 from aiokq.gateway.bruce.pausing import PauseBackoff
+from aiokq.gateway.bruce.rerouting import divided, partitions_of
+from aiokq.gateway.budget import Budget
+from aiokq.gateway.load import record_columns
 
 if TYPE_CHECKING:
-    from aiokq import BatchBuilder, Cluster, ProduceResult
+    from aiokq import BatchBuilder, Cluster, ProduceResult, RecordColumns
     from aiokq.fastpath.gateway import Taken
     from aiokq.gateway.engine import InEngine, Outcomes, TopicState
-    from aiokq.gateway.settings import GatewaySettings
 
-__all__ = ["BruceEngine", "BruceOptions"]
+__all__ = ["BruceEngine"]
 
 logger = logging.getLogger("aiokq.gateway")
 
-LEAST_HELD: Final = 4 * 1024 * 1024
-MOST_HELD: Final = 32 * 1024 * 1024
 OLD_MESSAGE_OVERHEAD: Final = 26
 """What `min_bytes` of the compression counts for each message: the overhead of the old format."""
 
@@ -61,58 +60,6 @@ MISSING_SECONDS: Final = 2.0
 
 ANSWER_SECONDS: Final = 5.0
 """How much longer than `timeout_ms` the engine waits for an answer."""
-
-
-class BruceOptions(NamedTuple):
-    """The options of the engine; the defaults are those of Dory.
-
-    Attributes:
-        dispatcher: error table, attempts and limits of requests.
-        pause_initial, min_pause: seconds; see PauseBackoff.
-        restart_delay: seconds for which a restart waits for answers.
-        combined: limits of combined batches; None if no topic is batched so.
-        timeout_ms: time that a broker has for the acknowledgements of its replicas.
-        held_bytes: limit of the messages in the engine.
-    """
-
-    dispatcher: DispatcherOptions
-    pause_initial: float = 5.0
-    pause_max_doublings: int = 4
-    min_pause: float = 5.0
-    restart_delay: float = 5.0
-    combined: BatchLimits | None = None
-    acks: Literal[0, 1, -1, "all"] = "all"
-    timeout_ms: int = 10_000
-    held_bytes: int = MOST_HELD
-
-    @classmethod
-    def of(cls, settings: GatewaySettings) -> BruceOptions:
-        """Return the options of a configuration."""
-        delivery = settings.delivery
-        table = ERROR_TABLES[delivery.error_table or "modern"]
-        attempts = _or(delivery.max_failed_delivery_attempts, 5)
-        limits = RequestLimits(
-            _or(delivery.produce_request_data_limit, 1024 * 1024),
-            _or(delivery.message_max_bytes, 1_000_000),
-        )
-        share = min(MOST_HELD, settings.pool.max_bytes // 8)
-        initial = _or(delivery.pause_initial_ms, 5000) / 1000
-        combined = None if settings.combined is None else BatchLimits.of(settings.combined)
-        return cls(
-            DispatcherOptions(table, attempts, limits, initial / 50, initial * 6),
-            pause_initial=initial,
-            pause_max_doublings=_or(delivery.pause_max_doublings, 4),
-            min_pause=_or(delivery.min_pause_ms, 5000) / 1000,
-            restart_delay=_or(delivery.dispatcher_restart_max_delay_ms, 5000) / 1000,
-            combined=combined,
-            acks=settings.kafka.get("acks", "all"),
-            timeout_ms=_or(delivery.replication_timeout_ms, 10_000),
-            held_bytes=max(share, min(LEAST_HELD, settings.pool.max_bytes)),
-        )
-
-
-def _or(value: int | None, default: int) -> int:
-    return default if value is None else value
 
 
 class BruceEngine:
@@ -147,10 +94,10 @@ class BruceEngine:
         self._outcomes = outcomes
         self._spawn = spawn
         self._now_ms = now_ms
-        self._on_room = on_room
         self._on_gone = on_gone
         self._random = Random() if random is None else random
-        self._holdings = Holdings(options.held_bytes)
+        self._budget = Budget(options.held_bytes, on_room)
+        self._holdings = Holdings(self._budget)
         self._seen = cluster.metadata
         self._map = PartitionMap(self._seen, self._random)
         self._dispatchers: dict[int, Dispatcher] = {}
@@ -198,7 +145,7 @@ class BruceEngine:
         self._task(self._refresh_metadata(), "bruce: metadata")
 
     def room(self, topic: TopicState) -> int:
-        return self._holdings.room(topic)
+        return self._budget.room(topic)
 
     def accept(self, topic: TopicState, taken: Taken) -> None:
         self._notice_metadata()
@@ -270,8 +217,7 @@ class BruceEngine:
     def restamp(self, chunk: Chunk) -> None:
         load = chunk.load
         if load.restamped is None:
-            never = {"earliest_ms": 1, "latest_ms": 0}  # no timestamp is within these
-            load.restamped = self._columns(load.topic, load.taken, None, never)
+            load.restamped = self._columns(load.topic, load.taken, None, None)
         chunk.restamped = True
         _, chunk.size = chunk.fitting(ANY_SIZE)
 
@@ -333,37 +279,24 @@ class BruceEngine:
         return partitions
 
     def _load(self, topic: TopicState, taken: Taken, partitions: TopicPartitions | None) -> Load:
-        now = self._now_ms()
-        limits: dict[str, int] = {}
-        if topic.earliest_ms is not None:
-            limits["earliest_ms"] = max(0, now - topic.earliest_ms)
-        if topic.latest_ms is not None:
-            limits["latest_ms"] = now + topic.latest_ms
-        columns = self._columns(topic, taken, partitions, limits)
+        columns = self._columns(topic, taken, partitions, self._now_ms())
         self._loads += 1
-        return Load(
-            self._loads,
-            topic,
-            taken,
-            columns,
-            mapped=partitions is not None,
-        )
+        return Load(self._loads, topic, taken, columns, mapped=partitions is not None)
 
     @staticmethod
     def _columns(
         topic: TopicState,
         taken: Taken,
         partitions: TopicPartitions | None,
-        limits: Mapping[str, Any],
+        now_ms: int | None,
     ) -> RecordColumns:
-        columns = taken.columns(
+        return record_columns(
+            topic,
+            taken,
             partitions=0 if partitions is None else len(partitions.leaders),
             usable=None if partitions is None else partitions.usable,
-            null_keys=topic.rules.empty_key_null,
-            null_values=topic.rules.empty_value_null,
-            **limits,
+            now_ms=now_ms,
         )
-        return RecordColumns(taken.count, **columns)
 
     def _divert(self, chunk: Chunk, partitions: TopicPartitions | None) -> bool:
         """Discard or keep new messages that cannot be routed now; return whether this was done."""
@@ -481,8 +414,8 @@ class BruceEngine:
             else:
                 key = chunk.load, partitions
                 if key not in remapped:
-                    remapped[key] = _partitions_of(chunk.load.taken, partitions)
-                for part in _divided(chunk, remapped[key]):
+                    remapped[key] = partitions_of(chunk.load.taken, partitions)
+                for part in divided(chunk, remapped[key]):
                     assert part.partition is not None
                     self._dispatcher(partitions.leaders[part.partition]).enqueue(part)
 
@@ -507,15 +440,12 @@ class BruceEngine:
     # hot: once per batch and per answer
     def _pump(self) -> None:
         """Send what can be sent, ask for more where there is room, and set the timer."""
-        if self._pumping:  # `accept`, called by `on_room` below: the loop goes on
+        if self._pumping:
             return
         self._pumping = True
         try:
             self._send_ready()
-            while topics := self._holdings.with_room_again():
-                for topic in topics:
-                    self._on_room(topic)
-                self._send_ready()
+            self._budget.offer()  # what arrives is routed in the next turn of the loop
         finally:
             self._pumping = False
         self._set_timer()
@@ -711,30 +641,3 @@ class BruceEngine:
             self.counters.restarts += 1
             logger.info("leaders have changed: messages are routed again")
             self._task(self._restart(refresh=False), "bruce: restart")
-
-
-def _partitions_of(taken: Taken, partitions: TopicPartitions) -> memoryview | None:
-    """Return the partition of each row by its partition key, as int32."""
-    columns = taken.columns(partitions=len(partitions.leaders), usable=partitions.usable)
-    column = columns.get("partition")
-    return None if column is None else memoryview(column[1]).cast("B").cast("i")
-
-
-def _divided(chunk: Chunk, partitions: memoryview | None) -> list[Chunk]:
-    """Return the messages of a chunk by their new partitions."""
-    if partitions is None:
-        return [chunk]
-    found: dict[int, set[int]] = {}
-    for at, row in enumerate(chunk.rows):
-        found.setdefault(partitions[row], set()).add(at)
-    if len(found) == 1:
-        chunk.partition = next(iter(found))
-        return [chunk]
-    everything = set(range(len(chunk)))
-    divided = []
-    for partition, positions in found.items():
-        part = chunk.without(everything - positions)
-        assert part is not None
-        part.partition = partition
-        divided.append(part)
-    return divided

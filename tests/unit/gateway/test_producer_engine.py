@@ -8,95 +8,24 @@ from typing import Any
 
 import pytest
 
-from aiokq.errors import Closed, DeliveryFailed, InvalidTimestamp, KafkaError, RequestTimeout
+from aiokq.errors import (
+    Closed,
+    DeliveryFailed,
+    InvalidRecord,
+    InvalidTimestamp,
+    KafkaError,
+    RequestTimeout,
+)
 from aiokq.fastpath.gateway import SHUTDOWN, Pool, Taken
 from aiokq.gateway import GatewaySettings
-from aiokq.gateway.accounting import Accounting
 from aiokq.gateway.client import encode
 from aiokq.gateway.engine import TopicState
-from aiokq.gateway.producer_engine import (
-    LEAST_PIECE,
-    PIECE,
-    ProducerEngine,
-    _compression,
-    _Piece,
-    _producer_options,
-)
-
-BUDGET = 4 * 1024 * 1024
-"""The budget of an engine whose pool has 8 MiB."""
-
-
-def engine(room_again: list[TopicState] | None = None) -> ProducerEngine:
-    told: list[TopicState] = [] if room_again is None else room_again
-    cluster: Any = None
-    made = ProducerEngine(
-        cluster,
-        GatewaySettings.checked({"pool": {"max_bytes": "8 MiB"}}),
-        Accounting(Pool(1)),
-        spawn=lambda coro, name: coro.close(),
-        now_ms=lambda: 0,
-        on_room=told.append,
-        on_gone=lambda topic: None,
-    )
-    assert made._budget == BUDGET
-    return made
-
-
-class Held:
-    """A Taken of so many bytes."""
-
-    count = 1
-
-    def __init__(self, charge: int) -> None:
-        self.charge = charge
-
-    def batches(self, messages: int, size: int) -> list[int]:
-        return [1]
+from aiokq.gateway.lane import Piece
+from aiokq.gateway.producer_engine import ProducerEngine, _compression, _producer_options
 
 
 def topic(name: str = "orders") -> TopicState:
     return TopicState(name, GatewaySettings().of_topic(name))
-
-
-def fill(made: ProducerEngine, one: TopicState) -> int:
-    """Give the engine messages of a topic while it takes them; return their bytes."""
-    taken: Any
-    total = 0
-    while room := made.room(one):
-        taken = Held(min(room, LEAST_PIECE))
-        made.accept(one, taken)
-        total += taken.charge
-    return total
-
-
-async def test_a_stuck_topic_gets_at_most_half_of_the_budget() -> None:
-    """The other half is left for topics that are delivered."""
-    made = engine()
-    assert BUDGET // 2 - LEAST_PIECE <= fill(made, topic("stuck")) <= BUDGET // 2
-    assert made.room(topic("next")) == PIECE
-
-
-async def test_many_stuck_topics_leave_room_for_each_other_topic() -> None:
-    """The more topics are stuck, the less each of them gets."""
-    made = engine()
-    for n in range(20):
-        fill(made, topic(f"stuck-{n}"))
-    assert made._bytes <= BUDGET + BUDGET // 2
-    assert made.room(topic("healthy")) >= LEAST_PIECE
-
-
-async def test_a_topic_without_room_is_told_when_there_is_room_again() -> None:
-    """In the order in which they were refused, until one takes the room."""
-    told: list[TopicState] = []
-    made = engine(told)
-    stuck, other = topic("stuck"), topic("other")
-    fill(made, stuck)
-    fill(made, other)
-    assert list(made._refused) == [stuck, other]
-    made._released(made._lanes[stuck], BUDGET // 4)
-    assert told == [stuck, other]
-    assert not made._refused
 
 
 def test_the_engine_sets_what_it_relies_on_and_keeps_the_settings_of_the_file() -> None:
@@ -135,6 +64,7 @@ class Run(ProducerEngine):
         sent: values of the pieces, in the order in which they were sent.
         pieces: the outcome of each of them, to be set.
         discards: reason and number of messages of each discard.
+        restamped: for each piece that is sent, whether its timestamps are replaced.
         refuses: raised for each piece that is sent; None if it is accepted.
         spawns: whether tasks can be started.
     """
@@ -143,6 +73,7 @@ class Run(ProducerEngine):
         self.sent: list[list[bytes]] = []
         self.pieces: list[asyncio.Future[None]] = []
         self.discards: list[tuple[int, int]] = []
+        self.restamped: list[bool] = []
         self.refuses: KafkaError | None = None
         self.spawns = True
         self.tasks: list[asyncio.Task[None]] = []
@@ -178,8 +109,9 @@ class Run(ProducerEngine):
     async def _producer(self, compression: object) -> Any:
         return self
 
-    def _columns(self, topic: TopicState, piece: _Piece) -> Any:
-        return [piece.held.taken.message(row).value for row in piece.rows]
+    def _columns(self, topic: TopicState, piece: Piece) -> Any:
+        self.restamped.append(piece.restamped)
+        return [piece.load.taken.message(row).value for row in piece.rows]
 
     async def send_columns(self, topic: str, values: list[bytes]) -> asyncio.Future[None]:
         self.sent.append(values)
@@ -238,6 +170,20 @@ async def test_rows_of_a_piece_that_fail_for_different_reasons_keep_their_order(
     run.fail(0, timed_out, refused, None, refused, timed_out)
     await run.until(lambda: len(run.sent) == 4)
     assert run.sent[1:] == [[b"0"], [b"1", b"3"], [b"4"]]
+
+
+async def test_a_record_that_is_sent_alone_keeps_its_replaced_timestamp(run: Run) -> None:
+    """The topic refuses the timestamps, and then one record, which it does not name."""
+    run.feed(b"0", b"1")
+    await run.until(lambda: len(run.pieces) == 1)
+    run.fail(0, *[InvalidTimestamp("too old")] * 2)
+    await run.until(lambda: len(run.pieces) == 2)
+    run.fail(1, *[InvalidRecord("refused")] * 2)
+    await run.until(lambda: len(run.pieces) == 3)
+    run.fail(2, InvalidRecord("refused"))
+    await run.until(lambda: len(run.pieces) == 4)
+    assert run.sent[2:] == [[b"0"], [b"1"]]
+    assert run.restamped == [False, True, True, True]
 
 
 async def test_a_producer_that_has_failed_ends_the_gateway_and_is_asked_once(run: Run) -> None:

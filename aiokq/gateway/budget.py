@@ -1,0 +1,117 @@
+"""Budget: how many bytes of messages an engine holds, and for how many more it has room.
+
+Tests: tests/unit/gateway/test_budget.py.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from aiokq.gateway.engine import TopicState
+    from aiokq.gateway.settings import GatewaySettings
+
+__all__ = ["Budget", "budget_bytes"]
+
+LEAST_ROOM: Final = 64 * 1024
+"""Bytes for which a topic has room as long as the engine holds none of its messages."""
+
+MOST_ROOM: Final = 1024 * 1024
+"""Largest number of bytes that the engine takes over at once."""
+
+LEAST_BUDGET: Final = 4 * 1024 * 1024
+MOST_BUDGET: Final = 32 * 1024 * 1024
+
+
+def budget_bytes(settings: GatewaySettings) -> int:
+    """Return how many bytes of messages an engine holds at most.
+
+    An eighth of the pool, within limits, and never less than the largest message.
+    """
+    most = settings.pool.max_bytes
+    largest = max([one.limit for one in settings.inputs], default=0)
+    return max(min(MOST_BUDGET, most // 8), min(LEAST_BUDGET, most), largest)
+
+
+class Budget:
+    """Limits the memory of the messages that an engine holds beside the pool.
+
+    A topic may hold as much as is left: the fewer topics are stuck, the more each of them may hold,
+    and something is always left for the others.
+
+    Args:
+        max_bytes: the limit.
+        on_room: called by `offer` with a topic that has room again.
+
+    Attributes:
+        bytes: bytes of all messages.
+    """
+
+    def __init__(self, max_bytes: int, on_room: Callable[[TopicState], None]) -> None:
+        self._max_bytes = max_bytes
+        self._on_room = on_room
+        self._own: dict[TopicState, int] = {}
+        self._refused: dict[TopicState, int] = {}
+        """The bytes of the topics for which there was no room since they were offered some."""
+        self._least: list[tuple[int, int, TopicState]] = []
+        """A heap of the same. An entry whose bytes are not those of `_refused` is out of date."""
+        self._numbers = itertools.count()
+        self.bytes = 0
+
+    def room(self, topic: TopicState) -> int:
+        """Return how many bytes of a topic the engine takes now.
+
+        0 for none: a later `offer` calls `on_room` with the topic.
+        """
+        own = self._own.get(topic, 0)
+        if not self._has_room(own):
+            if topic not in self._refused:
+                self._refuse(topic, own)
+            return 0
+        return max(LEAST_ROOM, min(self._max_bytes - self.bytes - own, MOST_ROOM))
+
+    def add(self, topic: TopicState, size: int) -> None:
+        """Note messages that the engine took over."""
+        self._own[topic] = self._own.get(topic, 0) + size
+        self.bytes += size
+
+    def remove(self, topic: TopicState, size: int) -> None:
+        """Note messages whose memory is free."""
+        own = self._own[topic] - size
+        self.bytes -= size
+        if own:
+            self._own[topic] = own
+        else:
+            del self._own[topic]
+        if size and topic in self._refused:
+            self._refuse(topic, own)
+
+    def offer(self) -> None:
+        """Call `on_room` with the topics that have room again, first those that hold least."""
+        while self._least:
+            own, _, topic = self._least[0]
+            if self._refused.get(topic) == own:
+                if not self._has_room(own):
+                    return
+                heapq.heappop(self._least)
+                del self._refused[topic]
+                self._on_room(topic)
+            else:
+                heapq.heappop(self._least)
+
+    def _has_room(self, own: int) -> bool:
+        """Whether a topic that holds `own` bytes may hold more."""
+        if self._max_bytes - self.bytes - own >= LEAST_ROOM:
+            return True
+        return own == 0 and self.bytes < self._max_bytes + self._max_bytes // 2
+
+    def _refuse(self, topic: TopicState, own: int) -> None:
+        self._refused[topic] = own
+        if len(self._least) > 2 * len(self._refused) + 64:
+            self._least = [(size, next(self._numbers), one) for one, size in self._refused.items()]
+            heapq.heapify(self._least)
+        else:
+            heapq.heappush(self._least, (own, next(self._numbers), topic))

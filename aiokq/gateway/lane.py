@@ -1,0 +1,107 @@
+"""Lane: the messages of one topic in the engine `producer`, in pieces that are sent together.
+
+Tests: tests/unit/gateway/test_producer_engine.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from aiokq.gateway.engine import TopicState
+    from aiokq.gateway.load import Load
+
+__all__ = ["Lane", "Piece"]
+
+
+class Piece:
+    """Rows of a Load that are to be sent, or are sent.
+
+    Attributes:
+        rows: the indexes of the rows, in order.
+        number: the pieces of a topic are numbered in the order in which they arrived. Parts of a
+            piece that are sent again keep its number.
+        restamped: whether the timestamps are replaced, because the topic refused them.
+        alone: whether each record is sent in a batch of its own.
+        attempts: number of times that the rows were sent.
+    """
+
+    __slots__ = ("alone", "attempts", "load", "number", "restamped", "rows")
+
+    def __init__(self, load: Load, rows: Sequence[int], number: int, attempts: int = 0) -> None:
+        self.load = load
+        self.rows = rows
+        self.number = number
+        self.restamped = False
+        self.alone = False
+        self.attempts = attempts
+
+
+class Lane:
+    """The messages of one topic in the engine.
+
+    Attributes:
+        compression: the compression of the pieces in flight, and with it their producer.
+        queue: pieces that were not sent.
+        failed: pieces that failed, in any order; they are sent again in the order of their arrival,
+            before `queue`, when nothing is in flight.
+        appending: the piece that is being passed to a producer, which may wait for metadata.
+        in_flight: the pieces that a producer has, without outcome.
+        sent: number of messages in flight.
+        running: whether a task serves the lane.
+        woken: set when the task has to look at the lane again.
+    """
+
+    __slots__ = (
+        "appending",
+        "compression",
+        "failed",
+        "in_flight",
+        "queue",
+        "running",
+        "sent",
+        "topic",
+        "woken",
+    )
+
+    def __init__(self, topic: TopicState) -> None:
+        self.topic = topic
+        self.compression = topic.rules.compression
+        self.queue: deque[Piece] = deque()
+        self.failed: list[Piece] = []
+        self.appending: Piece | None = None
+        self.in_flight: dict[Piece, None] = {}
+        self.sent = 0
+        self.running = False
+        self.woken = asyncio.Event()
+
+    @property
+    def waiting(self) -> int:
+        """Number of messages that no producer has."""
+        return sum(len(piece.rows) for piece in self._not_sent())
+
+    def _not_sent(self) -> list[Piece]:
+        appending = () if self.appending is None else (self.appending,)
+        return [*appending, *self.failed, *self.queue]
+
+    def take_failed(self) -> list[Piece]:
+        """Return the pieces that failed, in the order of their arrival, and forget them."""
+        failed = sorted(self.failed, key=lambda piece: (piece.number, piece.rows[0]))
+        self.failed = []
+        return failed
+
+    def take_waiting(self) -> list[Piece]:
+        """Return the pieces that are neither in flight nor being appended, and forget them."""
+        pieces = [*self.failed, *self.queue]
+        self.failed, self.queue = [], deque()
+        return pieces
+
+    def take_all(self) -> list[Piece]:
+        """Return all pieces without an outcome, and forget them."""
+        pieces = [*self.in_flight, *self._not_sent()]
+        self.appending, self.in_flight, self.sent = None, {}, 0
+        self.failed, self.queue = [], deque()
+        return pieces

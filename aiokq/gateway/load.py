@@ -1,0 +1,72 @@
+"""Load: the messages that an engine took over together, and the same messages as columns.
+
+Tests: tests/unit/gateway/test_load.py.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from aiokq import RecordColumns
+
+if TYPE_CHECKING:
+    from aiokq.fastpath.gateway import Taken
+    from aiokq.gateway.engine import TopicState
+
+__all__ = ["Load", "record_columns"]
+
+
+class Load:
+    """The messages of one `accept`, and how many of them have no outcome yet.
+
+    Attributes:
+        taken: the messages.
+    """
+
+    __slots__ = ("_left", "taken")
+
+    def __init__(self, taken: Taken) -> None:
+        self.taken = taken
+        self._left = taken.count
+
+    def settle(self, count: int) -> int:
+        """Note the outcome of `count` messages; return the bytes of the pool to release.
+
+        The memory of a Taken is freed as a whole, so the last outcome releases all of it.
+        """
+        self._left -= count
+        return 0 if self._left else self.taken.charge
+
+
+def record_columns(
+    topic: TopicState,
+    taken: Taken,
+    *,
+    partitions: int,
+    usable: bytes | None,
+    now_ms: int | None,
+) -> RecordColumns:
+    """Return messages as columns, by the rules of their topic.
+
+    Args:
+        partitions: number of partitions of the topic; 0 if it is not known.
+        usable: a byte per partition; see `Taken.columns`.
+        now_ms: the current time, for the limits of the topic on timestamps. None replaces all
+            timestamps by the times of arrival.
+    """
+    limits: dict[str, Any] = {}
+    if now_ms is None:
+        limits = {"earliest_ms": 1, "latest_ms": 0}  # no timestamp is within these
+    else:
+        if topic.earliest_ms is not None:
+            limits["earliest_ms"] = max(0, now_ms - topic.earliest_ms)
+        if topic.latest_ms is not None:
+            limits["latest_ms"] = now_ms + topic.latest_ms
+    columns = taken.columns(
+        partitions=partitions,
+        usable=usable,
+        null_keys=topic.rules.empty_key_null,
+        null_values=topic.rules.empty_value_null,
+        **limits,
+    )
+    return RecordColumns(taken.count, **columns)
