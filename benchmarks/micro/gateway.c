@@ -1,8 +1,10 @@
 /* Programs that benchmarks/micro/gateway.py compares the gateway's inputs with.
  *
- *     gateway send datagram|stream PATH COUNT HEX    sends a message, blocking
- *     gateway read datagram|stream PATH COUNT        a bare loop of recvmmsg or recv: what it reads is
- *                                                    thrown away; prints nanoseconds of CPU */
+ *     gateway send datagram|stream|writes PATH COUNT HEX    sends a message, blocking; a stream in
+ *                                                           writes of 64 KiB, or of one message
+ *     gateway read datagram|stream|writes PATH COUNT        a bare loop of recvmmsg or recv: what it
+ *                                                           reads is thrown away; prints nanoseconds
+ *                                                           of CPU */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,8 +23,8 @@ static void fail(const char *what) {
     exit(1);
 }
 
-static void send_all(int fd, long count, const char *hex, int stream) {
-    size_t size = strlen(hex) / 2, copies = stream ? 65536 / size + 1 : 1;
+static void send_all(int fd, long count, const char *hex, int together) {
+    size_t size = strlen(hex) / 2, copies = together ? 65536 / size + 1 : 1;
     unsigned char *data = malloc(size * copies);
     for (size_t n = 0; n < size; n++) {
         unsigned byte;
@@ -69,7 +71,7 @@ static void read_stream(int fd) {
 
 int main(int count, char **given) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    int stream = count > 3 && strcmp(given[2], "stream") == 0, fd;
+    int stream = count > 3 && strcmp(given[2], "datagram") != 0, fd;
     if (count < 5)
         return 2;
     strncpy(address.sun_path, given[3], sizeof address.sun_path - 1);
@@ -77,7 +79,7 @@ int main(int count, char **given) {
     if (strcmp(given[1], "send") == 0) {
         if (connect(fd, (struct sockaddr *)&address, sizeof address) < 0)
             fail("connect");
-        send_all(fd, atol(given[4]), given[5], stream);
+        send_all(fd, atol(given[4]), given[5], strcmp(given[2], "stream") == 0);
     } else {
         struct timespec used;
         if (bind(fd, (struct sockaddr *)&address, sizeof address) < 0 || (stream && listen(fd, 1) < 0))

@@ -1,6 +1,7 @@
 """Inputs of the gateway beside a bare loop: `python -m benchmarks.micro.gateway [--memory]`.
 
-A C program sends messages at full speed, blocking. They are read by a C loop of `recvmmsg` (or of
+A C program sends messages at full speed, blocking: as datagrams, as a stream in large writes, and
+as a stream with a write for each message. They are read by a C loop of `recvmmsg` (or of
 `recv`) that throws them away, and by an Intake into a pool from which this process takes them. Both
 run in turn; for each, the program prints messages a second, and the CPU time of the thread that
 reads. The difference is what parsing, accounting and copying cost.
@@ -66,7 +67,7 @@ def thread_cpu() -> float:
 
 def intake(program: str, kind: str, path: str, data: bytes) -> tuple[float, float]:
     """Return messages a second, and CPU nanoseconds a message, of an Intake."""
-    stream = kind == "stream"
+    stream = kind != "datagram"
     pool = Pool(1 << 27)
     slot = pool.register(b"topic", batch_messages=10_000, batch_ms=5)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM if stream else socket.SOCK_DGRAM) as sock:
@@ -97,7 +98,7 @@ def intake(program: str, kind: str, path: str, data: bytes) -> tuple[float, floa
 def compare() -> None:
     with tempfile.TemporaryDirectory() as folder:
         program = compiled(folder)
-        for kind in ("datagram", "stream"):
+        for kind in ("datagram", "stream", "writes"):
             for size in (100, 1024):
                 data = message(b"topic", size)
                 made: dict[str, list[tuple[float, float]]] = {"bare loop": [], "intake": []}
@@ -110,7 +111,7 @@ def compare() -> None:
                     rate = statistics.median(rate for rate, _ in rounds)
                     cpu = statistics.median(cpu for _, cpu in rounds)
                     print(
-                        f"{kind} {size:5} B  {name:9}  {rate:9,.0f} messages/s"
+                        f"{kind:8} {size:5} B  {name:9}  {rate:9,.0f} messages/s"
                         f"  {cpu:6,.0f} ns of CPU a message"
                     )
 

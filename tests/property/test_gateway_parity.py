@@ -173,7 +173,17 @@ class Side:
 @given(
     st.lists(steps, max_size=40),
     st.sampled_from(
-        [{}, {"refused_bytes": 2000, "refused_reasons": [gateway.TOO_LONG, gateway.MALFORMED]}]
+        [
+            {},
+            {"refused_bytes": 2000, "refused_reasons": [gateway.TOO_LONG, gateway.MALFORMED]},
+            {
+                "refused_bytes": 2000,
+                "refused_reasons": [gateway.TOO_LONG, gateway.MALFORMED, gateway.BAD_TOPIC],
+                "refused_whole": [gateway.TOO_LONG],
+                "refused_prefix": 9,
+                "refused_per_s": 4,
+            },
+        ]
     ),
 )
 def test_both_cores_do_the_same(

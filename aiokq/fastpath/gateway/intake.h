@@ -36,6 +36,10 @@
 #define AIOKQ_PRIORITY_WINDOW 10 /* milliseconds between two decisions about the priority */
 #define AIOKQ_BUSY 40            /* datagrams in a millisecond, from which on it is not raised */
 #define AIOKQ_FIRST_PARTIAL 256
+#define AIOKQ_GATHER_RATE 10           /* messages in a millisecond of streams that are gathered */
+#define AIOKQ_GATHER_MESSAGES 64       /* messages that a read is to find; the socket holds more */
+#define AIOKQ_GATHER_BYTES (16 * 1024) /* bytes that a read is to find */
+#define AIOKQ_GATHER_NS (500 * 1000)   /* longest pause before a read */
 #define AIOKQ_PIECES 256 /* pieces of messages that are appended to a spool together */
 
 typedef struct aiokq_connection {
@@ -95,6 +99,7 @@ typedef struct {
     unsigned char *buffer;
     size_t buffer_size;
     int crowded; /* a connection was not read, because another one has to be read first */
+    int64_t stalled_ms; /* time in which nothing was read, because of the pool or the spool */
     aiokq_intake_counts counts; /* under the mutex of the pool */
 } aiokq_intake;
 
@@ -111,30 +116,37 @@ static inline int aiokq_allowed(const aiokq_intake *intake, uint32_t user) {
 
 /* Waits until memory is freed; under the mutex. */
 static inline void aiokq_wait_for_memory(aiokq_intake *intake) {
-    int64_t began = aiokq_ms(CLOCK_MONOTONIC);
+    int64_t began = aiokq_ms(CLOCK_MONOTONIC), passed;
     aiokq_write_wake(intake->pool); /* else the loop would not learn of what to take */
     intake->pool->waiting++;
     pthread_cond_wait(&intake->pool->memory, &intake->pool->mutex);
     intake->pool->waiting--;
-    intake->counts.blocked_ms += aiokq_ms(CLOCK_MONOTONIC) - began;
+    passed = aiokq_ms(CLOCK_MONOTONIC) - began;
+    intake->counts.blocked_ms += passed;
+    intake->stalled_ms += passed;
 }
 
 /* Appends pieces to the spool, without the mutex of the pool; returns -1, or the reason why they are
  * not accepted. Waits if the input is to block; `*never` tells whether waiting is for nothing. */
 static inline int aiokq_spool_pieces(aiokq_intake *intake, int from, int to, int64_t wall,
                                      int *never) {
-    int64_t size = 0;
-    int reason;
+    int64_t size = 0, began;
+    int reason, stops, may;
     for (int n = from; n < to; n++)
         size += intake->pieces[n].size;
     *never = 0;
     for (;;) {
-        int stops = aiokq_stopping(intake);
+        stops = aiokq_stopping(intake);
         reason = aiokq_spool_append(intake->spool, intake->pieces + from, to - from, wall,
                                     intake->block && stops);
         if (reason < 0 || !intake->block || stops)
             return reason;
-        if (!aiokq_spool_wait(intake->spool, size)) {
+        began = aiokq_ms(CLOCK_MONOTONIC);
+        may = aiokq_spool_wait(intake->spool, size);
+        aiokq_pool_lock(intake->pool);
+        intake->counts.blocked_ms += aiokq_ms(CLOCK_MONOTONIC) - began;
+        aiokq_pool_unlock(intake->pool);
+        if (!may) {
             *never = 1;
             return reason;
         }
@@ -154,6 +166,10 @@ static inline void aiokq_count_pieces(aiokq_intake *intake, int from, int to, in
             aiokq_refuse_message(intake->pool, at, own, wall, intake->transport, reason);
             intake->counts.reasons[reason]++;
             at += own;
+        }
+        if (reason >= 0 && n + 1 < to) { /* so that the loop need not wait for all of them */
+            aiokq_pool_unlock(intake->pool);
+            aiokq_pool_lock(intake->pool);
         }
     }
     aiokq_pool_unlock(intake->pool);
@@ -177,11 +193,7 @@ static inline void aiokq_intake_flush(aiokq_intake *intake) {
     } else {
         aiokq_count_pieces(intake, 0, count, wall, reason);
     }
-    if (intake->block) {
-        aiokq_pool_lock(intake->pool);
-        intake->counts.blocked_ms += aiokq_ms(CLOCK_MONOTONIC) - began;
-        aiokq_pool_unlock(intake->pool);
-    }
+    intake->stalled_ms += aiokq_ms(CLOCK_MONOTONIC) - began;
     intake->piece_count = 0;
     free(intake->owned);
     intake->owned = NULL;
@@ -253,11 +265,21 @@ static inline void aiokq_breathe(aiokq_intake *intake, int64_t *locked, int64_t 
 
 /* ---------------------------------------------------------------- bytes of a connection */
 
-/* Gives up the incomplete message of a connection, under the mutex. */
+/* Frees memory, under the mutex, which is released for a large block: the system takes its pages back
+ * one by one. */
+static inline void aiokq_free_apart(aiokq_pool *pool, void *block, int64_t size) {
+    if (size > AIOKQ_LARGE)
+        aiokq_pool_unlock(pool);
+    free(block);
+    if (size > AIOKQ_LARGE)
+        aiokq_pool_lock(pool);
+}
+
+/* Gives up the incomplete message of a connection, under the mutex, which may be released. */
 static inline void aiokq_partial_end(aiokq_intake *intake, aiokq_connection *connection) {
     if (connection->capacity)
         aiokq_charge_partial(intake->pool, -connection->capacity, AIOKQ_FORCE);
-    free(connection->partial);
+    aiokq_free_apart(intake->pool, connection->partial, connection->capacity);
     connection->partial = NULL;
     connection->capacity = connection->used = 0;
     connection->since = -1;
@@ -294,7 +316,8 @@ static inline void aiokq_partials_limit(aiokq_intake *intake, aiokq_connection *
     }
 }
 
-/* Makes room for `used` bytes of an incomplete message; returns 0 if there is none. */
+/* Makes room for `used` bytes of an incomplete message; returns 0 if there is none. The mutex is
+ * released while a large block is moved: no other thread uses the connection. */
 static inline int aiokq_partial_room(aiokq_intake *intake, aiokq_connection *connection,
                                      int64_t used, int64_t wall) {
     int64_t capacity = 2 * connection->capacity;
@@ -309,7 +332,11 @@ static inline int aiokq_partial_room(aiokq_intake *intake, aiokq_connection *con
     if (!aiokq_charge_partial(intake->pool, capacity - connection->capacity,
                               intake->block ? AIOKQ_FORCE : AIOKQ_DISCARD))
         return 0;
+    if (capacity > AIOKQ_COPIED)
+        aiokq_pool_unlock(intake->pool);
     moved = (unsigned char *)realloc(connection->partial, (size_t)capacity);
+    if (capacity > AIOKQ_COPIED)
+        aiokq_pool_lock(intake->pool);
     if (moved == NULL) {
         aiokq_charge_partial(intake->pool, connection->capacity - capacity, AIOKQ_FORCE);
         return 0;
@@ -382,8 +409,12 @@ static inline int aiokq_connection_data(aiokq_intake *intake, aiokq_connection *
         }
         if (connection->used == 4)
             memcpy(connection->partial, connection->head, 4);
+        if (part > AIOKQ_COPIED)
+            aiokq_pool_unlock(pool);
         if (part)
             memcpy(connection->partial + connection->used, data, (size_t)part);
+        if (part > AIOKQ_COPIED)
+            aiokq_pool_lock(pool);
         connection->used += part;
         data += part;
         size -= part;
@@ -396,7 +427,7 @@ static inline int aiokq_connection_data(aiokq_intake *intake, aiokq_connection *
             if (intake->piece_count == 1 && intake->pieces[0].at == whole)
                 intake->owned = whole; /* the first message of these bytes */
             else
-                free(whole);
+                aiokq_free_apart(pool, whole, part);
             aiokq_breathe(intake, &locked, part);
         }
     }
@@ -768,9 +799,45 @@ static inline int aiokq_tick(const aiokq_intake *intake) {
     return (int)(least < 5 ? 5 : least > 250 ? 250 : least);
 }
 
+typedef struct {
+    int64_t since;    /* when the rate was measured, monotonic milliseconds */
+    int64_t messages; /* received by the input until then */
+    int64_t bytes;
+    int64_t read;  /* bytes received by the input until the last read */
+    int64_t pause; /* nanoseconds before the next read */
+} aiokq_pace;
+
+/* Waits a moment before the next read of a busy input, so that the read finds several messages: to
+ * wake up and to read costs ten times as much as a message. The first message after a time without
+ * messages is read at once. */
+static inline void aiokq_gather(const aiokq_intake *intake, aiokq_pace *pace, int64_t now) {
+    const aiokq_intake_counts *counts = &intake->counts;
+    int64_t passed = now - pace->since, read = counts->received_bytes - pace->read;
+    pace->read = counts->received_bytes;
+    if (passed >= 2) {
+        int64_t messages = counts->received - pace->messages;
+        int64_t bytes = counts->received_bytes - pace->bytes;
+        pace->pause = 0;
+        if (messages >= AIOKQ_GATHER_RATE * passed) {
+            int64_t most = passed * 1000000 * AIOKQ_GATHER_MESSAGES / messages;
+            pace->pause = passed * 1000000 * AIOKQ_GATHER_BYTES / bytes;
+            pace->pause = most < pace->pause ? most : pace->pause;
+            pace->pause = AIOKQ_GATHER_NS < pace->pause ? AIOKQ_GATHER_NS : pace->pause;
+        }
+        pace->since = now;
+        pace->messages = counts->received;
+        pace->bytes = counts->received_bytes;
+    }
+    if (pace->pause && read < AIOKQ_GATHER_BYTES && !aiokq_stopping(intake)) {
+        struct timespec pause = {0, (long)pace->pause};
+        nanosleep(&pause, NULL);
+    }
+}
+
 static inline int aiokq_serve(aiokq_intake *intake) {
     struct epoll_event events[AIOKQ_BURST], event;
-    int64_t now, end, blocked = 0, checked = aiokq_ms(CLOCK_MONOTONIC);
+    aiokq_pace pace = {0, 0, 0, 0, 0};
+    int64_t now, end, stalled = 0, checked = aiokq_ms(CLOCK_MONOTONIC);
     int count, error = 0, tick = aiokq_tick(intake);
     memset(&event, 0, sizeof event);
     event.events = EPOLLIN;
@@ -795,15 +862,16 @@ static inline int aiokq_serve(aiokq_intake *intake) {
         }
         if (intake->crowded)
             aiokq_pause();
-        if (intake->counts.blocked_ms != blocked) {
-            aiokq_postpone(intake, intake->counts.blocked_ms - blocked);
-            blocked = intake->counts.blocked_ms;
+        if (intake->stalled_ms != stalled) {
+            aiokq_postpone(intake, intake->stalled_ms - stalled);
+            stalled = intake->stalled_ms;
         }
         now = aiokq_ms(CLOCK_MONOTONIC);
         if (tick > 0 && now - checked >= tick) {
             checked = now;
             aiokq_expire(intake, now);
         }
+        aiokq_gather(intake, &pace, now);
     }
     end = aiokq_ms(CLOCK_MONOTONIC) + AIOKQ_DRAIN_MS;
     if (aiokq_stopping(intake) && intake->draining) {

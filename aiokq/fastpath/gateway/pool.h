@@ -9,6 +9,7 @@
 #ifndef AIOKQ_GATEWAY_POOL_H
 #define AIOKQ_GATEWAY_POOL_H
 
+#include "aiokq/fastpath/gateway/clock.h"
 #include "aiokq/fastpath/gateway/parse.h"
 
 #include <errno.h>
@@ -18,7 +19,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 /* Bytes that a message uses beside key and value: a row, and its share of what is unused in its
@@ -27,6 +27,7 @@
 #define AIOKQ_TOPIC_OVERHEAD 1024
 #define AIOKQ_SAMPLES 25
 #define AIOKQ_FRESH 64 /* names of topics that are copied at once */
+#define AIOKQ_READY 256 /* numbers of due slots that are copied at once */
 #define AIOKQ_TRANSPORTS 4 /* the last one is Pool.feed */
 #define AIOKQ_FED 3
 #define AIOKQ_VERSIONS 64
@@ -38,9 +39,17 @@
 #define AIOKQ_WAIT 1  /* aiokq_accept returns 0, and nothing is counted */
 #define AIOKQ_FORCE 2 /* it is stored nevertheless */
 
+/* An entry of the queue of refused messages, with what the allocator adds to it. */
+#define AIOKQ_REFUSED_OVERHEAD 96
+
 #define AIOKQ_SMALLEST_SEGMENT 512
 #define AIOKQ_LARGEST_SEGMENT (512 * 1024)
 #define AIOKQ_MAPPED (64 * 1024) /* segments of this size are mapped, not allocated */
+/* Tests lower both. */
+#ifndef AIOKQ_LARGE
+#define AIOKQ_LARGE (128 * 1024) /* larger messages get a segment that is filled without the mutex */
+#define AIOKQ_COPIED (16 * 1024) /* more bytes of other messages are not copied under the mutex */
+#endif
 
 /* ---------------------------------------------------------------- segments */
 
@@ -63,7 +72,8 @@ typedef struct aiokq_segment {
     uint32_t first; /* rows before it were taken */
     int refs;       /* atomic: the last one may go in any thread or in a forked child */
     int mapped;
-    unsigned char data[];
+    int closed; /* it gets no further messages, because its last ones are being moved */
+    _Alignas(aiokq_row) unsigned char data[];
 } aiokq_segment;
 
 /* Row `n`; rows are stored from the end of the segment downwards. */
@@ -106,6 +116,7 @@ static inline aiokq_segment *aiokq_segment_new(size_t capacity) {
     segment->count = segment->first = 0;
     segment->refs = 1;
     segment->mapped = size >= AIOKQ_MAPPED;
+    segment->closed = 0;
     return segment;
 }
 
@@ -130,7 +141,8 @@ static inline int aiokq_segment_room(aiokq_segment *segment, int64_t key_size, i
     size_t rows = ((size_t)segment->count + 1) * sizeof(aiokq_row);
     size_t keys, capacity;
     unsigned char *moved;
-    if (segment->count == UINT32_MAX || used + (size_t)value_size + rows > segment->capacity)
+    if (segment->closed || segment->count == UINT32_MAX ||
+        used + (size_t)value_size + rows > segment->capacity)
         return 0;
     keys = aiokq_key_start(segment, segment->count) + (size_t)key_size;
     if (keys <= segment->key_capacity)
@@ -148,20 +160,46 @@ static inline int aiokq_segment_room(aiokq_segment *segment, int64_t key_size, i
     return 1;
 }
 
-static inline void aiokq_segment_add(aiokq_segment *segment, const aiokq_row *row,
-                                     const unsigned char *key, uint32_t key_size,
-                                     const unsigned char *value, uint32_t value_size) {
+/* Adds the row of a message whose key and value are in the segment already. */
+static inline void aiokq_segment_add_row(aiokq_segment *segment, const aiokq_row *row,
+                                         uint32_t key_size, uint32_t value_size) {
+    aiokq_row *stored = aiokq_row_at(segment, segment->count);
     uint32_t value_start = aiokq_value_start(segment, segment->count);
     uint32_t key_start = aiokq_key_start(segment, segment->count);
-    aiokq_row *stored = aiokq_row_at(segment, segment->count);
     *stored = *row;
     stored->value_end = value_start + value_size;
     stored->key_end = key_start + key_size;
-    if (value_size)
-        memcpy(segment->data + value_start, value, value_size);
-    if (key_size)
-        memcpy(segment->keys + key_start, key, key_size);
     segment->count++;
+}
+
+static inline void aiokq_segment_add(aiokq_segment *segment, const aiokq_row *row,
+                                     const unsigned char *key, uint32_t key_size,
+                                     const unsigned char *value, uint32_t value_size) {
+    if (value_size)
+        memcpy(segment->data + aiokq_value_start(segment, segment->count), value, value_size);
+    if (key_size)
+        memcpy(segment->keys + aiokq_key_start(segment, segment->count), key, key_size);
+    aiokq_segment_add_row(segment, row, key_size, value_size);
+}
+
+/* Returns a segment with key and value of one message, whose row is added later; NULL if there is
+ * no memory. */
+static inline aiokq_segment *aiokq_segment_of(const aiokq_message *message) {
+    aiokq_segment *segment = aiokq_segment_new((size_t)message->value_size + sizeof(aiokq_row));
+    if (segment == NULL)
+        return NULL;
+    if (message->key_size) {
+        segment->keys = (unsigned char *)malloc((size_t)message->key_size);
+        if (segment->keys == NULL) {
+            aiokq_segment_release(segment);
+            return NULL;
+        }
+        segment->key_capacity = (size_t)message->key_size;
+        memcpy(segment->keys, message->key, (size_t)message->key_size);
+    }
+    if (message->value_size)
+        memcpy(segment->data, message->value, (size_t)message->value_size);
+    return segment;
 }
 
 /* Copies some rows to a new segment; `rows` are counted from `from`. */
@@ -292,6 +330,11 @@ typedef struct {
     int64_t max_names;
     int64_t refused_bytes;
     uint32_t refused_reasons;
+    uint32_t refused_whole; /* reasons for which neither of the next two limits applies */
+    int64_t refused_prefix; /* bytes of key and of value that the queue keeps; -1: all */
+    int64_t refused_rate;   /* messages that the queue takes in a second; 0: any number */
+    int64_t refused_second;
+    int64_t refused_in_second;
     uint32_t largest_segment;
     uint64_t seed;
 
@@ -322,7 +365,8 @@ typedef struct {
     int64_t replayed;
     int64_t sequence;
     int64_t refused_lost;
-    int64_t refused_used;
+    int64_t refused_used;   /* of `refused_bytes` */
+    int64_t refused_queued; /* the part of it whose messages are in the queue */
     int64_t discarded[AIOKQ_REASONS];
     int versions;
     int version[AIOKQ_VERSIONS];
@@ -335,12 +379,6 @@ typedef struct {
     int64_t finished_count;
     int64_t finished_room;
 } aiokq_pool;
-
-static inline int64_t aiokq_ms(clockid_t clock) {
-    struct timespec now;
-    clock_gettime(clock, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 /* Milliseconds, monotonic and since 1970; under the mutex. */
 static inline void aiokq_pool_now(const aiokq_pool *pool, int64_t *mono, int64_t *wall) {
@@ -736,20 +774,108 @@ static inline void aiokq_finish(aiokq_pool *pool, int64_t sequence) {
     pool->finished[pool->finished_count++] = sequence;
 }
 
-/* Notes that all messages that a slot holds have an outcome. */
-static inline void aiokq_finish_held(aiokq_pool *pool, const aiokq_slot *slot) {
-    if (!pool->spooled)
-        return;
-    for (const aiokq_segment *segment = slot->head; segment != NULL; segment = segment->next)
-        for (uint32_t n = segment->first; n < segment->count; n++)
-            aiokq_finish(pool, aiokq_row_at(segment, n)->sequence);
+/* Notes that the messages of segments of no slot have an outcome, and frees the segments. Without
+ * the mutex, which is taken for one segment at a time. */
+static inline void aiokq_finish_segments(aiokq_pool *pool, aiokq_segment *segments) {
+    if (pool->spooled) {
+        for (const aiokq_segment *segment = segments; segment != NULL; segment = segment->next) {
+            aiokq_pool_lock(pool);
+            for (uint32_t n = segment->first; n < segment->count; n++)
+                aiokq_finish(pool, aiokq_row_at(segment, n)->sequence);
+            aiokq_pool_unlock(pool);
+        }
+    }
+    aiokq_segments_free(segments);
 }
 
-/* Discards a message; or, if it is asked for, puts it into the queue of refused messages. */
+/* Returns whether a message is to be put into the queue of refused messages. */
+static inline int aiokq_queues_refused(aiokq_pool *pool, int reason, int64_t size, int64_t wall) {
+    if (pool->refused_used + size > pool->refused_bytes)
+        return 0;
+    if (pool->refused_rate <= 0 || pool->refused_whole >> reason & 1)
+        return 1;
+    if (wall / 1000 != pool->refused_second) {
+        pool->refused_second = wall / 1000;
+        pool->refused_in_second = 0;
+    }
+    return ++pool->refused_in_second <= pool->refused_rate;
+}
+
+/* Puts a message into the queue of refused messages; returns 0 if the queue does not take it. With
+ * `apart` the mutex is released while a large message is copied. */
+static inline int aiokq_queue_refused(aiokq_pool *pool, int reason, int transport,
+                                      const aiokq_message *message, int64_t value_size,
+                                      int64_t wall, int apart) {
+    int64_t key_size = message->key_size, size;
+    aiokq_refused *entry;
+    unsigned char *at;
+    if (pool->refused_prefix >= 0 && !(pool->refused_whole >> reason & 1)) {
+        key_size = key_size < pool->refused_prefix ? key_size : pool->refused_prefix;
+        value_size = value_size < pool->refused_prefix ? value_size : pool->refused_prefix;
+    }
+    size = message->topic_size + key_size + value_size;
+    if (!aiokq_queues_refused(pool, reason, size + AIOKQ_REFUSED_OVERHEAD, wall))
+        return 0;
+    /* Counted first, so that the books are right while the mutex is released. */
+    pool->refused_used += size + AIOKQ_REFUSED_OVERHEAD;
+    pool->held++;
+    apart = apart && size > AIOKQ_LARGE;
+    if (apart)
+        aiokq_pool_unlock(pool);
+    entry = (aiokq_refused *)malloc(sizeof *entry + (size_t)size);
+    if (entry != NULL) {
+        entry->next = NULL;
+        entry->sequence = pool->spooled ? message->sequence : -1;
+        entry->timestamp = message->timestamp;
+        entry->arrival = wall;
+        entry->value_size = value_size;
+        entry->topic_size = message->topic_size;
+        entry->key_size = (int32_t)key_size;
+        entry->partition_key = message->partition_key;
+        entry->keyed = message->keyed;
+        entry->reason = reason;
+        entry->transport = transport;
+        at = entry->data;
+        if (message->topic_size)
+            memcpy(at, message->topic, (size_t)message->topic_size);
+        at += message->topic_size;
+        if (key_size)
+            memcpy(at, message->key, (size_t)key_size);
+        at += key_size;
+        if (value_size)
+            memcpy(at, message->value, (size_t)value_size);
+    }
+    if (apart)
+        aiokq_pool_lock(pool);
+    if (entry == NULL) {
+        pool->refused_used -= size + AIOKQ_REFUSED_OVERHEAD;
+        pool->held--;
+        return 0;
+    }
+    if (pool->refused_last != NULL)
+        pool->refused_last->next = entry;
+    else
+        pool->refused_first = entry;
+    pool->refused_last = entry;
+    pool->refused_queued += size + AIOKQ_REFUSED_OVERHEAD;
+    aiokq_wake(pool);
+    return 1;
+}
+
+/* Takes all messages out of the queue of refused messages. */
+static inline aiokq_refused *aiokq_take_refused(aiokq_pool *pool) {
+    aiokq_refused *first = pool->refused_first;
+    pool->refused_first = pool->refused_last = NULL;
+    pool->refused_used -= pool->refused_queued;
+    pool->refused_queued = 0;
+    return first;
+}
+
+/* Discards a message; or, if it is asked for, puts it into the queue of refused messages, with
+ * `apart` as there. */
 static inline void aiokq_discard(aiokq_pool *pool, int reason, int transport,
                                  const aiokq_message *message, int64_t value_size, int64_t wall,
-                                 aiokq_slot *slot) {
-    pool->outcome = reason;
+                                 aiokq_slot *slot, int apart) {
     if (slot != NULL) {
         slot->earliest = message->timestamp < slot->earliest ? message->timestamp : slot->earliest;
         slot->latest = message->timestamp > slot->latest ? message->timestamp : slot->latest;
@@ -757,46 +883,15 @@ static inline void aiokq_discard(aiokq_pool *pool, int reason, int transport,
         slot->rate_limited += reason == AIOKQ_RATE_LIMIT;
         slot->no_memory += reason == AIOKQ_NO_MEMORY;
     }
-    if (pool->refused_reasons >> reason & 1) {
-        int64_t size = message->topic_size + message->key_size + value_size;
-        aiokq_refused *entry = NULL;
-        if (pool->refused_used + size + AIOKQ_MESSAGE_OVERHEAD <= pool->refused_bytes)
-            entry = (aiokq_refused *)malloc(sizeof *entry + (size_t)size);
-        if (entry != NULL) {
-            unsigned char *at = entry->data;
-            entry->next = NULL;
-            entry->sequence = pool->spooled ? message->sequence : -1;
-            entry->timestamp = message->timestamp;
-            entry->arrival = wall;
-            entry->value_size = value_size;
-            entry->topic_size = message->topic_size;
-            entry->key_size = message->key_size;
-            entry->partition_key = message->partition_key;
-            entry->keyed = message->keyed;
-            entry->reason = reason;
-            entry->transport = transport;
-            if (message->topic_size)
-                memcpy(at, message->topic, (size_t)message->topic_size);
-            at += message->topic_size;
-            if (message->key_size)
-                memcpy(at, message->key, (size_t)message->key_size);
-            at += message->key_size;
-            if (value_size)
-                memcpy(at, message->value, (size_t)value_size);
-            if (pool->refused_last != NULL)
-                pool->refused_last->next = entry;
-            else
-                pool->refused_first = entry;
-            pool->refused_last = entry;
-            pool->refused_used += size + AIOKQ_MESSAGE_OVERHEAD;
-            pool->held++;
-            aiokq_wake(pool);
-            return;
-        }
+    if (!(pool->refused_reasons >> reason & 1)) {
+        pool->discarded[reason]++;
+        aiokq_finish(pool, message->sequence);
+    } else if (!aiokq_queue_refused(pool, reason, transport, message, value_size, wall, apart)) {
         pool->refused_lost++;
+        pool->discarded[reason]++;
+        aiokq_finish(pool, message->sequence);
     }
-    pool->discarded[reason]++;
-    aiokq_finish(pool, message->sequence);
+    pool->outcome = reason; /* last, because another message may have had one meanwhile */
 }
 
 /* Discards a message that cannot be read, which the caller has counted as received. */
@@ -809,7 +904,7 @@ static inline void aiokq_discard_raw(aiokq_pool *pool, int reason, int transport
     message.sequence = sequence;
     if (reason != AIOKQ_NO_MEMORY && reason != AIOKQ_NOT_ALLOWED)
         aiokq_sample_raw(pool, reason, transport, data, size, wall);
-    aiokq_discard(pool, reason, transport, &message, size, wall, NULL);
+    aiokq_discard(pool, reason, transport, &message, size, wall, NULL, 0);
 }
 
 /* Counts a message of `size` bytes, of which only `known` bytes are there. */
@@ -829,7 +924,7 @@ static inline void aiokq_refuse_message(aiokq_pool *pool, const unsigned char *d
     if (aiokq_parse(data, size, &message) >= 0)
         return;
     message.sequence = -1;
-    aiokq_discard(pool, reason, transport, &message, message.value_size, wall, NULL);
+    aiokq_discard(pool, reason, transport, &message, message.value_size, wall, NULL, 0);
 }
 
 /* ---------------------------------------------------------------- messages */
@@ -878,6 +973,25 @@ static inline void aiokq_account(aiokq_pool *pool, aiokq_slot *slot, int64_t siz
     }
 }
 
+static inline void aiokq_slot_append(aiokq_slot *slot, aiokq_segment *segment) {
+    if (slot->tail != NULL)
+        slot->tail->next = segment;
+    else
+        slot->head = segment;
+    slot->tail = segment;
+}
+
+/* Frees the segment of a large message that is not stored. */
+static inline void aiokq_drop_filled(aiokq_pool *pool, aiokq_segment *filled) {
+    int outcome = pool->outcome;
+    if (filled == NULL)
+        return;
+    aiokq_pool_unlock(pool);
+    aiokq_segment_release(filled);
+    aiokq_pool_lock(pool);
+    pool->outcome = outcome;
+}
+
 /* Makes room for a message in the last segment of a slot; returns 0 if there is no memory. */
 static inline int aiokq_slot_fits(const aiokq_pool *pool, aiokq_slot *slot, int64_t key_size,
                                   int64_t value_size) {
@@ -892,27 +1006,25 @@ static inline int aiokq_slot_fits(const aiokq_pool *pool, aiokq_slot *slot, int6
         aiokq_segment_release(segment);
         return 0;
     }
-    if (slot->tail != NULL)
-        slot->tail->next = segment;
-    else
-        slot->head = segment;
-    slot->tail = segment;
+    aiokq_slot_append(slot, segment);
     capacity *= 4;
     slot->next_capacity = (uint32_t)(capacity < pool->largest_segment ? capacity
                                                                       : pool->largest_segment);
     return 1;
 }
 
-/* Stores or discards one message; returns 0, without counting it, if it has to wait. */
+/* Stores or discards one message; returns 0, without counting it, if it has to wait. The mutex is
+ * released while a large message is copied. */
 static inline int aiokq_accept_at(aiokq_pool *pool, const unsigned char *data, int64_t size,
                                   int64_t mono, int64_t wall, int64_t arrival, int transport,
                                   int when_full, int64_t sequence) {
     aiokq_message message;
+    aiokq_segment *filled = NULL; /* the segment of a large message */
     aiokq_slot *slot;
     aiokq_row row;
     int64_t own, need;
     uint32_t hash = 0;
-    int reason = aiokq_parse(data, size, &message), made = 0;
+    int reason = aiokq_parse(data, size, &message), made = 0, lacks = 0, wanted = when_full;
     pool->outcome = -1;
     message.sequence = sequence;
     if (reason >= 0) {
@@ -932,6 +1044,10 @@ static inline int aiokq_accept_at(aiokq_pool *pool, const unsigned char *data, i
         aiokq_discard_raw(pool, reason, transport, data, size, arrival, sequence);
         return 1;
     }
+again:
+    pool->outcome = -1;
+    reason = -1;
+    when_full = wanted;
     slot = pool->last_slot;
     if (slot == NULL || !aiokq_same_topic(slot, message.topic, message.topic_size)) {
         hash = aiokq_topic_hash(pool->seed, message.topic, message.topic_size);
@@ -947,8 +1063,8 @@ static inline int aiokq_accept_at(aiokq_pool *pool, const unsigned char *data, i
             pool->received_bytes += size;
             aiokq_sample_topic(pool, message.topic, message.topic_size, wall);
             aiokq_discard(pool, AIOKQ_BAD_TOPIC, transport, &message, message.value_size,
-                          arrival, NULL);
-            return 1;
+                          arrival, NULL, 1);
+            goto counted;
         }
         need += AIOKQ_TOPIC_OVERHEAD + message.topic_size;
     } else if (slot->registered && slot->max_message_bytes >= 0 && own > slot->max_message_bytes) {
@@ -960,8 +1076,21 @@ static inline int aiokq_accept_at(aiokq_pool *pool, const unsigned char *data, i
         when_full = AIOKQ_FORCE; /* only incomplete messages fill the pool: nothing would end it */
     if (reason < 0 && (need > pool->max_bytes || (when_full != AIOKQ_FORCE &&
                                                   pool->used + need > pool->max_bytes))) {
-        if (when_full == AIOKQ_WAIT && need <= pool->max_bytes)
+        if (when_full == AIOKQ_WAIT && need <= pool->max_bytes) {
+            aiokq_drop_filled(pool, filled);
             return 0;
+        }
+        reason = AIOKQ_NO_MEMORY;
+    }
+    if (reason < 0 && own > AIOKQ_LARGE && filled == NULL) {
+        if (!lacks) {
+            /* The copy may take milliseconds. Then everything is decided anew. */
+            aiokq_pool_unlock(pool);
+            filled = aiokq_segment_of(&message);
+            aiokq_pool_lock(pool);
+            lacks = filled == NULL;
+            goto again;
+        }
         reason = AIOKQ_NO_MEMORY;
     }
     pool->received++;
@@ -976,7 +1105,8 @@ static inline int aiokq_accept_at(aiokq_pool *pool, const unsigned char *data, i
         if (!made)
             reason = AIOKQ_NO_MEMORY;
     }
-    if (reason < 0 && !aiokq_slot_fits(pool, slot, message.key_size, message.value_size)) {
+    if (reason < 0 && filled == NULL &&
+        !aiokq_slot_fits(pool, slot, message.key_size, message.value_size)) {
         reason = AIOKQ_NO_MEMORY;
         if (made) {
             aiokq_slot_free(pool, slot);
@@ -984,8 +1114,8 @@ static inline int aiokq_accept_at(aiokq_pool *pool, const unsigned char *data, i
         }
     }
     if (reason >= 0) {
-        aiokq_discard(pool, reason, transport, &message, message.value_size, arrival, slot);
-        return 1;
+        aiokq_discard(pool, reason, transport, &message, message.value_size, arrival, slot, 1);
+        goto counted;
     }
     if (made) {
         slot->received = 1;
@@ -999,8 +1129,15 @@ static inline int aiokq_accept_at(aiokq_pool *pool, const unsigned char *data, i
     row.sequence = sequence >= 0 ? sequence : pool->sequence++;
     row.partition_key = message.partition_key;
     row.keyed = (uint32_t)message.keyed;
-    aiokq_segment_add(slot->tail, &row, message.key, (uint32_t)message.key_size, message.value,
-                      (uint32_t)message.value_size);
+    if (filled != NULL) {
+        aiokq_segment_add_row(filled, &row, (uint32_t)message.key_size,
+                              (uint32_t)message.value_size);
+        aiokq_slot_append(slot, filled);
+        filled = NULL;
+    } else {
+        aiokq_segment_add(slot->tail, &row, message.key, (uint32_t)message.key_size,
+                          message.value, (uint32_t)message.value_size);
+    }
     pool->used += need;
     pool->held++;
     slot->held++;
@@ -1011,6 +1148,8 @@ static inline int aiokq_accept_at(aiokq_pool *pool, const unsigned char *data, i
         pool->unresolved++;
         slot->largest = own > slot->largest ? own : slot->largest;
     }
+counted:
+    aiokq_drop_filled(pool, filled);
     return 1;
 }
 
@@ -1138,11 +1277,13 @@ static inline void aiokq_discard_held(aiokq_pool *pool, aiokq_slot *slot,
     if (reason == AIOKQ_TOO_LONG)
         aiokq_sample_long(pool, AIOKQ_FED, message.topic, message.topic_size, message.value,
                           message.value_size, row->arrival);
-    aiokq_discard(pool, reason, AIOKQ_FED, &message, message.value_size, row->arrival, slot);
+    aiokq_discard(pool, reason, AIOKQ_FED, &message, message.value_size, row->arrival, slot, 0);
 }
 
-/* Makes a slot that of a registered topic, and applies the limits to the messages that it holds. */
-static inline void aiokq_resolve(aiokq_pool *pool, aiokq_slot *slot) {
+/* Makes a slot that of a registered topic, and applies the limits to the messages that it holds.
+ * Returns segments that are not needed any more, for aiokq_segments_free without the mutex. */
+static inline aiokq_segment *aiokq_resolve(aiokq_pool *pool, aiokq_slot *slot) {
+    aiokq_segment *unused = NULL;
     int64_t mono, wall, held = 0, whole = slot->held > AIOKQ_EVALUATED;
     int limited = (slot->max_message_bytes >= 0 && slot->largest > slot->max_message_bytes) ||
                   (slot->rate_interval > 0 && slot->rate_most >= 0);
@@ -1158,9 +1299,12 @@ static inline void aiokq_resolve(aiokq_pool *pool, aiokq_slot *slot) {
     }
     while (segment != NULL) {
         aiokq_segment *next = segment->next;
+        int moves = limited;
+        segment->next = limited ? NULL : next;
         for (uint32_t n = segment->first; n < segment->count; n++) {
             const aiokq_row *row = aiokq_row_at(segment, n);
             int64_t own = aiokq_span(segment, n, n + 1);
+            int large = own > AIOKQ_LARGE && segment->first == 0 && segment->count == 1;
             if (limited) {
                 uint32_t key = aiokq_key_start(segment, n), value = aiokq_value_start(segment, n);
                 int64_t passed = row->arrival - wall;
@@ -1169,14 +1313,20 @@ static inline void aiokq_resolve(aiokq_pool *pool, aiokq_slot *slot) {
                     reason = AIOKQ_TOO_LONG;
                 else if (aiokq_limited(slot, mono + (passed < 0 ? passed : 0)))
                     reason = AIOKQ_RATE_LIMIT;
-                else if (!aiokq_slot_fits(pool, slot, row->key_end - key, row->value_end - value))
+                else if (!large &&
+                         !aiokq_slot_fits(pool, slot, row->key_end - key, row->value_end - value))
                     reason = AIOKQ_NO_MEMORY;
                 if (reason >= 0) {
                     aiokq_discard_held(pool, slot, segment, n, reason);
                     continue;
                 }
-                aiokq_segment_add(slot->tail, row, segment->keys + key, row->key_end - key,
-                                  segment->data + value, row->value_end - value);
+                if (large) { /* it has the segment for itself */
+                    aiokq_slot_append(slot, segment);
+                    moves = 0;
+                } else {
+                    aiokq_segment_add(slot->tail, row, segment->keys + key, row->key_end - key,
+                                      segment->data + value, row->value_end - value);
+                }
                 slot->held++;
                 slot->held_bytes += own + AIOKQ_MESSAGE_OVERHEAD;
             }
@@ -1184,13 +1334,16 @@ static inline void aiokq_resolve(aiokq_pool *pool, aiokq_slot *slot) {
             if (!whole)
                 aiokq_account(pool, slot, own, row->timestamp, row->arrival, held, mono, wall);
         }
-        if (limited)
-            aiokq_segment_release(segment);
+        if (moves) {
+            segment->next = unused;
+            unused = segment;
+        }
         segment = next;
     }
     if (whole)
         aiokq_mark_due(pool, slot, slot->held);
     aiokq_memory_freed(pool);
+    return unused;
 }
 
 /* Makes due what is older than its limit; returns the next deadline. */
@@ -1205,31 +1358,34 @@ static inline int64_t aiokq_due(aiokq_pool *pool, int64_t now) {
     return pool->armed;
 }
 
+/* Takes slots off the list of those that became due; returns their number. */
+static inline int aiokq_take_ready(aiokq_pool *pool, int32_t *numbers, int room) {
+    int made = 0;
+    while (made < room && pool->ready.first != NULL) {
+        aiokq_slot *slot = pool->ready.first;
+        aiokq_list_remove(&pool->ready, slot);
+        numbers[made++] = slot->number;
+    }
+    return made;
+}
+
 /* Memory of the rows `from` to `to`, without that of their keys. */
 static inline size_t aiokq_row_bytes(const aiokq_segment *segment, int64_t from, int64_t to) {
     return aiokq_value_start(segment, to) - aiokq_value_start(segment, from) +
            (size_t)(to - from) * sizeof(aiokq_row);
 }
 
-/* Moves the rows from `from` on, which stay, to a segment of their own if they are less than what was
- * taken: otherwise few messages would hold the memory of many that are gone. */
-static inline void aiokq_move_rest(const aiokq_pool *pool, aiokq_slot *slot, uint32_t from) {
-    aiokq_segment *segment = slot->head, *made;
-    size_t rest = aiokq_row_bytes(segment, from, segment->count);
-    size_t keys = aiokq_key_start(segment, segment->count) - aiokq_key_start(segment, from);
-    size_t gone = aiokq_row_bytes(segment, 0, from) + aiokq_key_start(segment, from);
-    size_t capacity = segment->capacity;
-    if (rest + keys > gone)
-        return;
-    capacity = capacity < pool->largest_segment ? capacity : pool->largest_segment;
-    made = aiokq_segment_new(rest > capacity ? rest : capacity);
+/* Copies the rows from `from` on to a new segment; `keys` are the bytes of their keys. */
+static inline aiokq_segment *aiokq_segment_rest(const aiokq_segment *segment, uint32_t from,
+                                                size_t capacity, size_t keys) {
+    aiokq_segment *made = aiokq_segment_new(capacity);
     if (made == NULL)
-        return;
+        return NULL;
     if (keys) {
         made->keys = (unsigned char *)malloc(keys);
         if (made->keys == NULL) {
             aiokq_segment_release(made);
-            return;
+            return NULL;
         }
         made->key_capacity = keys;
     }
@@ -1239,6 +1395,34 @@ static inline void aiokq_move_rest(const aiokq_pool *pool, aiokq_slot *slot, uin
         aiokq_segment_add(made, row, keys ? segment->keys + key : NULL, row->key_end - key,
                           segment->data + value, row->value_end - value);
     }
+    return made;
+}
+
+/* Moves the rows from `from` on, which stay, to a segment of their own if they are less than what was
+ * taken: otherwise few messages would hold the memory of many that are gone. The mutex is released
+ * while many bytes are copied; only the caller's thread takes messages or ends slots. */
+static inline void aiokq_move_rest(aiokq_pool *pool, aiokq_slot *slot, uint32_t from) {
+    aiokq_segment *segment = slot->head, *made;
+    size_t rest = aiokq_row_bytes(segment, from, segment->count);
+    size_t keys = aiokq_key_start(segment, segment->count) - aiokq_key_start(segment, from);
+    size_t gone = aiokq_row_bytes(segment, 0, from) + aiokq_key_start(segment, from);
+    size_t capacity = segment->capacity;
+    int apart = rest + keys > AIOKQ_COPIED;
+    if (rest + keys > gone)
+        return;
+    capacity = capacity < pool->largest_segment ? capacity : pool->largest_segment;
+    capacity = rest > capacity ? rest : capacity;
+    if (apart) {
+        segment->closed = 1; /* what an input stores meanwhile goes into another segment */
+        aiokq_pool_unlock(pool);
+    }
+    made = aiokq_segment_rest(segment, from, capacity, keys);
+    if (apart) {
+        aiokq_pool_lock(pool);
+        segment->closed = 0;
+    }
+    if (made == NULL)
+        return;
     made->next = segment->next;
     if (slot->tail == segment)
         slot->tail = made;
@@ -1261,7 +1445,8 @@ static inline int64_t aiokq_rows_within(const aiokq_segment *segment, int64_t fr
 }
 
 /* Takes the first messages that are due: rows `from` to `to` of the segment that is returned. Beyond
- * one message they are charged at most `max_bytes`; 0: no limit. */
+ * one message they are charged at most `max_bytes`; 0: no limit. The mutex may be released meanwhile.
+ */
 static inline aiokq_segment *aiokq_take(aiokq_pool *pool, aiokq_slot *slot, int64_t max_bytes,
                                         int64_t *from, int64_t *to) {
     aiokq_segment *segment = slot->head;
@@ -1290,13 +1475,14 @@ static inline aiokq_segment *aiokq_take(aiokq_pool *pool, aiokq_slot *slot, int6
                                                  ? AIOKQ_SMALLEST_SEGMENT
                                                  : used);
         }
-    } else {
+    }
+    if (slot->due == 0)
+        aiokq_list_remove(&pool->ready, slot);
+    if (*to < segment->count) {
         segment->first = (uint32_t)*to;
         aiokq_segment_hold(segment);
         aiokq_move_rest(pool, slot, segment->first);
     }
-    if (slot->due == 0)
-        aiokq_list_remove(&pool->ready, slot);
     return segment;
 }
 
@@ -1433,7 +1619,7 @@ typedef struct {
 
 #define AIOKQ_DIGITS 21 /* a 64-bit number as text, with its sign and an end */
 
-static inline void aiokq_look_over(const aiokq_segment *segment, int64_t from, int64_t to,
+static inline void aiokq_survey_rows(const aiokq_segment *segment, int64_t from, int64_t to,
                                    int64_t earliest, int64_t latest, aiokq_survey *found) {
     memset(found, 0, sizeof *found);
     found->oldest = found->earliest = AIOKQ_NEVER;

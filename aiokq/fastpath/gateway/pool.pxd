@@ -7,6 +7,7 @@ cdef extern from "aiokq/fastpath/gateway/pool.h" nogil:
     const int AIOKQ_TOPIC_OVERHEAD
     const int AIOKQ_SAMPLES
     enum: AIOKQ_FRESH
+    enum: AIOKQ_READY
     const int AIOKQ_TRANSPORTS
     const int AIOKQ_BAD_TOPIC
     const int AIOKQ_DISCARD
@@ -86,6 +87,9 @@ cdef extern from "aiokq/fastpath/gateway/pool.h" nogil:
         int64_t max_names
         int64_t refused_bytes
         uint32_t refused_reasons
+        uint32_t refused_whole
+        int64_t refused_prefix
+        int64_t refused_rate
         uint64_t seed
         aiokq_slot **slots
         int32_t slot_count
@@ -153,12 +157,15 @@ cdef extern from "aiokq/fastpath/gateway/pool.h" nogil:
     void aiokq_table_remove(aiokq_pool *pool, aiokq_slot *slot) noexcept
     void aiokq_mark_due(aiokq_pool *pool, aiokq_slot *slot, int64_t count) noexcept
     void aiokq_limit(aiokq_pool *pool, aiokq_slot *slot, const int64_t *limits) noexcept
-    void aiokq_resolve(aiokq_pool *pool, aiokq_slot *slot) noexcept
+    aiokq_segment *aiokq_resolve(aiokq_pool *pool, aiokq_slot *slot) noexcept
+    void aiokq_segments_free(aiokq_segment *segment) noexcept
+    aiokq_refused *aiokq_take_refused(aiokq_pool *pool) noexcept
     void aiokq_end_unresolved(aiokq_pool *pool, aiokq_slot *slot) noexcept
     void aiokq_sample_topic(
         aiokq_pool *pool, const unsigned char *topic, int64_t size, int64_t wall
     ) noexcept
     int64_t aiokq_due(aiokq_pool *pool, int64_t now) noexcept
+    int aiokq_take_ready(aiokq_pool *pool, int32_t *numbers, int room) noexcept
     aiokq_segment *aiokq_take(
         aiokq_pool *pool, aiokq_slot *slot, int64_t most, int64_t *first, int64_t *end
     ) noexcept
@@ -180,14 +187,14 @@ cdef extern from "aiokq/fastpath/gateway/pool.h" nogil:
         aiokq_pool *pool, const unsigned char *data, int64_t size, int64_t sequence, int replayed,
         int when_full, int64_t limit, int64_t arrival
     ) noexcept
-    void aiokq_finish_held(aiokq_pool *pool, const aiokq_slot *slot) noexcept
+    void aiokq_finish_segments(aiokq_pool *pool, aiokq_segment *segments) noexcept
     aiokq_ring *aiokq_ring_of(aiokq_pool *pool, int reason, int transport) noexcept
     void aiokq_ring_copy(
         const aiokq_pool *pool, const aiokq_ring *ring, aiokq_ring *copy, unsigned char *data
     ) noexcept
     void aiokq_ring_clear(aiokq_ring *ring) noexcept
 
-    void aiokq_look_over(
+    void aiokq_survey_rows(
         const aiokq_segment *segment, int64_t first, int64_t end, int64_t earliest,
         int64_t latest, aiokq_survey *found
     ) noexcept

@@ -35,6 +35,7 @@ if cython.compiled:
         AIOKQ_FRESH,
         AIOKQ_MESSAGE_OVERHEAD,
         AIOKQ_NEVER,
+        AIOKQ_READY,
         AIOKQ_SAMPLES,
         AIOKQ_TOPIC_OVERHEAD,
         AIOKQ_TRANSPORTS,
@@ -48,11 +49,10 @@ if cython.compiled:
         aiokq_fill_partitions,
         aiokq_fill_times,
         aiokq_find,
-        aiokq_finish_held,
+        aiokq_finish_segments,
         aiokq_fresh,
         aiokq_key_start,
         aiokq_limit,
-        aiokq_look_over,
         aiokq_mark_due,
         aiokq_memory_freed,
         aiokq_new_window,
@@ -78,15 +78,19 @@ if cython.compiled:
         aiokq_segment_hold,
         aiokq_segment_release,
         aiokq_segment_select,
+        aiokq_segments_free,
         aiokq_slot,
         aiokq_slot_free,
         aiokq_slot_new,
         aiokq_slot_of,
         aiokq_span,
         aiokq_survey,
+        aiokq_survey_rows,
         aiokq_table_remove,
         aiokq_take,
         aiokq_take_fresh,
+        aiokq_take_ready,
+        aiokq_take_refused,
         aiokq_take_unresolved,
         aiokq_topic_hash,
         aiokq_value_start,
@@ -176,7 +180,7 @@ class Taken:
     def oldest_ms(self):
         self._check()
         found = cython.declare(aiokq_survey)
-        aiokq_look_over(
+        aiokq_survey_rows(
             self.segment, self.first, self.end, -AIOKQ_NEVER - 1, AIOKQ_NEVER, cython.address(found)
         )
         return found.oldest
@@ -213,14 +217,28 @@ class Taken:
         """Return the smallest and the largest timestamp that the clients gave."""
         self._check()
         found = cython.declare(aiokq_survey)
-        aiokq_look_over(
+        aiokq_survey_rows(
             self.segment, self.first, self.end, -AIOKQ_NEVER - 1, AIOKQ_NEVER, cython.address(found)
         )
         return found.earliest, found.latest
 
-    def sequences(self):
-        """Return the numbers of the messages as a memoryview of 64-bit integers."""
-        return self._numbers(False)
+    def sequences(self, rows=None):
+        """Return the numbers of the messages, or of some, as a memoryview of 64-bit integers."""
+        if rows is None:
+            return self._numbers(False)
+        self._check()
+        n: cython.Py_ssize_t
+        wanted = list(rows)
+        count: cython.Py_ssize_t = len(wanted)
+        if count == 0:
+            return memoryview(b"")
+        stored: bytes = PyBytes_FromStringAndSize(cython.NULL, 8 * count)
+        out: cython.pointer(int64_t) = cython.cast(
+            cython.pointer(int64_t), PyBytes_AS_STRING(stored)
+        )
+        for n in range(count):
+            out[n] = aiokq_row_at(self.segment, self._row(wanted[n])).sequence
+        return memoryview(stored).cast("q")
 
     def sizes(self):
         """Return the sizes of key and value together as a memoryview of 64-bit integers."""
@@ -309,7 +327,9 @@ class Taken:
         count: int64_t = self.end - self.first
         found = cython.declare(aiokq_survey)
         choice: cython.p_uchar = cython.NULL
-        aiokq_look_over(self.segment, self.first, self.end, earliest, latest, cython.address(found))
+        aiokq_survey_rows(
+            self.segment, self.first, self.end, earliest, latest, cython.address(found)
+        )
         if usable is not None:
             usable = bytes(usable)
             if len(usable) != partitions:
@@ -440,6 +460,9 @@ class Pool:
             as BAD_TOPIC.
         refused_bytes: size of the queue of `refused()`, in addition to `max_bytes`.
         refused_reasons: the reasons for which messages are put into this queue.
+        refused_whole: those of these reasons to which the next two limits do not apply.
+        refused_prefix: number of bytes of each key and value that the queue keeps; -1: all.
+        refused_per_s: number of messages that the queue takes in a second; 0: any number.
         spooled: whether `finished()` names the messages that the pool discards.
 
     Raises:
@@ -458,11 +481,14 @@ class Pool:
         max_topic_names=65536,
         refused_bytes=0,
         refused_reasons=(),
+        refused_whole=(),
+        refused_prefix=-1,
+        refused_per_s=0,
         spooled=False,
     ):
         if self.pool != cython.NULL:
             raise RuntimeError("the pool is already initialized")
-        if max_bytes < 1 or sample_bytes < 0 or max_topic_names < 0 or refused_bytes < 0:
+        if max_bytes < 1 or min(sample_bytes, max_topic_names, refused_bytes, refused_per_s) < 0:
             raise ValueError("max_bytes is at least 1, and no number is negative")
         fd: cython.int = wake_fd
         most: int64_t = max_bytes
@@ -480,11 +506,11 @@ class Pool:
         pool.sample_bytes = sample_bytes
         pool.max_names = max_topic_names
         pool.refused_bytes = refused_bytes
+        pool.refused_prefix = refused_prefix
+        pool.refused_rate = refused_per_s
         pool.spooled = bool(spooled)
-        for reason in refused_reasons:
-            if not 0 <= reason < _REASON_COUNT:
-                raise ValueError(f"reason {reason}: not an index of REASONS")
-            pool.refused_reasons |= cython.cast(cython.uint, 1) << cython.cast(cython.uint, reason)
+        pool.refused_reasons = _mask(refused_reasons)
+        pool.refused_whole = _mask(refused_whole)
 
     def __dealloc__(self):
         # A forked child leaves the memory alone: an input of the parent may have held the mutex.
@@ -580,6 +606,7 @@ class Pool:
         size: cython.Py_ssize_t = PyBytes_GET_SIZE(name)
         hashed: cython.uint = aiokq_topic_hash(self.pool.seed, at, size)
         number: cython.int = -1
+        unused: cython.pointer(aiokq_segment) = cython.NULL
         aiokq_pool_lock(self.pool)
         slot: cython.pointer(aiokq_slot) = aiokq_find(self.pool, hashed, at, size)
         if slot == cython.NULL:
@@ -588,8 +615,9 @@ class Pool:
             number = slot.number
             self._limit(slot, limits)
             if not slot.registered:
-                aiokq_resolve(self.pool, slot)
+                unused = aiokq_resolve(self.pool, slot)
         aiokq_pool_unlock(self.pool)
+        aiokq_segments_free(unused)
         if number < 0:
             raise MemoryError
         return number
@@ -668,10 +696,12 @@ class Pool:
         self.pool.used -= slot.held_bytes
         self.pool.held -= count
         self.pool.discarded[index] += count
-        aiokq_finish_held(self.pool, slot)
         aiokq_end_unresolved(self.pool, slot)
+        segments: cython.pointer(aiokq_segment) = slot.head
+        slot.head = cython.NULL  # freed without the mutex, because it may be the whole pool
         aiokq_slot_free(self.pool, slot)
         aiokq_pool_unlock(self.pool)
+        aiokq_finish_segments(self.pool, segments)
         return count
 
     def take_unresolved(self, topic):
@@ -695,24 +725,33 @@ class Pool:
     # ------------------------------------------------------------ batches
 
     def due(self):
-        """Return the slots that have due messages, and the milliseconds until others may have.
+        """Return the slots that became due, and the milliseconds until others may.
 
-        The milliseconds are None if no message waits for its age. The next event after this call
-        writes to `wake_fd` again.
+        A slot is named once when messages of it become due, and again only after `take()` has taken
+        all that were due. The milliseconds are None if no message waits for its age. The next event
+        after this call writes to `wake_fd` again.
         """
         self._check_open()
+        numbers = cython.declare(int32_t[AIOKQ_READY])
         ready = []
+        n: cython.int
+        made: cython.int
         mono: int64_t = 0
         wall: int64_t = 0
         deadline: int64_t
         aiokq_pool_lock(self.pool)
         aiokq_pool_now(self.pool, cython.address(mono), cython.address(wall))
         deadline = aiokq_due(self.pool, mono)
-        slot: cython.pointer(aiokq_slot) = self.pool.ready.first
-        while slot != cython.NULL:
-            ready.append(slot.number)
-            slot = slot.after
+        made = aiokq_take_ready(self.pool, numbers, AIOKQ_READY)
         aiokq_pool_unlock(self.pool)
+        while made:
+            for n in range(made):
+                ready.append(numbers[n])
+            if made < AIOKQ_READY:
+                break
+            aiokq_pool_lock(self.pool)
+            made = aiokq_take_ready(self.pool, numbers, AIOKQ_READY)
+            aiokq_pool_unlock(self.pool)
         return ready, None if deadline == AIOKQ_NEVER else deadline - mono
 
     def take(self, slot, *, flush=False, max_bytes=0):
@@ -840,9 +879,7 @@ class Pool:
         self._check()
         found = []
         aiokq_pool_lock(self.pool)
-        entry: cython.pointer(aiokq_refused) = self.pool.refused_first
-        self.pool.refused_first = self.pool.refused_last = cython.NULL
-        self.pool.refused_used = 0
+        entry: cython.pointer(aiokq_refused) = aiokq_take_refused(self.pool)
         aiokq_pool_unlock(self.pool)
         while entry != cython.NULL:
             found.append(_refused(entry))
@@ -950,6 +987,16 @@ class Pool:
         self.pool.fixed_mono = mono
         self.pool.fixed_wall = wall
         aiokq_pool_unlock(self.pool)
+
+
+def _mask(reasons):
+    """Return the bits of reasons."""
+    mask = 0
+    for reason in reasons:
+        if not 0 <= reason < _REASON_COUNT:
+            raise ValueError(f"reason {reason}: not an index of REASONS")
+        mask |= 1 << reason
+    return mask
 
 
 def _numbers(*limits):

@@ -117,7 +117,7 @@ class Intake:
         self._received = self._received_bytes = 0
         self._counted = [0] * COUNTED
         self._accepted = self._refused = self._idle_closed = self._partial_closed = 0
-        self._blocked = 0.0
+        self._blocked = self._stalled = 0.0
         self._crowded = False
         self._error = 0
 
@@ -202,12 +202,18 @@ class Intake:
         while not pool.accept(data, mono, wall, self._transport, when_full):
             began = time.monotonic()
             pool.memory.wait()
-            self._blocked += time.monotonic() - began
+            self._note_blocked(began)
             when_full = FORCE if self._stopping else WAIT
         self._received += 1
         self._received_bytes += len(data)
         if pool.outcome >= 0:
             self._counted[pool.outcome] += 1
+
+    def _note_blocked(self, began: float) -> None:
+        """Count time in which the input waited for memory."""
+        passed = time.monotonic() - began
+        self._blocked += passed
+        self._stalled += passed
 
     def _flush(self) -> None:
         """Append to the spool the messages that were read; without the lock of the pool."""
@@ -220,9 +226,7 @@ class Intake:
             # Together they are larger than the spool may be.
             for message in messages:
                 self._append([message], final=True)
-        if self._block:
-            with self._pool.lock:
-                self._blocked += time.monotonic() - began
+        self._stalled += time.monotonic() - began
 
     def _append(self, messages: list[bytes], *, final: bool = False) -> bool:
         """Append messages, or discard them; return False if they never fit, unless it is final."""
@@ -231,7 +235,11 @@ class Intake:
         data = b"".join(messages)
         reason = self._spool.append(data, wall)
         while reason >= 0 and self._block and not self._stopping:
-            if not self._spool.wait(len(data)):
+            began = time.monotonic()
+            may = self._spool.wait(len(data))
+            with self._pool.lock:
+                self._blocked += time.monotonic() - began
+            if not may:
                 if not final and len(messages) > 1:
                     return False
                 break
@@ -319,7 +327,7 @@ class Intake:
         assert self._stop_fds is not None
         self._reserve = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         wait = self._tick()
-        checked, blocked = time.monotonic(), 0.0
+        checked, stalled = time.monotonic(), 0.0
         try:
             with selectors.DefaultSelector() as selector:
                 self._selector = selector
@@ -336,9 +344,9 @@ class Intake:
                     if self._crowded:
                         self._crowded = False
                         time.sleep(0.001)
-                    if self._blocked != blocked:
-                        self._postpone(self._blocked - blocked)
-                        blocked = self._blocked
+                    if self._stalled != stalled:
+                        self._postpone(self._stalled - stalled)
+                        stalled = self._stalled
                     now = time.monotonic()
                     if wait is not None and now - checked >= wait:
                         checked = now
@@ -437,7 +445,7 @@ class Intake:
             # With a spool, no message of the connection waits for the memory of the pool.
             while self._spool is None and self._pool.crowded() and not self._stopping:
                 self._pool.memory.wait()
-                self._blocked = self._blocked + time.monotonic() - began
+                self._note_blocked(began)
                 began = time.monotonic()
             if self._pool.used() < self._pool.max_bytes or self._stopping:
                 return True

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from aiokq.core.types import Buffer
@@ -40,6 +40,7 @@ from aiokq.fastpath.gateway.values import (
 
 MESSAGE_OVERHEAD: Final = 48
 TOPIC_OVERHEAD: Final = 1024
+REFUSED_OVERHEAD: Final = 96
 FED: Final = TRANSPORTS.index("fed")
 COUNTED: Final = 32
 VERSIONS: Final = 64
@@ -238,8 +239,9 @@ class Taken:
         stamps = [row.timestamp for row in self._rows]
         return min(stamps, default=NEVER), max(stamps, default=-NEVER)
 
-    def sequences(self) -> memoryview:
-        stored = b"".join(row.sequence.to_bytes(8, _ORDER, signed=True) for row in self._rows)
+    def sequences(self, rows: Iterable[int] | None = None) -> memoryview:
+        chosen = self._rows if rows is None else [self._rows[self._checked(row)] for row in rows]
+        stored = b"".join(row.sequence.to_bytes(8, _ORDER, signed=True) for row in chosen)
         return memoryview(stored).cast("q") if stored else memoryview(b"").cast("B")
 
     def sizes(self) -> memoryview:
@@ -388,6 +390,9 @@ class Pool:
             as BAD_TOPIC.
         refused_bytes: size of the queue of `refused()`, in addition to `max_bytes`.
         refused_reasons: the reasons for which messages are put into this queue.
+        refused_whole: those of these reasons to which the next two limits do not apply.
+        refused_prefix: number of bytes of each key and value that the queue keeps; -1: all.
+        refused_per_s: number of messages that the queue takes in a second; 0: any number.
         spooled: whether `finished()` names the messages that the pool discards.
 
     Raises:
@@ -406,16 +411,23 @@ class Pool:
         max_topic_names: int = 65536,
         refused_bytes: int = 0,
         refused_reasons: Collection[int] = (),
+        refused_whole: Collection[int] = (),
+        refused_prefix: int = -1,
+        refused_per_s: int = 0,
         spooled: bool = False,
     ) -> None:
-        if max_bytes < 1 or sample_bytes < 0 or max_topic_names < 0 or refused_bytes < 0:
+        if max_bytes < 1 or min(sample_bytes, max_topic_names, refused_bytes, refused_per_s) < 0:
             raise ValueError("max_bytes is at least 1, and no number is negative")
         self.max_bytes = max_bytes
         self._wake_fd = wake_fd
         self._sample_bytes = sample_bytes
         self._max_topic_names = max_topic_names
         self._refused_bytes = refused_bytes
-        self._refused_reasons = frozenset(refused_reasons)
+        self._refused_reasons = _reasons(refused_reasons)
+        self._refused_whole = _reasons(refused_whole)
+        self._refused_prefix = refused_prefix
+        self._refused_per_s = refused_per_s
+        self._refused_second = self._refused_in_second = 0
         self._spooled = spooled
         self._finished: list[int] = []
         self._pid = os.getpid()
@@ -427,6 +439,8 @@ class Pool:
         self._free: list[int] = []
         self._topics: dict[bytes, Slot] = {}
         self._fresh: deque[Slot] = deque()
+        self._ready: dict[int, None] = {}
+        """The slots that became due since the last `due()`."""
         self._woken = False
         self._armed: int | None = None
         self._used = self._partial = 0
@@ -501,7 +515,7 @@ class Pool:
             known = self._slot(slot)
             if self._topics.get(known.topic) is known:
                 del self._topics[known.topic]
-            known.mark_due(len(known.rows))
+            self._mark_due(known)
 
     def unresolved(self, limit: int = 1000) -> list[tuple[bytes, int]]:
         self._check()
@@ -550,16 +564,17 @@ class Pool:
         with self._lock:
             self._woken = False
             now, _ = self.now()
-            ready: list[int] = []
             self._armed = None
             for slot in self._slots.values():
                 if slot.deadline is not None:
                     if slot.deadline <= now:
+                        if not slot.due:
+                            self._ready[slot.number] = None
                         slot.mark_due(len(slot.rows))
                     elif self._armed is None or slot.deadline < self._armed:
                         self._armed = slot.deadline
-                if slot.due:
-                    ready.append(slot.number)
+            ready = list(self._ready)
+            self._ready.clear()
             return ready, None if self._armed is None else self._armed - now
 
     def take(self, slot: int, *, flush: bool = False, max_bytes: int = 0) -> Taken | None:
@@ -567,7 +582,7 @@ class Pool:
         with self._lock:
             known = self._slot(slot)
             if flush:
-                known.mark_due(len(known.rows))
+                self._mark_due(known)
             if not known.due:
                 if self._topics.get(known.topic) is not known:
                     self._drop(known)  # it was forgotten
@@ -580,6 +595,8 @@ class Pool:
                     break
                 rows.append(known.rows.popleft())
             known.due -= len(rows)
+            if not known.due:
+                self._ready.pop(slot, None)
             taken = Taken(slot, rows)
             known.held_bytes -= taken.charge
             self._taken += taken.count
@@ -698,6 +715,7 @@ class Pool:
             self._slots.clear()
             self._topics.clear()
             self._fresh.clear()
+            self._ready.clear()
             self._refused.clear()
             self._memory.notify_all()
 
@@ -882,6 +900,7 @@ class Pool:
 
     def _drop(self, slot: Slot) -> None:
         del self._slots[slot.number]
+        self._ready.pop(slot.number, None)
         self._free.append(slot.number)
 
     def _end_unresolved(self, slot: Slot) -> None:
@@ -911,9 +930,7 @@ class Pool:
         if rates != (rate_interval_ms, rate_max_messages):
             slot.window = None
         if slot.registered and before != slot.limits() and slot.rows:
-            was_due = slot.due
-            slot.mark_due(len(slot.rows))
-            self._wake_for(slot, was_due)
+            self._mark_due(slot)
 
     def _resolve(self, slot: Slot) -> None:
         """Make a slot that of a registered topic; apply the limits to the messages it holds."""
@@ -946,10 +963,17 @@ class Pool:
         self._wake_for(slot, 0)
         self._memory.notify_all()
 
+    def _mark_due(self, slot: Slot) -> None:
+        """Make all messages of a slot due."""
+        was_due = slot.due
+        slot.mark_due(len(slot.rows))
+        self._wake_for(slot, was_due)
+
     def _wake_for(self, slot: Slot, was_due: int) -> None:
-        if (slot.due and not was_due) or (
-            slot.deadline is not None and (self._armed is None or slot.deadline < self._armed)
-        ):
+        if slot.due and not was_due:
+            self._ready[slot.number] = None
+            self.wake()
+        elif slot.deadline is not None and (self._armed is None or slot.deadline < self._armed):
             self.wake()
 
     def _receive(self, data: bytes) -> None:
@@ -966,8 +990,11 @@ class Pool:
             slot.rate_limited += reason == RATE_LIMIT
             slot.no_memory += reason == NO_MEMORY
         if reason in self._refused_reasons:
-            size = len(topic) + row.charge
-            if self._refused_used + size <= self._refused_bytes:
+            key, value = row.key, row.value
+            if self._refused_prefix >= 0 and reason not in self._refused_whole:
+                key, value = key[: self._refused_prefix], value[: self._refused_prefix]
+            size = len(topic) + len(key) + len(value) + REFUSED_OVERHEAD
+            if self._queues_refused(reason, size, row.arrival):
                 self._refused_used += size
                 self._held += 1
                 self._refused.append(
@@ -975,8 +1002,8 @@ class Pool:
                         reason,
                         transport,
                         topic,
-                        row.key,
-                        row.value,
+                        key,
+                        value,
                         row.timestamp,
                         row.arrival,
                         row.partition_key,
@@ -989,6 +1016,17 @@ class Pool:
         self._discarded[reason] += 1
         if self._spooled and row.sequence >= 0:
             self._finished.append(row.sequence)
+
+    def _queues_refused(self, reason: int, size: int, wall: int) -> bool:
+        """Return whether a message is to be put into the queue of refused messages."""
+        if self._refused_used + size > self._refused_bytes:
+            return False
+        if not self._refused_per_s or reason in self._refused_whole:
+            return True
+        if wall // 1000 != self._refused_second:
+            self._refused_second, self._refused_in_second = wall // 1000, 0
+        self._refused_in_second += 1
+        return self._refused_in_second <= self._refused_per_s
 
     def _sample(self, reason: int, transport: int, wall: int, data: bytes) -> None:
         kept = self._samples.setdefault((reason, transport), deque(maxlen=SAMPLES))
@@ -1009,6 +1047,13 @@ class Pool:
 def legal(topic: bytes) -> bool:
     """Return whether Kafka allows a name of a topic."""
     return _LEGAL.fullmatch(topic) is not None and topic not in (b".", b"..")
+
+
+def _reasons(reasons: Collection[int]) -> frozenset[int]:
+    for reason in reasons:
+        if not 0 <= reason < len(REASONS):
+            raise ValueError(f"reason {reason}: not an index of REASONS")
+    return frozenset(reasons)
 
 
 def _topic_counts(slot: Slot) -> TopicCounts:

@@ -4,6 +4,7 @@
 #ifndef AIOKQ_GATEWAY_SPOOL_H
 #define AIOKQ_GATEWAY_SPOOL_H
 
+#include "aiokq/fastpath/gateway/clock.h"
 #include "aiokq/fastpath/gateway/parse.h"
 
 #include <errno.h>
@@ -14,7 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
-#include <time.h>
 #include <unistd.h>
 
 #define AIOKQ_SPOOL_HEADER 32
@@ -92,12 +92,6 @@ static inline void aiokq_spool_lock(aiokq_spool *spool) {
 
 static inline void aiokq_spool_unlock(aiokq_spool *spool) {
     pthread_mutex_unlock(&spool->mutex);
-}
-
-static inline int64_t aiokq_spool_ms(clockid_t clock) {
-    struct timespec now;
-    clock_gettime(clock, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
 static inline void aiokq_put_u32(unsigned char *at, uint32_t value) {
@@ -241,7 +235,7 @@ static inline int aiokq_spool_begin(aiokq_spool *spool) {
         return errno;
     memcpy(header, "AIOKQSPL\0\1\0\0", 12);
     aiokq_put_i64(header + 16, spool->sequence);
-    aiokq_put_i64(header + 24, aiokq_spool_ms(CLOCK_REALTIME));
+    aiokq_put_i64(header + 24, aiokq_ms(CLOCK_REALTIME));
     aiokq_put_u32(header + 12, spool->checksum(0, header + 16, 16));
     written = pwrite(fd, header, sizeof header, 0);
     if (written != (ssize_t)sizeof header)
@@ -369,7 +363,7 @@ static inline int aiokq_spool_failed(aiokq_spool *spool, int error) {
     spool->pause = spool->pause ? 2 * spool->pause : AIOKQ_SPOOL_RETRY_MS;
     if (spool->pause > AIOKQ_SPOOL_LONGEST_RETRY_MS)
         spool->pause = AIOKQ_SPOOL_LONGEST_RETRY_MS;
-    spool->retry_at = aiokq_spool_ms(CLOCK_MONOTONIC) + spool->pause;
+    spool->retry_at = aiokq_ms(CLOCK_MONOTONIC) + spool->pause;
     return spool->failure;
 }
 
@@ -404,7 +398,7 @@ static inline int aiokq_spool_append(aiokq_spool *spool, const aiokq_piece *piec
     pthread_mutex_lock(&spool->mutex);
     if (spool->closed)
         reason = AIOKQ_SPOOL_ERROR;
-    else if (spool->failure >= 0 && aiokq_spool_ms(CLOCK_MONOTONIC) < spool->retry_at)
+    else if (spool->failure >= 0 && aiokq_ms(CLOCK_MONOTONIC) < spool->retry_at)
         reason = spool->failure;
     pthread_mutex_unlock(&spool->mutex);
     if (reason >= 0 || count == 0) {
@@ -453,7 +447,7 @@ static inline int aiokq_spool_wait(aiokq_spool *spool, int64_t size) {
         return 0;
     }
     if (spool->failure >= 0)
-        pause = spool->retry_at - aiokq_spool_ms(CLOCK_MONOTONIC);
+        pause = spool->retry_at - aiokq_ms(CLOCK_MONOTONIC);
     if (pause < 1)
         pause = 1;
 #if defined(__linux__)

@@ -59,6 +59,7 @@ if cython.compiled:
         uint32_t,
     )
     from cython.cimports.libc.stdlib import free, realloc
+    from cython.cimports.posix.unistd import getpid
 
 __all__ = ["SpoolWriter", "spool_frames", "spool_mark", "spool_version"]
 
@@ -195,7 +196,7 @@ class SpoolWriter:
             PyMem_Free(spool)
             raise MemoryError
         self.spool = spool
-        self.pid = os.getpid()
+        self.pid = getpid()
         spool.sequence = sequence
         spool.stored = stored_bytes
         spool.max_bytes = max_bytes
@@ -205,13 +206,13 @@ class SpoolWriter:
 
     def __dealloc__(self):
         # A forked child leaves the memory alone: a thread of the parent may have held the mutex.
-        if self.spool != cython.NULL and os.getpid() == self.pid:
+        if self.spool != cython.NULL and getpid() == self.pid:
             aiokq_spool_free(self.spool)
             PyMem_Free(self.spool)
 
     @cython.cfunc
     def _check(self):
-        if self.spool == cython.NULL or os.getpid() != self.pid:
+        if self.spool == cython.NULL or getpid() != self.pid:
             raise RuntimeError("the spool belongs to the process that created it")
 
     def append(self, data, arrival_ms, *, force=False):
@@ -334,7 +335,7 @@ class SpoolWriter:
 
     def close(self):
         """Close the files; later appends fail. May be called twice."""
-        if self.spool != cython.NULL and os.getpid() == self.pid:
+        if self.spool != cython.NULL and getpid() == self.pid:
             with cython.nogil:
                 aiokq_spool_close(self.spool)
 

@@ -4,11 +4,15 @@
  *                                       in every second round, allocations fail now and then
  *     gateway_fuzz threads MESSAGES     inputs with real sockets, senders, and a loop that takes
  *     gateway_fuzz spool MESSAGES       the same with a spool, and a loop that deletes its segments
+ *     gateway_fuzz locks                large messages; checks how much is copied under the mutex
  *
  * It ends with 0 if the counts add up and no sanitizer complained. */
 #define _GNU_SOURCE
 #include <stdint.h>
+#include <malloc.h>
+#include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 
 static uint64_t state;
@@ -39,6 +43,59 @@ static inline void *fuzz_mmap(void *at, size_t size, int allowed, int flags, int
     return fails() ? MAP_FAILED : mmap(at, size, allowed, flags, fd, from);
 }
 
+/* Bytes that are copied or freed while the mutex of a pool is held; only in a single thread. */
+static struct {
+    pthread_mutex_t *mutex;
+    int held;
+    size_t bytes;
+    size_t most;
+} watched;
+
+static inline void fuzz_touched(size_t size) {
+    if (!watched.held)
+        return;
+    watched.bytes += size;
+    watched.most = watched.bytes > watched.most ? watched.bytes : watched.most;
+}
+
+static inline void *fuzz_memcpy(void *to, const void *from, size_t size) {
+    fuzz_touched(size);
+    return memcpy(to, from, size);
+}
+
+static inline void fuzz_free(void *block) {
+    if (watched.held)
+        fuzz_touched(block == NULL ? 0 : malloc_usable_size(block));
+    free(block);
+}
+
+static inline int fuzz_munmap(void *at, size_t size) {
+    fuzz_touched(size);
+    return munmap(at, size);
+}
+
+static inline int fuzz_mutex_lock(pthread_mutex_t *mutex) {
+    int error = pthread_mutex_lock(mutex);
+    if (watched.mutex == mutex) {
+        watched.held = 1;
+        watched.bytes = 0;
+    }
+    return error;
+}
+
+static inline int fuzz_mutex_unlock(pthread_mutex_t *mutex) {
+    if (watched.mutex == mutex)
+        watched.held = 0;
+    return pthread_mutex_unlock(mutex);
+}
+
+#define AIOKQ_LARGE 3000
+#define AIOKQ_COPIED 500
+#define memcpy fuzz_memcpy
+#define free fuzz_free
+#define munmap fuzz_munmap
+#define pthread_mutex_lock fuzz_mutex_lock
+#define pthread_mutex_unlock fuzz_mutex_unlock
 #define malloc fuzz_malloc
 #define calloc fuzz_calloc
 #define realloc fuzz_realloc
@@ -48,6 +105,11 @@ static inline void *fuzz_mmap(void *at, size_t size, int allowed, int flags, int
 #undef calloc
 #undef realloc
 #undef mmap
+#undef memcpy
+#undef free
+#undef munmap
+#undef pthread_mutex_lock
+#undef pthread_mutex_unlock
 
 #include <dirent.h>
 #include <sys/un.h>
@@ -131,7 +193,7 @@ static void use(aiokq_segment *segment, int64_t from, int64_t to) {
     unsigned char *bits = (unsigned char *)malloc((size_t)(count + 7) / 8 + 1), usable[7];
     volatile unsigned char sum = 0;
     aiokq_segment *part;
-    aiokq_look_over(segment, from, to, 0, INT64_MAX / 1000, &found);
+    aiokq_survey_rows(segment, from, to, 0, INT64_MAX / 1000, &found);
     aiokq_fill_offsets(segment, from, to, 0, offsets, bits);
     for (int32_t n = 0; n < offsets[count]; n++)
         sum ^= segment->data[aiokq_value_start(segment, from) + (uint32_t)n];
@@ -185,7 +247,7 @@ static int64_t loop_turn(aiokq_pool *pool) {
         switch (chance(3)) {
         case 0:
             aiokq_limit(pool, slot, limits);
-            aiokq_resolve(pool, slot);
+            aiokq_segments_free(aiokq_resolve(pool, slot));
             break;
         case 1:
             segment = aiokq_take_unresolved(pool, slot, &from, &to);
@@ -211,6 +273,12 @@ static int64_t loop_turn(aiokq_pool *pool) {
         aiokq_mark_due(pool, slot, slot->held);
     pool->fixed_mono += chance(20);
     aiokq_due(pool, pool->fixed_mono);
+    if (chance(2)) {
+        int32_t numbers[3];
+        int made = aiokq_take_ready(pool, numbers, 3);
+        for (int n = 0; n < made; n++)
+            CHECK(pool->slots[numbers[n]]->due > 0);
+    }
     for (int n = (int)chance(4); n > 0; n--) {
         segment = aiokq_take(pool, slot, chance(2) ? 0 : 1 + chance(3000), &from, &to);
         if (segment == NULL) {
@@ -308,6 +376,9 @@ static void fuzz_bytes(uint64_t seed, int64_t rounds) {
         pool.max_names = chance(3) ? 100 : chance(4);
         pool.refused_bytes = chance(2) ? 0 : chance(5000);
         pool.refused_reasons = chance(UINT32_MAX) & 0x1ff;
+        pool.refused_whole = chance(UINT32_MAX) & 0x1ff;
+        pool.refused_prefix = chance(2) ? -1 : (int64_t)chance(100);
+        pool.refused_rate = chance(2) ? 0 : chance(50);
         pool.fixed_clock = 1;
         pool.fixed_mono = 1000;
         pool.fixed_wall = 1700000000000;
@@ -354,7 +425,9 @@ static void fuzz_bytes(uint64_t seed, int64_t rounds) {
                 }
             }
             free(exact);
+            aiokq_pool_lock(&pool);
             released += loop_turn(&pool);
+            aiokq_pool_unlock(&pool);
             check_books(&pool, released);
         }
         if (connection != NULL)
@@ -372,6 +445,110 @@ static void fuzz_bytes(uint64_t seed, int64_t rounds) {
     free(room);
 }
 
+/* ---------------------------------------------------------------- the mutex */
+
+/* Writes a message of the topic "t" whose value has `value` bytes; returns its size. */
+static int64_t make_large(unsigned char *at, int64_t value) {
+    int64_t size = 4 + 6 + 2 + 1 + 8 + 4 + 4 + value;
+    memset(at, 0, (size_t)size);
+    put(at, (uint64_t)size, 4);
+    put(at + 4, 256, 2);
+    put(at + 10, 1, 2);
+    at[12] = 't';
+    put(at + 25, (uint64_t)value, 4);
+    for (int64_t n = 0; n < value; n++)
+        at[29 + n] = (unsigned char)(n * 31 >> 5);
+    return size;
+}
+
+/* Takes the messages that are due and compares their values; returns their number. */
+static int64_t take_large(aiokq_pool *pool, const unsigned char *sent, int64_t max_bytes) {
+    int64_t taken = 0, from, to;
+    aiokq_segment *segment;
+    aiokq_slot *slot;
+    aiokq_pool_lock(pool);
+    slot = aiokq_slot_of(pool, 0);
+    CHECK(slot != NULL);
+    segment = aiokq_take(pool, slot, max_bytes, &from, &to);
+    aiokq_pool_unlock(pool);
+    if (segment == NULL)
+        return 0;
+    for (int64_t n = from; n < to; n++) {
+        uint32_t start = aiokq_value_start(segment, n), size = aiokq_row_at(segment, n)->value_end - start;
+        CHECK(memcmp(segment->data + start, sent + 29, size) == 0);
+        taken++;
+    }
+    aiokq_pool_lock(pool);
+    pool->used -= aiokq_span(segment, from, to) + taken * AIOKQ_MESSAGE_OVERHEAD;
+    pool->held -= taken;
+    pool->taken -= taken;
+    aiokq_pool_unlock(pool);
+    aiokq_segment_release(segment);
+    return taken;
+}
+
+/* Whatever size a message has, little is copied or freed each time that the mutex is taken. */
+static void check_locks(void) {
+    enum { VALUE = 16 * 1024 * 1024 - 100, SMALL = 1000, COUNT = 300 };
+    unsigned char *message = (unsigned char *)malloc(VALUE + 64);
+    int64_t size = make_large(message, VALUE), limits[6] = {0, 0, -1, -1, 0, -1}, found = 0;
+    aiokq_connection *connection;
+    aiokq_segment *unused;
+    aiokq_intake intake;
+    aiokq_pool pool;
+    CHECK(aiokq_pool_make(&pool, 1 << 27, -1, 1));
+    pool.sample_bytes = 256;
+    pool.max_names = 10;
+    pool.refused_bytes = 1 << 27;
+    pool.refused_reasons = pool.refused_whole = 1 << AIOKQ_TOO_LONG;
+    memset(&intake, 0, sizeof intake);
+    intake.pool = &pool;
+    intake.transport = 1;
+    intake.limit = VALUE + 64;
+    watched.mutex = &pool.mutex;
+    /* The message of a connection, of which the topic is not known yet, and one that is fed. */
+    connection = aiokq_connection_new(&intake, -1);
+    for (int64_t at = 0; at < size; at += AIOKQ_READ_BYTES)
+        CHECK(aiokq_connection_data(&intake, connection, message + at,
+                                    size - at < AIOKQ_READ_BYTES ? size - at : AIOKQ_READ_BYTES));
+    CHECK(aiokq_feed(&pool, message, size, -1, 0, AIOKQ_DISCARD, intake.limit, -1) == size);
+    aiokq_pool_lock(&pool);
+    limits[4] = limits[5] = 1000; /* a limit of the rate: the messages are looked at one by one */
+    aiokq_limit(&pool, pool.slots[0], limits);
+    unused = aiokq_resolve(&pool, pool.slots[0]);
+    aiokq_pool_unlock(&pool);
+    aiokq_segments_free(unused);
+    limits[4] = 0;
+    limits[5] = -1;
+    while (take_large(&pool, message, 0))
+        found++;
+    CHECK(found == 2 && pool.used == 0);
+    /* A batch that ends in the middle of a segment: the rest is moved. */
+    size = make_large(message, SMALL);
+    for (int n = 0; n < COUNT; n++)
+        CHECK(aiokq_feed(&pool, message, size, -1, 0, AIOKQ_DISCARD, intake.limit, -1) == size);
+    for (found = 0; found < COUNT; found += take_large(&pool, message, 200 * SMALL))
+        continue;
+    CHECK(pool.used == 0 && take_large(&pool, message, 0) == 0);
+    /* A message that is too long becomes a dead letter, and one is cut off. */
+    limits[3] = 1000;
+    aiokq_pool_lock(&pool);
+    aiokq_limit(&pool, pool.slots[0], limits);
+    aiokq_pool_unlock(&pool);
+    size = make_large(message, VALUE);
+    CHECK(aiokq_feed(&pool, message, size, -1, 0, AIOKQ_DISCARD, intake.limit, -1) == size);
+    CHECK(pool.refused_first != NULL && pool.refused_first->value_size == VALUE);
+    for (int64_t at = 0; at < size - AIOKQ_READ_BYTES; at += AIOKQ_READ_BYTES)
+        CHECK(aiokq_connection_data(&intake, connection, message + at, AIOKQ_READ_BYTES));
+    aiokq_connection_end(&intake, connection);
+    CHECK(pool.partial == 0 && pool.discarded[AIOKQ_UNCLEAN_DISCONNECT] == 1);
+    fprintf(stdout, "most bytes under the mutex: %zu\n", watched.most);
+    CHECK(watched.most <= AIOKQ_LOCKED_BYTES + 2 * AIOKQ_LARGE);
+    memset(&watched, 0, sizeof watched);
+    aiokq_pool_free(&pool);
+    free(message);
+}
+
 /* ---------------------------------------------------------------- threads */
 
 #if defined(__linux__)
@@ -384,17 +561,17 @@ typedef struct {
 
 static void *send_messages(void *given) {
     sender *from = (sender *)given;
-    unsigned char message[64];
+    unsigned char message[8192];
     int fd = socket(AF_UNIX, from->stream ? SOCK_STREAM : SOCK_DGRAM, 0);
-    int64_t size = 4 + 6 + 2 + 1 + 8 + 4 + 4 + 8;
     memset(message, 0, sizeof message);
-    put(message, (uint64_t)size, 4);
     put(message + 4, 256, 2);
     put(message + 10, 1, 2);
-    put(message + 25, 8, 4);
     CHECK(connect(fd, (struct sockaddr *)&from->address, sizeof from->address) == 0);
     for (int64_t n = 0; n < from->messages; n++) {
+        int64_t value = n % 50 ? 8 : 4000, size = 4 + 6 + 2 + 1 + 8 + 4 + 4 + value;
+        put(message, (uint64_t)size, 4);
         message[12] = (unsigned char)('a' + n % 5);
+        put(message + 25, (uint64_t)value, 4);
         put(message + 29, (uint64_t)n, 8);
         CHECK(send(fd, message, (size_t)size, 0) == size);
     }
@@ -433,7 +610,7 @@ static void run_threads(int64_t messages) {
     aiokq_intake intakes[3];
     sender senders[6];
     pthread_t threads[6];
-    int64_t released = 0, most = 6 * messages, limits[6] = {100, 0, 5, 1000, 0, -1};
+    int64_t released = 0, most = 6 * messages, limits[6] = {100, 0, 5, 5000, 0, -1};
     CHECK(aiokq_pool_make(&pool, 20000, -1, 1));
     pool.sample_bytes = 100;
     pool.max_names = 1000;
@@ -450,7 +627,7 @@ static void run_threads(int64_t messages) {
         while ((slot = pool.fresh.first) != NULL) {
             aiokq_list_remove(&pool.fresh, slot);
             aiokq_limit(&pool, slot, limits);
-            aiokq_resolve(&pool, slot);
+            aiokq_segments_free(aiokq_resolve(&pool, slot));
         }
         aiokq_due(&pool, aiokq_ms(CLOCK_MONOTONIC));
         if (pool.ready.first != NULL)
@@ -536,6 +713,8 @@ static void run_spool(int64_t messages) {
 int main(int count, char **given) {
     if (count == 4 && strcmp(given[1], "bytes") == 0)
         fuzz_bytes((uint64_t)atoll(given[2]), atoll(given[3]));
+    else if (count == 2 && strcmp(given[1], "locks") == 0)
+        check_locks();
 #if defined(__linux__)
     else if (count == 3 && strcmp(given[1], "threads") == 0)
         run_threads(atoll(given[2]));

@@ -61,6 +61,11 @@ def test_any_bytes(tmp_path: Path) -> None:
         run([*command, "bytes", str(seed), rounds])
 
 
+def test_little_is_copied_under_the_mutex(tmp_path: Path) -> None:
+    """Neither a message of 16 MiB nor the rest of a batch holds up the loop and other inputs."""
+    run([*built("address,undefined", tmp_path), "locks"])
+
+
 @pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
 def test_inputs_and_a_loop_that_takes(tmp_path: Path, sanitizer: str) -> None:
     """Three blocking inputs, six senders, a small pool: nothing is lost, doubled or raced for."""

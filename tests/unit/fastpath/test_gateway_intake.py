@@ -42,6 +42,7 @@ class Input:
     def __init__(
         self, core: SimpleNamespace, path: Path, transport: str, max_bytes: int, **options: Any
     ) -> None:
+        self.core = core
         self.pool = core.Pool(max_bytes)
         self.slot = self.pool.register(b"t")
         self.transport = transport
@@ -522,6 +523,33 @@ def test_a_large_message_arrives_in_parts(inputs: Any, transport: str) -> None:
     assert given.values() == [value, b"next"]
     counts = given.pool.counts()
     assert (counts.partial_bytes, counts.used_bytes) == (0, 0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc has the numbers")
+@pytest.mark.parametrize("transport", STREAMS)
+def test_a_busy_stream_does_not_wake_the_thread_for_each_message(
+    inputs: Any, transport: str
+) -> None:
+    """A program that writes each message by itself costs a few wake-ups in a millisecond."""
+    given = inputs(transport, 1 << 25).start()
+    if not given.core.COMPILED:
+        pytest.skip("the pure core reads at once")
+    client = given.connect()
+    message = encode(value=b"x" * 100)
+    for _ in range(20_000):
+        client.send(message)
+    given.received(20_000)
+    assert switches() < 20_000 / 5
+
+
+def switches() -> int:
+    """How often the thread of an input has waited."""
+    for task in Path("/proc/self/task").iterdir():
+        if (task / "comm").read_text().strip() == "aiokq-gateway":
+            for line in (task / "status").read_text().splitlines():
+                if line.startswith("voluntary_ctxt_switches:"):
+                    return int(line.split()[1])
+    raise AssertionError("no thread of an input runs")
 
 
 @pytest.mark.parametrize("transport", STREAMS)

@@ -523,6 +523,17 @@ def test_a_full_spool_blocks_the_input(
     assert spool.counts().appended == 100
 
 
+@pytest.mark.parametrize("kind", ["unix_datagram", "unix_stream"])
+def test_an_append_is_no_time_of_blocking(writers: Any, inputs: Any, kind: str) -> None:
+    """`blocked_ms` is the time in which an input waits for room."""
+    one = inputs(kind, writers(max_bytes=MIB, segment_bytes=MIB, fsync="each"), when_full="block")
+    with one.connect() as client:
+        for message in messages(0, 2000):
+            client.send(message)
+    one.until(lambda: one.intake.counts().received == 2000)
+    assert one.intake.counts().blocked_ms == 0
+
+
 def _refused(client: socket.socket, message: bytes) -> bool:
     try:
         client.send(message)
