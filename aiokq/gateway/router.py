@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -45,6 +46,9 @@ Brokers learn of a new topic one after the other.
 
 MOST_CONFIRMED: Final = 500
 """If more topics than this are unknown at once, they are not looked up a second time."""
+
+MOST_CREATIONS: Final = 4
+"""Largest number of requests that create topics at the same time."""
 
 REQUEST_SECONDS: Final = 5.0
 CONFIG_SECONDS: Final = 2.0
@@ -119,6 +123,8 @@ class Router:
         self._spawn = spawn
         self._on_topic = on_topic
         self._missing: dict[str, _Missing] = {}
+        self._to_create: deque[str] = deque()
+        self._creations = 0
         self._woken = asyncio.Event()
         self._by_name: dict[str, TopicState] = {}
         self.topics: dict[int, TopicState] = {}
@@ -193,6 +199,7 @@ class Router:
         for name in self._missing:
             count += self._accounting.discard_unresolved(name, SHUTDOWN)
         self._missing.clear()
+        self._to_create.clear()
         return count
 
     def waiting(self) -> int:
@@ -223,7 +230,7 @@ class Router:
             pause = RETRY_SECONDS[0]
             self.answered = True
             await self._register([one for one in found if one.error_code == 0 and one.partitions])
-            await self._judge([one for one in found if one.error_code != 0 or not one.partitions])
+            self._judge([one for one in found if one.error_code != 0 or not one.partitions])
 
     async def _wait(self, now: float) -> None:
         """Wait for a new topic, or for the time of the next lookup."""
@@ -265,7 +272,7 @@ class Router:
             self._accounting.registered(topic)
             self._on_topic(topic)
 
-    async def _judge(self, found: list[MetadataResponseTopic]) -> None:
+    def _judge(self, found: list[MetadataResponseTopic]) -> None:
         """Discard the messages of topics that do not exist, or create the topics."""
         delivery = self._settings.delivery
         now = asyncio.get_running_loop().time()
@@ -299,8 +306,22 @@ class Router:
                 if delivery.autocreate_with == "create_topics" and not missing.requested:
                     missing.requested = True
                     create.append(name)
-        if create:
-            await self._create(create)
+        self._to_create += create
+        # Brokers may take seconds to create topics, and other topics are looked up meanwhile.
+        while self._to_create and self._creations < MOST_CREATIONS:
+            names = [self._to_create.popleft() for _ in range(min(NAMES, len(self._to_create)))]
+            self._creations += 1
+            self._spawn(self._create_all(names), "creation of topics")
+
+    async def _create_all(self, names: list[str]) -> None:
+        """Create topics, and then those that wait for their creation."""
+        try:
+            while names:
+                await self._create(names)
+                count = min(NAMES, len(self._to_create))
+                names = [self._to_create.popleft() for _ in range(count)]
+        finally:
+            self._creations -= 1
 
     async def _create(self, names: list[str]) -> None:
         delivery = self._settings.delivery
@@ -328,6 +349,7 @@ class Router:
         for one in response.topics:
             if one.error_code == 0:
                 logger.info("topic created: topic=%s", one.name)
+                self._look_up_soon(one.name)
             elif one.error_code not in WAIT_CODES:
                 refusal = error_for(one.error_code, one.error_message)
                 if refusal.retriable:
@@ -336,6 +358,12 @@ class Router:
                     continue
                 logger.warning("topic cannot be created: topic=%s error=%s", one.name, refusal)
                 self._discard(one.name, AUTOCREATE_FAILED)
+
+    def _look_up_soon(self, name: str) -> None:
+        missing = self._missing.get(name)
+        if missing is not None:
+            missing.at = asyncio.get_running_loop().time()
+            self._woken.set()
 
     def _discard(self, name: str, reason: int) -> None:
         self._missing.pop(name, None)

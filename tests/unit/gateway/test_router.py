@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -136,3 +137,65 @@ class FedBefore:
         if name == self._method:
             self._pool.feed(encode("orders", b"meanwhile", timestamp_ms=1))
         return getattr(self._pool, name)
+
+
+async def test_the_creation_of_topics_holds_up_no_other_new_topic():
+    """Brokers may take seconds to create a topic; at most four requests are under way."""
+    settings = GatewaySettings.checked(
+        {"delivery": {"autocreate": True, "autocreate_with": "create_topics"}}
+    )
+    brokers = Brokers()
+    routes = router(settings)
+    tasks: list[asyncio.Task[None]] = []
+    routes._cluster = brokers  # type: ignore[assignment]
+    routes._spawn = lambda coro, name: tasks.append(asyncio.create_task(coro, name=name))
+    routes.start()
+    pool = routes._pool
+    for n in range(6):
+        pool.feed(encode(f"new-{n}", b"v", timestamp_ms=1))
+        routes.notice()
+        async with asyncio.timeout(10):
+            while len(brokers.creations) < min(n + 1, 4):  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+    pool.feed(encode("orders", b"v", timestamp_ms=1))
+    routes.notice()
+    async with asyncio.timeout(10):
+        while not routes.topics:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+    assert [topic.name for topic in routes.topics.values()] == ["orders"]
+    assert brokers.creations == [["new-0"], ["new-1"], ["new-2"], ["new-3"]]
+    brokers.go_on.set()
+    async with asyncio.timeout(10):
+        while len(routes.topics) < 7:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+    assert brokers.creations[4:] == [["new-4", "new-5"]]
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class Brokers:
+    """A cluster that has the topic `orders`, and creates others when it may."""
+
+    def __init__(self) -> None:
+        self.creations: list[list[str]] = []
+        self.go_on = asyncio.Event()
+        self.topics = {"orders"}
+
+    async def request(self, request: Any, **options: Any) -> Any:
+        names = [one.name for one in request.topics] if hasattr(request, "topics") else []
+        if type(request).__name__ == "CreateTopicsRequest":
+            self.creations.append(names)
+            await self.go_on.wait()
+            self.topics.update(names)
+            return SimpleNamespace(topics=[SimpleNamespace(name=n, error_code=0) for n in names])
+        if type(request).__name__ == "MetadataRequest":
+            return SimpleNamespace(topics=[self._topic(name) for name in names])
+        return SimpleNamespace(results=[])
+
+    def _topic(self, name: str) -> Any:
+        known = name in self.topics
+        partition = SimpleNamespace(partition_index=0, leader_id=1)
+        return SimpleNamespace(
+            name=name, error_code=0 if known else 3, partitions=[partition] if known else []
+        )
