@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import grp
+import ipaddress
 import os
 import pwd
 import socket
@@ -154,11 +155,12 @@ def adopt_passed(
     its type and address. The variables are removed, so that child processes do not use them.
 
     Raises:
-        ConfigError: no input belongs to a socket, or a socket has another type than its input.
+        ConfigError: no input belongs to a socket, a socket has another type than its input, other
+            machines can reach it, or `LISTEN_FDS` is not a number.
     """
     variables = os.environ if environment is None else environment
     mine = variables.get("LISTEN_PID") == str(os.getpid())
-    count = int(variables.get("LISTEN_FDS", "0") or "0") if mine else 0
+    count = _passed_count(variables) if mine else 0
     names = variables.get("LISTEN_FDNAMES", "").split(":")
     if mine:
         for name in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"):
@@ -177,6 +179,13 @@ def adopt_passed(
             opened.close()
         raise
     return adopted
+
+
+def _passed_count(variables: Mapping[str, str]) -> int:
+    text = variables.get("LISTEN_FDS") or "0"
+    if not (text.isascii() and text.isdecimal()):
+        raise ConfigError(f"LISTEN_FDS is {text!r}, and must be the number of passed sockets")
+    return int(text)
 
 
 def check_datagram_limit(settings: InputSettings) -> None:
@@ -279,7 +288,7 @@ def _index_of(
     taken: Mapping[int, InputSocket],
 ) -> int:
     address = opened.getsockname()
-    where = address if isinstance(address, str) else f"{address[0]}:{address[1]}"
+    where = f"{address[0]}:{address[1]}" if isinstance(address, tuple) else os.fsdecode(address)
     kind = _kind(opened)
     free = [index for index in range(len(inputs)) if index not in taken]
     for index in free:
@@ -288,6 +297,11 @@ def _index_of(
                 raise ConfigError(
                     f"the socket {name!r} of systemd is of type {kind}, and its input of type "
                     f"{inputs[index].type}"
+                )
+            if kind == "tcp" and not ipaddress.ip_address(address[0]).is_loopback:
+                raise ConfigError(
+                    f"the socket {name!r} of systemd is at {where}, which others can reach: its "
+                    "ListenStream must name a loopback address"
                 )
             return index
     for index in free:
@@ -301,10 +315,14 @@ def _index_of(
 
 
 def _kind(opened: socket.socket) -> str:
-    datagram = opened.type == socket.SOCK_DGRAM
-    if opened.family == socket.AF_UNIX:
-        return "unix_datagram" if datagram else "unix_stream"
-    return "udp" if datagram else "tcp"
+    """Return the type of the input for a socket, or a name for a type that no input has."""
+    family = {socket.AF_UNIX: "unix", socket.AF_INET: "ip", socket.AF_INET6: "ip"}.get(
+        opened.family, "other"
+    )
+    kind = {socket.SOCK_DGRAM: "datagram", socket.SOCK_STREAM: "stream"}.get(opened.type)
+    if kind is None:
+        kind = "seqpacket" if opened.type == socket.SOCK_SEQPACKET else "other"
+    return {"ip_stream": "tcp", "ip_datagram": "udp"}.get(f"{family}_{kind}", f"{family}_{kind}")
 
 
 def _check_carried(settings: InputSettings) -> None:

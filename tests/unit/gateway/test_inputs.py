@@ -80,6 +80,48 @@ def test_a_passed_socket_of_another_type_is_an_error(passed: dict[str, str]):
         adopt_passed(wanted, passed)
 
 
+@pytest.mark.parametrize("text", ["two", "-1", "1.5", "²"])
+def test_a_number_of_passed_sockets_that_is_none_is_named(text: str):
+    """The variable is set by hand, or by another program than systemd."""
+    with pytest.raises(ConfigError, match=f"LISTEN_FDS is '{text}', and must be the number"):
+        adopt_passed([], {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": text})
+
+
+def passed_alone(
+    monkeypatch: pytest.MonkeyPatch, sock: socket.socket, wanted: InputSettings
+) -> None:
+    """Pass one socket with the name `logs`."""
+    monkeypatch.setattr(inputs, "LISTEN_FDS_START", START)
+    os.dup2(sock.fileno(), START)
+    variables = {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "1", "LISTEN_FDNAMES": "logs"}
+    for one in adopt_passed([wanted], variables).values():
+        one.close()
+
+
+def test_a_passed_socket_that_others_can_reach_is_refused(monkeypatch: pytest.MonkeyPatch):
+    """An input has no token and no TLS, and so it is for this machine alone."""
+    wanted = InputSettings(type="tcp", port=1, name="logs")
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        sock.listen()
+        passed_alone(monkeypatch, sock, wanted)
+    with socket.socket() as sock:
+        sock.bind(("0.0.0.0", 0))
+        sock.listen()
+        with pytest.raises(ConfigError, match=r"'logs' of systemd is at 0\.0\.0\.0:[0-9]+, which"):
+            passed_alone(monkeypatch, sock, wanted)
+
+
+def test_a_passed_socket_of_packets_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """ListenSequentialPacket keeps the limits of messages, which a stream does not have."""
+    wanted = InputSettings(type="unix_stream", path="/x", name="logs")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+        sock.bind(str(tmp_path / "p"))
+        sock.listen()
+        with pytest.raises(ConfigError, match="is of type unix_seqpacket, and its input of type"):
+            passed_alone(monkeypatch, sock, wanted)
+
+
 def test_sockets_for_another_process_are_ignored():
     """A child process inherits the variables, not the sockets."""
     environment = {"LISTEN_PID": "1", "LISTEN_FDS": "2"}
