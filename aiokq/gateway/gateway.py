@@ -170,7 +170,7 @@ class Gateway:
             from aiokq.gateway.spool.spool import Spool
 
             self.spool = Spool(settings.spool)
-            stack.callback(self.spool.close)
+            stack.push_async_callback(self.spool.close)
             # Its thread ends first, so that `close` finds what it has opened.
             await shielded(self._open_spool(self.spool), name="open spool", expected=ConfigError)
         self.pool = Pool(

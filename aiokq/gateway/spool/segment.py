@@ -9,12 +9,13 @@ Tests: tests/unit/gateway/test_spool.py.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
-from typing import Final
+from typing import Final, NamedTuple
 
 from aiokq.fastpath.gateway import SPOOL_HEADER_BYTES, spool_mark
 
-__all__ = ["Segment", "done_path", "segment_path"]
+__all__ = ["Outcomes", "Segment", "done_path", "segment_path"]
 
 DONE_HEADER_BYTES: Final = 16
 
@@ -25,6 +26,42 @@ def segment_path(directory: str, base: int) -> str:
 
 def done_path(directory: str, base: int) -> str:
     return f"{directory}/{base:020d}.done"
+
+
+class Outcomes(NamedTuple):
+    """What the file of outcomes of a segment lacks. Any thread may write it.
+
+    Attributes:
+        begin: index of the first byte of `bits`.
+        bits: a bit per message: whether it is finished.
+        end: the sequence after the last message; None if the file has it.
+    """
+
+    path: str
+    begin: int
+    bits: bytes
+    end: int | None
+
+    def write(self, *, sync: bool) -> None:
+        """Write the file, with `sync` to the disk.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            _write(fd, self.bits, DONE_HEADER_BYTES + self.begin)
+            if self.end is not None:
+                _write(fd, self.end.to_bytes(8, "big") + bytes(8), 0)
+            if sync:
+                os.fdatasync(fd)
+        finally:
+            os.close(fd)
+
+
+def _write(fd: int, data: bytes, position: int) -> None:
+    if data and os.pwrite(fd, data, position) < len(data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 class Segment:
@@ -42,7 +79,6 @@ class Segment:
         "_changed",
         "_directory",
         "_done",
-        "_done_fd",
         "_end_noted",
         "_fd",
         "_finished",
@@ -61,7 +97,6 @@ class Segment:
         self.sealed = False
         self.damaged = False
         self._fd = -1
-        self._done_fd = -1
         self._done = bytearray()
         self._finished = 0
         self._changed: tuple[int, int] | None = None
@@ -78,7 +113,7 @@ class Segment:
 
     @property
     def changed(self) -> bool:
-        """Whether `write_done` has something to write."""
+        """Whether outcomes are not written."""
         return self._changed is not None
 
     def extend(self, size: int, end: int, *, sealed: bool) -> None:
@@ -161,30 +196,24 @@ class Segment:
 
     # ------------------------------------------------------------ files
 
-    def write_done(self) -> None:
-        """Write which messages are finished.
+    def take_outcomes(self) -> Outcomes:
+        """Return what the file of outcomes lacks, which counts as written from now on."""
+        begin, stop = (0, 0) if self._changed is None else self._changed
+        end = self.end if self.sealed and not self._end_noted else None
+        self._changed = None
+        self._end_noted = self._end_noted or end is not None
+        path = done_path(self._directory, self.base)
+        return Outcomes(path, begin, bytes(self._done[begin:stop]), end)
 
-        Raises:
-            OSError: the file cannot be written; a later call writes it.
-        """
-        if self._done_fd < 0:
-            path = done_path(self._directory, self.base)
-            self._done_fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        if self._changed is not None:
-            begin, stop = self._changed
-            os.pwrite(self._done_fd, self._done[begin:stop], DONE_HEADER_BYTES + begin)
-            self._changed = None
-        if self.sealed and not self._end_noted:
-            os.pwrite(self._done_fd, self.end.to_bytes(8, "big") + bytes(8), 0)
-            self._end_noted = True
-
-    def sync_done(self) -> None:
-        """Write the end and the finished messages to the disk. Raises OSError."""
-        self.write_done()
-        os.fdatasync(self._done_fd)
+    def not_written(self, outcomes: Outcomes) -> None:
+        """Note that outcomes which were taken could not be written."""
+        if outcomes.bits:
+            self._note(0, outcomes.begin, outcomes.begin + len(outcomes.bits))
+        if outcomes.end is not None:
+            self._end_noted = False
 
     def remove(self) -> None:
-        """Delete the files; keep a damaged segment under another name.
+        """Delete the files; keep a damaged segment under another name. Any thread.
 
         Raises:
             OSError: a file cannot be deleted; a later call deletes it.
@@ -199,11 +228,10 @@ class Segment:
             os.unlink(done_path(self._directory, self.base))
 
     def close(self) -> None:
-        """Close the files. They are opened again when they are used."""
-        for fd in (self._fd, self._done_fd):
-            if fd >= 0:
-                os.close(fd)
-        self._fd = self._done_fd = -1
+        """Close the file. It is opened again when it is read."""
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd = -1
 
     def __repr__(self) -> str:
         return f"<Segment {self.base}..{self.end} left={self.left}>"

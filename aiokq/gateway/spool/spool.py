@@ -1,7 +1,8 @@
 """Spool: stores messages in files before they are delivered.
 
 The inputs append to it in their threads (`writer`). On the loop, the reader feeds the pool from the
-files, and outcomes are noted; a segment whose messages all have an outcome is deleted. Tests:
+files, and outcomes are noted; a segment whose messages all have an outcome is deleted. A thread
+writes the outcomes and deletes the segments, one Change after the other. Tests:
 tests/unit/gateway/test_spool.py, tests/fault/test_gateway_spool.py.
 """
 
@@ -17,6 +18,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from aiokq.fastpath.gateway import SpoolWriter
+from aiokq.gateway.spool.change import Change
 from aiokq.gateway.spool.opening import open_spool
 from aiokq.gateway.spool.reading import Reader
 from aiokq.gateway.spool.segment import Segment
@@ -31,6 +33,9 @@ logger = logging.getLogger("aiokq.gateway")
 
 RETRY_SECONDS: Final = 0.1
 """Seconds until the pool or a failed file is tried again."""
+
+CHANGE_SECONDS: Final = 0.005
+"""Seconds between two Changes, so that one writes the outcomes of many batches."""
 
 
 class Spool:
@@ -48,10 +53,11 @@ class Spool:
         self._segments: deque[Segment] = deque()
         self._bases: list[int] = []
         self._changed: dict[Segment, None] = {}
-        self._flush_at: asyncio.Handle | None = None
+        self._change_at: asyncio.TimerHandle | None = None
+        self._changing: asyncio.Future[None] | None = None
+        self._next_change = 0.0
         self._feed_at: asyncio.Handle | None = None
         self._stalled = False
-        self._trash: list[tuple[Segment, int]] = []
         self._file_error: OSError | None = None
         self._reader: Reader | None = None
         self.recovered = 0
@@ -143,10 +149,9 @@ class Spool:
 
     def finished(self, taken: Taken, rows: Sequence[int] | None = None) -> None:
         """Note that messages have an outcome: all of `taken`, or some rows."""
-        sequences = taken.sequences()
-        if rows is not None and len(rows) != taken.count:
-            sequences = taken.select(rows).sequences()
-        self._finish(sequences)
+        if rows is not None and len(rows) == taken.count:
+            rows = None
+        self._finish(taken.sequences(rows))
 
     def finished_one(self, sequence: int) -> None:
         """Note that a message has an outcome; -1 is none of the spool."""
@@ -248,72 +253,89 @@ class Spool:
     def _touch(self, segment: Segment) -> None:
         """Note that there is something to write for a segment, or that it may be finished."""
         self._changed[segment] = None
-        if self._flush_at is None:
-            self._flush_at = self._loop.call_soon(self._flush)
+        if self._change_at is None and self._changing is None:
+            self._change_at = self._loop.call_at(self._next_change, self._begin_change)
 
-    def _flush(self) -> None:
-        """Write the outcomes, and delete the segments whose messages all have one."""
-        self._flush_at = None
-        error: OSError | None = None
+    def _begin_change(self) -> None:
+        """Begin to write the outcomes, and to delete the segments whose messages all have one."""
+        self._change_at = None
+        change = self._take_change()
+        if change is not None:
+            self._changing = self._loop.run_in_executor(None, change.make)
+            self._changing.add_done_callback(lambda made: self._changed_files(change, made))
+
+    def _take_change(self) -> Change | None:
+        """Return what is to be written and deleted; None if there is nothing."""
         assert self._reader is not None
         reading = self._reader.segment
-        changed, self._changed = self._changed, {}
-        for segment in changed:
-            try:
-                if segment.sealed and segment.left <= 0 and segment is not reading:
-                    self._remove(segment)
-                elif segment.changed:
-                    segment.write_done()
-            except OSError as failure:
-                error = failure
-                self._changed[segment] = None
-        for segment, size in list(self._trash):
-            try:
-                segment.remove()
-            except OSError as failure:
-                error = failure
-                continue
-            self._trash.remove((segment, size))
-            self.writer.freed(size)
-        if error is not None:
-            if self._file_error is None:
-                logger.error("a file of the spool cannot be written: error=%s", error)
-            self._flush_at = self._loop.call_later(RETRY_SECONDS, self._flush)
-        self._file_error = error
+        touched, self._changed = self._changed, {}
+        change = Change(sync=self._settings.fsync != "never")
+        for segment in touched:
+            if segment.sealed and segment.left <= 0 and segment is not reading:
+                segment.close()
+                change.deleted[segment] = None
+        for segment in touched:
+            if segment.changed and segment not in change.deleted:
+                change.outcomes[segment] = segment.take_outcomes()
+        if change.deleted:
+            before: Segment | None = None
+            for segment in self._segments:
+                if segment not in change.deleted:
+                    before = segment
+                elif before is not None:
+                    change.keep_end(segment, before)
+        return change if change.outcomes or change.deleted else None
 
-    def _remove(self, segment: Segment) -> None:
-        """Take a segment out of the list; its files are deleted later."""
-        index = self._segments.index(segment)
-        if index:
-            # The end of the segment before it is no longer known from the name of this one.
-            before = self._segments[index - 1]
-            if self._settings.fsync == "never":
-                before.write_done()
-            else:
-                before.sync_done()
-        del self._segments[index]
-        del self._bases[index]
-        self._trash.append((segment, segment.size))
+    def _changed_files(self, change: Change, made: asyncio.Future[None]) -> None:
+        """Note what a Change has written and deleted, and what is to be tried again."""
+        self._changing = None
+        self._next_change = self._loop.time() + CHANGE_SECONDS
+        made.result()
+        for segment in change.failed:
+            if segment in change.outcomes:
+                segment.not_written(change.outcomes[segment])
+            self._changed[segment] = None
+        for segment in change.deleted:
+            if segment not in change.failed:
+                index = self._segments.index(segment)
+                del self._segments[index]
+                del self._bases[index]
+                self._changed.pop(segment, None)
+                self.writer.freed(segment.size)
+        if change.error is not None:
+            if self._file_error is None:
+                logger.error("a file of the spool cannot be written: error=%s", change.error)
+            self._next_change = self._loop.time() + RETRY_SECONDS
+        self._file_error = change.error
+        if self._changed and self._change_at is None:
+            self._change_at = self._loop.call_at(self._next_change, self._begin_change)
 
     # ------------------------------------------------------------ end
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Write the outcomes and release the directory. What is not delivered stays in it."""
         if self._reader is not None:
-            for handle in (self._flush_at, self._feed_at):
-                if handle is not None:
-                    handle.cancel()
+            if self._feed_at is not None:
+                self._feed_at.cancel()
             self._feed_at = None
             self.note_discards()
             self.writer.close()
             self._note_progress()
             self._reader.stop()
+            await self._end_changes()
             for segment in self._segments:
                 segment.sealed = True
                 self._changed[segment] = None
-            self._flush()
-            if self._flush_at is not None:
-                self._flush_at.cancel()
+            self._begin_change()
+            await self._end_changes()
         for segment in self._segments:
             segment.close()
         self._stack.close()
+
+    async def _end_changes(self) -> None:
+        """Wait for the Change that is under way, and begin none after it."""
+        if self._changing is not None:
+            await asyncio.wait([self._changing])
+        if self._change_at is not None:
+            self._change_at.cancel()
+            self._change_at = None

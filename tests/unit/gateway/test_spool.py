@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -70,15 +71,24 @@ class Run:
         await asyncio.sleep(0.01)
         return found + self.take()
 
-    def close(self) -> None:
-        self.spool.close()
+    async def written(self) -> None:
+        """Wait until the files have all outcomes."""
+        async with asyncio.timeout(10):
+            while self.spool._changed or self.spool._changing is not None:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+
+    async def close(self) -> None:
+        await self.spool.close()
         self.pool.close()
 
-    def kill(self) -> None:
+    async def kill(self) -> None:
         """End as a SIGKILL does: nothing more is written."""
         assert self.spool._reader is not None
         self.spool._reader.stop()
-        for handle in (self.spool._flush_at, self.spool._feed_at):
+        self.spool._changed.clear()
+        while self.spool._changing is not None:  # noqa: ASYNC110  of a thread
+            await asyncio.sleep(0.001)
+        for handle in (self.spool._change_at, self.spool._feed_at):
             if handle is not None:
                 handle.cancel()
         self.spool.writer.close()
@@ -109,9 +119,9 @@ async def test_messages_pass_through_in_order(path: Path) -> None:
     assert len(segments(path)) > 2
     assert run.spool.waiting == 0
     run.settle()
-    await asyncio.sleep(0.01)
+    await run.written()
     assert len(segments(path)) == 1  # the one that is written to
-    run.close()
+    await run.close()
     assert sorted(os.listdir(path)) == ["lock"]
 
 
@@ -120,8 +130,8 @@ async def test_what_has_no_outcome_is_replayed_first(path: Path) -> None:
     run.append(*numbers(0, 200))
     await run.values(200)
     run.settle(lambda value: int(value) % 3 == 0)
-    await asyncio.sleep(0.01)
-    run.kill()
+    await run.written()
+    await run.kill()
     left = [value for value in numbers(0, 200) if int(value) % 3]
     for _ in range(2):
         run = Run(path)
@@ -131,12 +141,12 @@ async def test_what_has_no_outcome_is_replayed_first(path: Path) -> None:
         counts = run.pool.counts()
         assert (counts.received, counts.replayed) == (len(left) + 5, len(left))
         run.settle(lambda value: int(value) >= 1000)
-        await asyncio.sleep(0.01)
-        run.kill()
+        await run.written()
+        await run.kill()
     run = Run(path)
     assert await run.values(len(left)) == left
     run.settle()
-    run.close()
+    await run.close()
     assert segments(path) == []
 
 
@@ -147,7 +157,7 @@ async def test_what_was_not_fed_is_replayed(path: Path) -> None:
     assert len(first) < 100
     assert run.spool.waiting == 500 - len(first)
     run.settle()
-    run.close()
+    await run.close()
     run = Run(path, pool_bytes=3000)
     assert run.spool.recovered == 500 - len(first)
     found = list(first)
@@ -157,7 +167,7 @@ async def test_what_was_not_fed_is_replayed(path: Path) -> None:
             run.settle()
             await asyncio.sleep(0)
     assert found == numbers(0, 500)
-    run.close()
+    await run.close()
     assert segments(path) == []
 
 
@@ -166,14 +176,14 @@ async def test_a_segment_in_the_middle_is_deleted_first(path: Path) -> None:
     run.append(*numbers(0, 300))
     await run.values(300)
     run.settle(lambda value: value not in (b"1", b"299"))
-    await asyncio.sleep(0.01)
+    await run.written()
     assert len(segments(path)) == 2
-    run.kill()
+    await run.kill()
     run = Run(path)
     assert await run.values(2) == [b"1", b"299"]
     assert run.spool.damaged == 0
     run.settle()
-    run.close()
+    await run.close()
     assert segments(path) == []
 
 
@@ -183,7 +193,7 @@ async def test_messages_that_the_pool_discards_are_finished(path: Path) -> None:
     run.append(b"b")
     assert await run.values(1) == [b"b"]
     run.settle()
-    run.close()
+    await run.close()
     assert segments(path) == []
     assert run.pool.counts().discarded[8] == 1
 
@@ -201,10 +211,10 @@ async def test_outcomes_across_segments_and_twice(path: Path) -> None:
     await run.values(2)
     run.spool.finished_one(200)
     run.spool.finished_one(200)
-    run.kill()
+    await run.kill()
     run = Run(path)
     assert await run.values(1) in ([b"y"], [b"x", b"y"])
-    run.close()
+    await run.close()
 
 
 # ---------------------------------------------------------------- damage
@@ -214,7 +224,7 @@ async def _stored(path: Path, count: int, **options: Any) -> list[Path]:
     run = Run(path, **options)
     run.append(*numbers(0, count))
     await run.values(count)
-    run.kill()
+    await run.kill()
     return segments(path)
 
 
@@ -231,7 +241,7 @@ async def test_a_torn_tail_is_cut_off(path: Path, cut: int) -> None:
     assert await run.values(10) == [*numbers(0, 9), b"new"]
     assert run.spool.damaged == 0
     run.settle()
-    run.close()
+    await run.close()
     assert os.listdir(path) == ["lock"]
 
 
@@ -243,7 +253,7 @@ async def test_what_follows_the_tail_is_cut_off(path: Path) -> None:
     run = Run(path)
     assert segment.stat().st_size == size
     assert await run.values(10) == numbers(0, 10)
-    run.close()
+    await run.close()
 
 
 async def test_a_damaged_frame_is_passed_over_and_counted(path: Path) -> None:
@@ -261,7 +271,7 @@ async def test_a_damaged_frame_is_passed_over_and_counted(path: Path) -> None:
     assert run.spool.damaged == 2
     assert run.spool.waiting == 0
     run.settle()
-    run.close()
+    await run.close()
     assert sorted(os.listdir(path)) == [segment.name.replace(".spool", ".damaged"), "lock"]
 
 
@@ -275,7 +285,7 @@ async def test_a_damaged_frame_of_the_newest_segment(path: Path) -> None:
     assert run.spool.recovered == 20
     assert await run.values(19) == numbers(0, 4) + numbers(5, 15)
     assert run.spool.damaged == 1
-    run.close()
+    await run.close()
 
 
 async def test_a_damaged_end_of_an_older_segment_is_counted(path: Path) -> None:
@@ -285,21 +295,21 @@ async def test_a_damaged_end_of_an_older_segment_is_counted(path: Path) -> None:
     run = Run(path)
     assert await run.values(199) == numbers(0, count - 1) + numbers(count, 200 - count)
     assert run.spool.damaged == 1
-    run.close()
+    await run.close()
 
 
 async def test_a_message_that_looks_like_a_frame_is_not_believed(path: Path) -> None:
     other = path.parent / "other"
     run = Run(other, segment_bytes=MIB // 2)
     run.spool.writer.close()
-    run.close()
+    await run.close()
     from aiokq.fastpath.gateway.pure_spool import _frames_of
 
     parts, _ = _frames_of(memoryview(encode(b"t", b"forged")), 10**15, 0)
     run = Run(path, segment_bytes=MIB // 2)
     run.append(b"0", b"".join(parts), b"2")
     await run.values(3)
-    run.kill()
+    await run.kill()
     (segment,) = segments(path)
     data = bytearray(segment.read_bytes())
     frames = spool_frames(data, SPOOL_HEADER_BYTES)
@@ -309,7 +319,7 @@ async def test_a_message_that_looks_like_a_frame_is_not_believed(path: Path) -> 
     assert run.spool.recovered == 3
     assert await run.values(2) == [b"0", b"2"]
     assert run.spool.damaged == 1
-    run.close()
+    await run.close()
 
 
 async def test_a_damaged_header_loses_nothing(path: Path) -> None:
@@ -319,7 +329,7 @@ async def test_a_damaged_header_loses_nothing(path: Path) -> None:
     first.write_bytes(data)
     run = Run(path)
     assert await run.values(100) == numbers(0, 100)
-    run.close()
+    await run.close()
 
 
 async def test_files_without_messages_are_removed(path: Path) -> None:
@@ -333,7 +343,7 @@ async def test_files_without_messages_are_removed(path: Path) -> None:
     run.append(b"a")
     assert await run.values(1) == [b"a"]
     run.settle()
-    run.close()
+    await run.close()
     assert sorted(os.listdir(path)) == ["lock", "notes.txt"]
 
 
@@ -342,8 +352,8 @@ async def test_a_done_file_of_any_content_is_survived(path: Path) -> None:
     run.append(*numbers(0, 60))
     await run.values(60)
     run.settle(lambda value: int(value) < 3)
-    await asyncio.sleep(0.01)
-    run.kill()
+    await run.written()
+    await run.kill()
     done = path / f"{0:020d}.done"
     good = done.read_bytes()
     for content in (b"", good[:10], good[:17], b"\xff" * 16 + good[16:], good + bytes(1000)):
@@ -351,7 +361,7 @@ async def test_a_done_file_of_any_content_is_survived(path: Path) -> None:
         run = Run(path)
         assert 50 <= run.spool.recovered <= 60
         assert len(await run.values(run.spool.recovered)) == run.spool.recovered
-        run.kill()
+        await run.kill()
 
 
 # ---------------------------------------------------------------- the directory
@@ -361,8 +371,8 @@ async def test_a_directory_has_one_gateway(path: Path) -> None:
     run = Run(path)
     with pytest.raises(ConfigError, match=f"another gateway uses it .process {os.getpid()}"):
         Spool(settings(path)).open()
-    run.close()
-    Run(path).close()
+    await run.close()
+    await Run(path).close()
 
 
 def test_a_missing_parent_is_refused(tmp_path: Path) -> None:
@@ -382,7 +392,7 @@ async def test_an_unknown_version_is_refused(path: Path) -> None:
         Spool(settings(path)).open()
     data[9] = 1
     segment.write_bytes(data)
-    Run(path).close()  # the lock was released
+    await Run(path).close()  # the lock was released
 
 
 @needs_fork
@@ -396,7 +406,7 @@ async def test_a_fork_leaves_the_spool_alone(path: Path) -> None:
 
     in_child(child)
     assert await run.values(1) == [b"a"]
-    run.close()
+    await run.close()
 
 
 # ---------------------------------------------------------------- the disk
@@ -425,7 +435,7 @@ async def test_a_segment_that_cannot_be_read_is_counted_and_kept(
     monkeypatch.undo()
     await asyncio.sleep(0.05)
     assert first.with_suffix(".damaged").exists()
-    run.close()
+    await run.close()
 
 
 async def test_outcomes_that_cannot_be_written_are_written_later(
@@ -447,10 +457,10 @@ async def test_outcomes_that_cannot_be_written_are_written_later(
     monkeypatch.setattr(os, "pwrite", real)
     await asyncio.sleep(0.05)
     assert run.spool.error is None
-    run.kill()
+    await run.kill()
     run = Run(path)
     assert await run.values(6) == numbers(4, 6)
-    run.close()
+    await run.close()
 
 
 async def test_a_full_spool_has_room_when_messages_have_outcomes(path: Path) -> None:
@@ -462,10 +472,10 @@ async def test_a_full_spool_has_room_when_messages_have_outcomes(path: Path) -> 
     assert accepted < 2000
     assert len(await run.values(accepted)) == accepted
     run.settle()
-    await asyncio.sleep(0.01)
+    await run.written()
     run.append(b"again")
     assert await run.values(1) == [b"again"]
-    run.close()
+    await run.close()
 
 
 async def test_interval_is_synced(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -476,4 +486,101 @@ async def test_interval_is_synced(path: Path, monkeypatch: pytest.MonkeyPatch) -
     await asyncio.sleep(0.05)
     synced.cancel()
     assert run.spool.error is None
-    run.close()
+    await run.close()
+
+
+class InThreads:
+    """Notes which calls of `os` run in which thread, and delays or refuses them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.calls: list[tuple[str, bool]] = []
+        self.refused = ""
+        for name in ("pwrite", "fdatasync", "unlink"):
+            monkeypatch.setattr(os, name, self._noted(name, getattr(os, name)))
+
+    def _noted(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*given: Any) -> Any:
+            self.calls.append((name, threading.current_thread() is threading.main_thread()))
+            if name == self.refused:
+                raise OSError(errno.EIO, "Input/output error")
+            return real(*given)
+
+        return call
+
+    def names(self) -> list[str]:
+        assert not any(on_loop for _, on_loop in self.calls), "the loop waits for no disk"
+        return [name for name, _ in self.calls]
+
+
+async def test_outcomes_are_written_and_segments_deleted_in_a_thread(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of the segment before a deleted one is on the disk first."""
+    run = Run(path, fsync="interval")
+    run.append(*numbers(0, 300))
+    await run.values(300)
+    calls = InThreads(monkeypatch)
+    run.settle(lambda value: value != b"1")
+    await run.written()
+    names = calls.names()
+    assert names.count("pwrite") >= 2
+    assert "fdatasync" in names[: names.index("unlink")]
+    assert len(segments(path)) == 2
+    run.append(b"x")
+    await run.values(1)
+    calls.calls.clear()  # that of the writer
+    run.settle()
+    await run.close()
+    assert calls.names().count("unlink") >= 2
+
+
+async def test_a_segment_stays_until_the_end_of_the_one_before_is_on_the_disk(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the messages of a deleted segment would count as damaged after a restart."""
+    monkeypatch.setattr("aiokq.gateway.spool.spool.RETRY_SECONDS", 0.01)
+    run = Run(path, fsync="interval")
+    run.append(*numbers(0, 300))
+    await run.values(300)
+    before = len(segments(path))
+    calls = InThreads(monkeypatch)
+    calls.refused = "fdatasync"
+    run.settle(lambda value: value != b"1")
+    await asyncio.sleep(0.05)
+    assert len(segments(path)) == before
+    assert run.spool.error is not None
+    calls.refused = ""
+    await run.written()
+    assert len(segments(path)) == 2
+    assert run.spool.error is None
+    await run.kill()
+    run = Run(path)
+    assert await run.values(1) == [b"1"]
+    assert run.spool.damaged == 0
+    await run.close()
+
+
+async def test_the_outcome_of_some_messages_copies_no_message(path: Path) -> None:
+    """Only their sequences are needed."""
+    run = Run(path)
+    run.append(*numbers(0, 10), together=True)
+    await run.values(10)
+
+    class OnlySequences:
+        def __init__(self, taken: Any) -> None:
+            self.count = taken.count
+            self.sequences = taken.sequences
+
+    for taken in run.held:
+        chosen: Any = OnlySequences(taken)
+        run.spool.finished(chosen, range(taken.count))
+    run.held = []
+    await run.written()
+    run.append(*numbers(10, 10), together=True)
+    await run.values(10)
+    for taken in run.held:
+        chosen = OnlySequences(taken)
+        for row in range(taken.count):
+            run.spool.finished(chosen, [row])
+    await run.close()
+    assert segments(path) == []
