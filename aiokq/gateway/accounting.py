@@ -81,11 +81,13 @@ class Snapshot(NamedTuple):
 
     Attributes:
         core: the counts of the pool at this moment, with topics.
+        waiting: messages in the spool that are not in the pool yet.
     """
 
     total: Totals
     topics: dict[str, Totals]
     core: PoolCounts
+    waiting: int = 0
 
     def document(self) -> dict[str, object]:
         """Return the document of `/accounting/json`."""
@@ -322,7 +324,16 @@ class Accounting:
     def in_all(self) -> Totals:
         """Return the numbers in all. Context: loop."""
         self.drain()
-        return self._in_all(self._pool.counts())
+        return self._in_all(self._pool.counts(), self._waiting)
+
+    def in_pool(self) -> tuple[PoolCounts, int]:
+        """Return the counts of the pool, with topics, and the messages that wait in the spool."""
+        self.drain()
+        return self._pool.counts(topics=True), self._waiting
+
+    @property
+    def _waiting(self) -> int:
+        return 0 if self._spool is None else self._spool.waiting
 
     def snapshot(self, *, new_window: bool = False) -> Snapshot:
         """Return all numbers at this moment. Context: loop.
@@ -337,6 +348,7 @@ class Accounting:
                 break
             # The counts have messages as discarded that are dead letters by now.
             counts = self._pool.counts(topics=True)
+        waiting = self._waiting
         topics: dict[str, Totals] = {}
         by_name = {name: slot for slot, name in self._slots.items()}
         for name, own in self._topics.items():
@@ -350,9 +362,9 @@ class Accounting:
                 topic.discarded[NO_MEMORY] += core.no_memory
             topic.in_flight = _in_flight(topic)
             topics[name] = topic
-        return Snapshot(self._in_all(counts), topics, counts)
+        return Snapshot(self._in_all(counts, waiting), topics, counts, waiting)
 
-    def _in_all(self, counts: PoolCounts) -> Totals:
+    def _in_all(self, counts: PoolCounts, waiting: int) -> Totals:
         total = _copy(self._total)
         total.received = counts.received
         total.replayed = counts.replayed
@@ -361,7 +373,7 @@ class Accounting:
         spool = self._spool
         if spool is not None:
             # What waits in the spool is received; the pool counts it when it is fed.
-            total.received += spool.waiting + spool.damaged
+            total.received += waiting + spool.damaged
             total.replayed = spool.recovered
             total.discarded[SPOOL_DAMAGED] += spool.damaged
         total.in_flight = _in_flight(total)

@@ -505,10 +505,12 @@ class Gateway:
         self._check_started()
         return self.reports.problems()
 
-    def measures(self) -> Iterable[tuple[str, Iterable[tuple[tuple[str, ...], float]]]]:
-        """Return the metrics of the reports. Context: loop."""
+    def measures(
+        self, snapshot: Snapshot
+    ) -> Iterable[tuple[str, Iterable[tuple[tuple[str, ...], float]]]]:
+        """Return the metrics of the reports, of a snapshot of this turn. Context: loop."""
         self._check_started()
-        return self.reports.measures()
+        return self.reports.measures(snapshot)
 
     def update_metadata(self) -> None:
         """Begin to request new metadata. Context: loop."""

@@ -18,6 +18,7 @@ from aiohttp import web
 
 from aiokq.errors import ConfigError
 from aiokq.gateway.reports.cached import Cached
+from aiokq.gateway.reports.texts import path_text
 
 if TYPE_CHECKING:
     from aiokq.gateway.served import Served
@@ -192,9 +193,9 @@ class Http:
             "ready": not found.reasons,
             "reasons": found.reasons,
             "warnings": found.warnings,
-            "inputs": [_text(one.where) for one in gateway.inputs],
+            "inputs": [path_text(one.where) for one in gateway.inputs],
             "stopped_inputs": [
-                _text(one.where) for one in gateway.inputs if not one.counts().running
+                path_text(one.where) for one in gateway.inputs if not one.counts().running
             ],
             "kafka_reachable": bool(gateway.cluster.health().brokers_up),
             "reload_error": gateway.reload_error,
@@ -215,10 +216,6 @@ class Http:
         except ConfigError as error:
             return web.json_response({"error": error.message}, status=409)
         return web.json_response({"changed": changed})
-
-
-def _text(path: str) -> str:
-    return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def _is_local(host: str | None) -> bool:

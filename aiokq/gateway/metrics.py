@@ -16,6 +16,7 @@ from prometheus_client.registry import Collector
 
 from aiokq import metrics
 from aiokq.fastpath.gateway import REASONS
+from aiokq.gateway.reports.texts import path_text
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -195,13 +196,14 @@ class _GatewayCollector(Collector):
         yield from self._of_inputs()
         spool = gateway.spool
         if spool is not None:
-            yield "spool_bytes", [((), spool.counts.stored_bytes)]
-            yield "spool_waiting", [((), spool.waiting)]
-            yield "spool_failures", [((), spool.counts.failures)]
-        yield from gateway.measures()
+            stored = spool.counts
+            yield "spool_bytes", [((), stored.stored_bytes)]
+            yield "spool_waiting", [((), snapshot.waiting)]
+            yield "spool_failures", [((), stored.failures)]
+        yield from gateway.measures(snapshot)
 
     def _of_inputs(self) -> Iterator[tuple[str, Samples]]:
-        inputs = [((one.type, _text(one.where)), one.counts()) for one in self._gateway.inputs]
+        inputs = [((one.type, path_text(one.where)), one.counts()) for one in self._gateway.inputs]
         yield "input_received", [(place, counts.received) for place, counts in inputs]
         yield "input_received_bytes", [(place, counts.received_bytes) for place, counts in inputs]
         yield "input_connections", [(place, counts.connections) for place, counts in inputs]
@@ -239,7 +241,3 @@ def _discarded(snapshot: Snapshot) -> Samples:
                 found.append(((topic, REASONS[index]), count))
     found.extend((("", reason), max(0, rest[index])) for index, reason in enumerate(REASONS))
     return found
-
-
-def _text(path: str) -> str:
-    return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

@@ -35,15 +35,27 @@ class Served(Protocol):
     """The attributes and methods of `Gateway` that reports use. Context: loop."""
 
     settings: GatewaySettings
-    cluster: Cluster
     pool: Pool
     router: Router
-    engine: Engine
     accounting: Accounting
-    dead_letters: DeadLetters
     spool: Spool | None
     started_at: float
     reload_error: str | None
+
+    @property
+    def cluster(self) -> Cluster:
+        """The cluster that gets the messages."""
+        ...
+
+    @property
+    def engine(self) -> Engine:
+        """The engine that delivers the messages."""
+        ...
+
+    @property
+    def dead_letters(self) -> DeadLetters:
+        """What writes messages that cannot be delivered to their topic."""
+        ...
 
     @property
     def inputs(self) -> Sequence[OpenInput]:
@@ -68,8 +80,14 @@ class Served(Protocol):
         """Return why no messages are accepted, and what else is wrong."""
         ...
 
-    def measures(self) -> Iterable[tuple[str, Iterable[tuple[tuple[str, ...], float]]]]:
-        """Return the metrics of the reports: names with samples, which are labels and values."""
+    def measures(
+        self, snapshot: Snapshot
+    ) -> Iterable[tuple[str, Iterable[tuple[tuple[str, ...], float]]]]:
+        """Return the metrics of the reports: names with samples, which are labels and values.
+
+        Args:
+            snapshot: the numbers of this turn of the loop.
+        """
         ...
 
     def update_metadata(self) -> None:

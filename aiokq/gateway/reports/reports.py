@@ -27,6 +27,7 @@ from aiokq.gateway.reports.texts import when
 from aiokq.gateway.reports.windows import DiscardWindows, UncleanDisconnects
 
 if TYPE_CHECKING:
+    from aiokq.gateway.accounting import Snapshot
     from aiokq.gateway.engine import TopicState
     from aiokq.gateway.served import Problems, Served
 
@@ -134,9 +135,11 @@ class Reports:
 
         return _text(lines())
 
-    def measures(self) -> Iterator[tuple[str, list[tuple[tuple[str, ...], float]]]]:
+    def measures(
+        self, snapshot: Snapshot
+    ) -> Iterator[tuple[str, list[tuple[tuple[str, ...], float]]]]:
         """Yield the metrics of queues, log and readiness: names with samples."""
-        found = self.queues()
+        found = self.queues(snapshot)
         states = zip(("batch", "send_wait", "ack_wait"), found.totals(), strict=True)
         yield (
             "queued",
@@ -150,7 +153,7 @@ class Reports:
         yield "discard_log_lines", [((), 0 if log is None else log.file.written)]
         dropped = 0
         if log is not None:
-            dropped = log.dropped + log.file.dropped + self._gateway.pool.counts().refused_lost
+            dropped = log.dropped + log.file.dropped + snapshot.core.refused_lost
         yield "discard_log_dropped", [((), dropped)]
         yield "ready", [((), float(not self.problems().reasons))]
         yield "reload_failed", [((), float(self._gateway.reload_error is not None))]
@@ -162,19 +165,25 @@ class Reports:
             found.warnings.append(f"the discard log cannot be written: {self.log.file.error}")
         return found
 
-    def queues(self) -> Queues:
-        """Return where the messages are that have no outcome."""
-        gateway = self._gateway
-        gateway.accounting.drain()
-        letters = gateway.dead_letters
+    def queues(self, snapshot: Snapshot | None = None) -> Queues:
+        """Return where the messages are that have no outcome.
+
+        Args:
+            snapshot: the numbers of this turn of the loop; without it, some are made.
+        """
+        accounting = self._gateway.accounting
+        if snapshot is None:
+            core, waiting = accounting.in_pool()
+        else:
+            core, waiting = snapshot.core, snapshot.waiting
+        letters = self._gateway.dead_letters
         found = queues(
-            gateway.pool.counts(topics=True),
-            gateway.accounting.names,
-            gateway.engine.held(),
+            core,
+            accounting.names,
+            self._gateway.engine.held(),
             letters.held,
             letters.refused,
         )
-        waiting = 0 if gateway.spool is None else gateway.spool.waiting
         return found._replace(new=found.new + waiting)
 
     def _makers(self) -> dict[str, Callable[[], bytes]]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from aiokq import __version__
 from aiokq.fastpath.gateway import REASONS
 from aiokq.gateway.reports.cached import Cached
-from aiokq.gateway.reports.texts import text_of, visible
+from aiokq.gateway.reports.texts import path_text, text_of, visible
 
 if TYPE_CHECKING:
     from aiokq.gateway.accounting import Snapshot, Totals
@@ -69,7 +69,7 @@ class StatusBoard:
         gateway: Served,
         *,
         since: int,
-        queues: Callable[[], Queues],
+        queues: Callable[[Snapshot], Queues],
         windows: DiscardWindows,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -128,7 +128,7 @@ class StatusBoard:
         span = 0.0 if before is None else now - before.at
         if before is None or span > MOST_SECONDS:
             rows = [_row(name, totals, 0.0) for name, totals in snapshot.topics.items()]
-            return _Figures(None, rows, snapshot, self._in_queues())
+            return _Figures(None, rows, snapshot, self._in_queues(snapshot))
         old = before.snapshot
         rows = []
         for name, totals in snapshot.topics.items():
@@ -140,10 +140,10 @@ class StatusBoard:
             "acked": (snapshot.total.acked - old.total.acked) / span,
             "discarded": (sum(snapshot.total.discarded) - sum(old.total.discarded)) / span,
         }
-        return _Figures(rates, rows, snapshot, self._in_queues())
+        return _Figures(rates, rows, snapshot, self._in_queues(snapshot))
 
-    def _in_queues(self) -> dict[str, int]:
-        queues = self._queues()
+    def _in_queues(self, snapshot: Snapshot) -> dict[str, int]:
+        queues = self._queues(snapshot)
         batch, send_wait, ack_wait = queues.totals()
         return {
             "new": queues.new,
@@ -166,7 +166,7 @@ class StatusBoard:
             rows.append(
                 {
                     "type": one.type,
-                    "address": text_of(one.where.encode(errors="surrogateescape")),
+                    "address": path_text(one.where),
                     "received": counts.received,
                     "received_bytes": counts.received_bytes,
                     "connections": counts.connections,

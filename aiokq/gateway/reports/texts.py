@@ -5,12 +5,17 @@ from __future__ import annotations
 import time
 from base64 import b64encode
 
-__all__ = ["base64_text", "bracketed", "text_of", "visible", "when"]
+__all__ = ["base64_text", "bracketed", "path_text", "text_of", "visible", "when"]
 
 
 def text_of(data: bytes) -> str:
     """Return bytes as text; bytes that are not UTF-8 become `\\xNN`."""
     return data.decode("utf-8", "backslashreplace")
+
+
+def path_text(path: str) -> str:
+    """Return a path, or another address of an input, as text; any bytes may be in a path."""
+    return text_of(path.encode("utf-8", "surrogateescape"))
 
 
 def visible(text: str) -> str:

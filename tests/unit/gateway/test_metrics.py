@@ -6,8 +6,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from aiokq.core.counters import ClientCounters
-from aiokq.fastpath.gateway import BAD_TOPIC, REASONS
+from aiokq.fastpath.gateway import BAD_TOPIC, REASONS, Pool
+from aiokq.gateway.accounting import Accounting
 from aiokq.gateway.metrics import METRICS, exposition
+from aiokq.gateway.reports.reports import Reports
 from tests.unit.gateway.report_support import Desk, message
 
 MEASURES = ("queued", "discard_log_lines", "discard_log_dropped", "ready", "reload_failed")
@@ -28,10 +30,8 @@ def gateway(desk: Desk) -> Any:
         pool=desk.pool,
         cluster=SimpleNamespace(counters=ClientCounters("test")),
         inputs=[SimpleNamespace(type="tcp", where="127.0.0.1:1", counts=lambda: counts)],
-        spool=SimpleNamespace(
-            counts=SimpleNamespace(stored_bytes=100, failures=0), waiting=1, recovered=0
-        ),
-        measures=lambda: (
+        spool=SimpleNamespace(counts=SimpleNamespace(stored_bytes=100, failures=0), recovered=0),
+        measures=lambda snapshot: (
             [(name, [((), 1.0)]) for name in MEASURES if name != "queued"]
             + [("queued", [(("new",), 2.0)])]
         ),
@@ -65,3 +65,50 @@ def test_every_reason_has_a_sample_from_the_start():
     text = exposition(gateway(Desk())).decode()
     for reason in REASONS:
         assert f'aiokq_gateway_discarded_total{{reason="{reason}",topic=""}} 0.0' in text
+
+
+def test_all_numbers_are_of_one_snapshot():
+    """Messages arrive meanwhile; the books of a scrape balance nevertheless."""
+    desk = Desk()
+    served = gateway(desk)
+    made: list[Any] = []
+    given: list[Any] = []
+    measures = served.measures
+
+    def snapshot() -> Any:
+        made.append(desk.accounting.snapshot())
+        return made[-1]
+
+    served.snapshot = snapshot
+    served.measures = lambda one: given.append(one) or measures(one)
+    exposition(served)
+    assert len(made) == 1
+    assert given == made
+
+
+def test_the_queues_of_a_snapshot_are_its_messages_in_flight():
+    """Each look at the pool finds more messages."""
+    desk = Desk()
+    desk.topic("orders")
+    pool: Any = Growing(desk.pool)
+    accounting = Accounting(pool)
+    accounting._slots = desk.accounting._slots
+    engine = SimpleNamespace(held=dict)
+    letters = SimpleNamespace(held=0, refused=0)
+    served = SimpleNamespace(accounting=accounting, engine=engine, dead_letters=letters)
+    reports: Any = SimpleNamespace(_gateway=served)
+    snapshot = accounting.snapshot()
+    found = Reports.queues(reports, snapshot)
+    assert found.new + sum(found.totals()) == snapshot.total.in_flight
+    assert sum(Reports.queues(reports).totals()) > snapshot.total.in_flight
+
+
+class Growing:
+    """A pool that receives a message before each snapshot."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    def counts(self, **options: Any) -> Any:
+        self._pool.feed(message("orders"))
+        return self._pool.counts(**options)

@@ -28,7 +28,7 @@ class Board:
         self.board = StatusBoard(
             served,
             since=0,
-            queues=lambda: Queues(0, []),
+            queues=lambda snapshot: Queues(0, []),
             windows=self.desk.windows(),
             clock=lambda: self.now,
         )
