@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from aiokq import Cluster, ClusterSettings
 from aiokq.core.supervisor import Supervisor, shielded
 from aiokq.errors import Closed, ConfigError, KafkaError, WrongLoop
-from aiokq.fastpath.gateway import BAD_TOPIC, SHUTDOWN, TOO_LONG, Intake, Pool
+from aiokq.fastpath.gateway import SHUTDOWN, Intake, Pool
 from aiokq.gateway.accounting import Accounting, Snapshot
 from aiokq.gateway.dead_letters import SHUTDOWN_SHARE, DeadLetters
 from aiokq.gateway.inputs import (
@@ -31,6 +31,7 @@ from aiokq.gateway.inputs import (
     user_ids,
 )
 from aiokq.gateway.producer_engine import ProducerEngine
+from aiokq.gateway.refused import refused_options
 from aiokq.gateway.reload import InputChanges, changes, input_changes, needs_other_engine
 from aiokq.gateway.reports.reports import Reports
 from aiokq.gateway.router import Router
@@ -50,9 +51,6 @@ CLOSE_SECONDS: Final = 5.0
 """Seconds that the tasks may take to end once they are cancelled."""
 
 METADATA_SECONDS: Final = 10.0
-REFUSED_BYTES: Final = 8 * 1024 * 1024
-"""Size of the queue of messages that the pool did not accept, for the discard log."""
-
 CHECK_SECONDS: Final = 0.02
 """Seconds between two checks of a shutdown that waits for messages."""
 
@@ -178,7 +176,7 @@ class Gateway:
             wake_fd=wake_fd,
             sample_bytes=settings.discards.sample_bytes,
             spooled=self.spool is not None,
-            **_refused_options(settings),
+            **refused_options(settings),
         )
         stack.callback(self.pool.close)
         # Parts are closed in the reverse order: tasks end before the pool that they use.
@@ -832,15 +830,6 @@ def _wake_pair() -> tuple[int, int]:
     os.set_blocking(read_fd, False)
     os.set_blocking(write_fd, False)
     return read_fd, write_fd
-
-
-def _refused_options(settings: GatewaySettings) -> dict[str, Any]:
-    """Return the options of a pool that keeps what it does not accept, if that is needed."""
-    if settings.discards.log_path is not None:
-        return {"refused_bytes": REFUSED_BYTES, "refused_reasons": range(BAD_TOPIC + 1)}
-    if settings.dead_letters is not None:
-        return {"refused_bytes": REFUSED_BYTES, "refused_reasons": (TOO_LONG, BAD_TOPIC)}
-    return {}
 
 
 def _now_ms() -> int:

@@ -11,6 +11,7 @@ import pytest
 
 from aiokq.errors import ConfigError
 from aiokq.fastpath.gateway import BAD_TOPIC, ERROR_ACK, SHUTDOWN
+from aiokq.gateway.refused import refused_options
 from aiokq.gateway.reports.discard_log import DiscardLog
 from aiokq.gateway.reports.log_file import LogFile
 from aiokq.gateway.reports.log_lines import log_line
@@ -175,3 +176,38 @@ def test_the_defaults_allow_a_log():
     """Dory's own defaults do not pass its check of these sizes."""
     options = {"log_path": "/var/log/discards"}
     GatewaySettings.checked({"discards": options, "inputs": [{"type": "tcp", "port": 0}]})
+
+
+def test_a_flood_of_bad_messages_costs_the_loop_a_limited_time():
+    """The log gets 2,000 messages in a second, shortened; all are counted."""
+    settings = GatewaySettings.checked(
+        {"discards": {"log_path": "/var/log/x", "log_max_prefix_bytes": 100}}
+    )
+    desk = Desk(1 << 20, **refused_options(settings))
+    bad = message("orders", bytes(500))
+    bad = bad[:8] + b"\1" + bad[9:]
+    desk.feed(*[bad] * 10_000)
+    refused = desk.pool.refused()
+    assert (len(refused), len(refused[0].value)) == (2000, 100)
+    assert desk.pool.counts().refused_lost == 8000
+    assert sum(desk.pool.counts().discarded) == 8000
+    desk.move(1)
+    desk.feed(*[bad] * 10)
+    assert len(desk.pool.refused()) == 10
+
+
+def test_messages_for_dead_letters_are_whole_and_any_number():
+    """A dead letter is the message, not a line about it."""
+    letters = {"dead_letters": {"topic": "dead"}}
+    log = {"discards": {"log_path": "/var/log/x", "log_max_prefix_bytes": 1}}
+    assert refused_options(GatewaySettings()) == {}
+    for values in (letters, {**letters, **log}):
+        desk = Desk(1 << 20, **refused_options(GatewaySettings.checked(values)))
+        desk.topic("orders", max_message_bytes=10)
+        desk.feed(*[message("orders", bytes(500))] * 5000)
+        refused = desk.pool.refused()
+        assert (len(refused), len(refused[-1].value)) == (5000, 500)
+    bad = message("orders", bytes(500))
+    desk.feed(bad[:8] + b"\1" + bad[9:])
+    (one,) = desk.pool.refused()
+    assert len(one.value) == 16  # enough for API key and version

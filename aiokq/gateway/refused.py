@@ -1,0 +1,37 @@
+"""How many of the messages that the pool refuses it keeps for the discard log and dead letters.
+
+Tests: tests/unit/gateway/test_discard_log.py.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from aiokq.fastpath.gateway import BAD_TOPIC, TOO_LONG
+
+if TYPE_CHECKING:
+    from aiokq.gateway.settings import GatewaySettings
+
+__all__ = ["refused_options"]
+
+QUEUE_BYTES: Final = 8 * 1024 * 1024
+"""Size of the queue of refused messages."""
+
+LOGGED_PER_S: Final = 2_000
+"""Refused messages that the discard log gets in a second. Others are only counted, so that a
+program which sends nothing else costs the loop a limited time."""
+
+LEAST_PREFIX: Final = 16
+"""Bytes of a message that are kept for the log in any case: its API key and version."""
+
+
+def refused_options(settings: GatewaySettings) -> dict[str, Any]:
+    """Return the options of a pool that keeps what it refuses, if that is needed."""
+    letters = () if settings.dead_letters is None else (TOO_LONG, BAD_TOPIC)
+    options: dict[str, Any] = {"refused_bytes": QUEUE_BYTES, "refused_reasons": letters}
+    if settings.discards.log_path is not None:
+        options["refused_reasons"] = range(BAD_TOPIC + 1)
+        options["refused_whole"] = letters
+        options["refused_prefix"] = max(LEAST_PREFIX, settings.discards.log_max_prefix_bytes)
+        options["refused_per_s"] = LOGGED_PER_S
+    return options if options["refused_reasons"] else {}
