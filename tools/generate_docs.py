@@ -34,8 +34,8 @@ from aiokq.gateway.bruce.error_tables import ACTIONS, ERROR_TABLES, Action, erro
 from aiokq.gateway.metrics import METRICS as GATEWAY_METRICS
 from aiokq.gateway.reload import RESTART
 from aiokq.gateway.reports.counters import COUNTERS
-from aiokq.gateway.settings import TABLES as TABLES_OF_GATEWAY
 from aiokq.gateway.settings import GatewaySettings
+from aiokq.gateway.settings_tables import TABLES as TABLES_OF_GATEWAY
 from aiokq.producer.settings import ProducerSettings
 from aiokq.spark.exporting.columns import ExportColumns
 from aiokq.spark.loading.options import LoadOptions

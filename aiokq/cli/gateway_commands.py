@@ -19,7 +19,8 @@ from aiokq.core.errors import ConfigError, KafkaError
 if TYPE_CHECKING:
     from aiokq.cli.session import Session
     from aiokq.gateway.client import GatewayClient
-    from aiokq.gateway.settings import GatewaySettings, HttpSettings
+    from aiokq.gateway.settings import GatewaySettings
+    from aiokq.gateway.settings_tables import HttpSettings
 
 __all__ = ["check", "import_file", "reload", "send", "status"]
 
@@ -218,7 +219,7 @@ def _settings(config: Path | None) -> GatewaySettings | None:
 
 def _http(config: Path | None, port: int | None) -> HttpSettings:
     """Return where the HTTP interface is."""
-    from aiokq.gateway.settings import HttpSettings
+    from aiokq.gateway.settings_tables import HttpSettings
 
     settings = _settings(config)
     found = None if settings is None else settings.http

@@ -19,7 +19,8 @@ from aiokq.fastpath.gateway import REASONS, SHUTDOWN, Message
 if TYPE_CHECKING:
     from aiokq import Cluster, Delivery, Producer
     from aiokq.fastpath.gateway import Refused, Taken
-    from aiokq.gateway.settings import DeadLettersSettings, GatewaySettings
+    from aiokq.gateway.settings import GatewaySettings
+    from aiokq.gateway.settings_tables import DeadLettersSettings
 
 __all__ = ["HEADERS", "DeadLetters", "Letter", "LetterOutcomes", "RefusedMessages"]
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 if TYPE_CHECKING:
     from aiokq.errors import KafkaError
     from aiokq.fastpath.gateway import Taken
-    from aiokq.gateway.settings import TopicRules
+    from aiokq.gateway.settings_tables import TopicRules
 
 __all__ = ["Engine", "InEngine", "Outcomes", "TopicState", "Trace"]
 

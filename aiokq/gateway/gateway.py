@@ -16,30 +16,25 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from aiokq import Cluster, ClusterSettings
 from aiokq.core.supervisor import Supervisor, shielded
 from aiokq.errors import Closed, ConfigError, KafkaError, WrongLoop
-from aiokq.fastpath.gateway import SHUTDOWN, Intake, Pool
+from aiokq.fastpath.gateway import SHUTDOWN, Pool
 from aiokq.gateway.accounting import Accounting, Snapshot
-from aiokq.gateway.dead_letters import SHUTDOWN_SHARE, DeadLetters
-from aiokq.gateway.inputs import (
-    InputSocket,
-    OpenInput,
-    adopt_passed,
-    check_datagram_limit,
-    open_input,
-    user_ids,
-)
-from aiokq.gateway.producer_engine import ProducerEngine
+from aiokq.gateway.dead_letters import SHUTDOWN_SHARE
+from aiokq.gateway.delivery import CHECK_SECONDS, Delivery, new_cluster
+from aiokq.gateway.input_set import InputSet
 from aiokq.gateway.refused import refused_options
-from aiokq.gateway.reload import InputChanges, changes, input_changes, needs_other_engine
+from aiokq.gateway.reload import changes, input_changes, needs_other_engine
 from aiokq.gateway.reports.reports import Reports
 from aiokq.gateway.router import Router
 from aiokq.gateway.settings import GatewaySettings
 
 if TYPE_CHECKING:
+    from aiokq import Cluster
+    from aiokq.gateway.dead_letters import DeadLetters
     from aiokq.gateway.engine import Engine, TopicState
     from aiokq.gateway.http import Http
+    from aiokq.gateway.inputs import OpenInput
     from aiokq.gateway.served import Problems
     from aiokq.gateway.spool.spool import Spool
 
@@ -51,8 +46,6 @@ CLOSE_SECONDS: Final = 5.0
 """Seconds that the tasks may take to end once they are cancelled."""
 
 METADATA_SECONDS: Final = 10.0
-CHECK_SECONDS: Final = 0.02
-"""Seconds between two checks of a shutdown that waits for messages."""
 
 
 class Gateway:
@@ -124,11 +117,9 @@ class Gateway:
         self._timer: asyncio.TimerHandle | None = None
         self._flushing = False
         self._accepting = False
-        self._switching = False
         self._reloading = asyncio.Lock()
-        self._sockets: list[InputSocket] = []
+        self._inputs = InputSet()
         self._final: Snapshot | None = None
-        self.inputs: tuple[OpenInput, ...] = ()
         self.http: Http | None = None
         self.spool: Spool | None = None
 
@@ -157,9 +148,10 @@ class Gateway:
 
     async def _start(self, loop: asyncio.AbstractEventLoop) -> None:
         settings, stack = self.settings, self._stack
-        sockets = self._open_sockets()
-        self.cluster = cluster = _new_cluster(settings)
-        stack.push_async_callback(self._close_cluster)
+        stack.callback(self._inputs.close_sockets)
+        self._inputs.open_sockets(settings.inputs)
+        cluster = new_cluster(settings)
+        stack.push_async_callback(self._close_cluster, cluster)
         await cluster.start()
         read_fd, wake_fd = _wake_pair()
         for descriptor in {read_fd, wake_fd}:
@@ -183,12 +175,16 @@ class Gateway:
         stack.push_async_callback(self._supervisor.close, CLOSE_SECONDS)
         await self._supervisor.start()
         self.accounting = Accounting(self.pool, self.spool)
-        self.dead_letters = DeadLetters(
-            cluster, settings, self.accounting, spawn=self._spawn, now_ms=_now_ms
+        self.delivery = Delivery(
+            settings,
+            self.accounting,
+            cluster=cluster,
+            spawn=self._spawn,
+            on_room=self._feed,
+            on_gone=self._topic_gone,
+            on_switched=self._switched,
         )
-        self.accounting.dead_letters = self.dead_letters
-        self.engine: Engine = self._new_engine(settings, cluster)
-        stack.push_async_callback(self._close_engine)
+        stack.push_async_callback(self.delivery.close)
         await self.engine.start()
         self.router = Router(
             cluster,
@@ -208,10 +204,8 @@ class Gateway:
             self.spool.start(self.pool)
             if settings.spool is not None and settings.spool.fsync == "interval":
                 self._spawn(self.spool.sync_forever(), "sync of the spool")
-        self.inputs = tuple(self._open_input(one) for one in sockets)
-        stack.callback(self._stop_inputs)
-        for each in self.inputs:
-            each.intake.start()
+        stack.callback(self._inputs.stop)
+        self._inputs.read(self.pool, None if self.spool is None else self.spool.writer)
         self._accepting = True
         self.reports.start()
         stack.push_async_callback(self._close_http)
@@ -262,6 +256,26 @@ class Gateway:
         await asyncio.wait([waiting, self._ended], return_when=asyncio.FIRST_COMPLETED)
         if self._ended.done():
             self._ended.result()
+
+    @property
+    def cluster(self) -> Cluster:
+        """The cluster that gets the messages; a reload may exchange it."""
+        return self.delivery.cluster
+
+    @property
+    def engine(self) -> Engine:
+        """The engine that delivers the messages; a reload may exchange it."""
+        return self.delivery.engine
+
+    @property
+    def dead_letters(self) -> DeadLetters:
+        """What writes messages that cannot be delivered to their topic."""
+        return self.delivery.dead_letters
+
+    @property
+    def inputs(self) -> tuple[OpenInput, ...]:
+        """The inputs, in the order of the configuration."""
+        return self._inputs.inputs
 
     @property
     def accepting(self) -> bool:
@@ -345,16 +359,10 @@ class Gateway:
     async def _change(self, settings: GatewaySettings) -> None:
         """Use other settings. What may fail comes first, so that a failure changes nothing."""
         old = self.settings
-        inputs = input_changes(self.inputs, settings.inputs)
-        for one in (*inputs.added, *(new for _, new in inputs.changed)):
-            if one.type == "unix_datagram":
-                check_datagram_limit(one)
-            user_ids(one.allowed_users)
+        inputs = self._inputs
+        differ = input_changes(inputs.inputs, settings.inputs)
         async with contextlib.AsyncExitStack() as undo:
-            opened = []
-            for one in inputs.added:
-                opened.append(open_input(one))
-                undo.callback(opened[-1].close)
+            opened = inputs.open_added(differ, undo)
             http = self.http
             if settings.http != old.http:
                 http = await self._open_http(settings)
@@ -364,137 +372,26 @@ class Gateway:
                 if http is self.http and old.http is not None:
                     undo.callback(http.change, old.http)
                 http.change(settings.http)
-            for each, new in inputs.changed:
-                undo.callback(self._read_again, each)  # runs after the socket is changed back
-                undo.callback(each.socket.change, each.socket.settings)
-                each.socket.change(new)
+            inputs.change_sockets(differ, undo)
             if needs_other_engine(old, settings):
-                await self._switch_engine(settings)
+                await self.delivery.switch(old, settings, lambda: self._accepting)
                 # Also if an input fails: a later file is compared with what is used now.
                 used = {"kafka": settings.kafka, "delivery": settings.delivery}
                 self.settings = old.model_copy(update=used)
-            replaced = await self._replace_inputs(inputs, opened, undo)
+            replaced = await inputs.replace(differ, opened, undo)
             undo.pop_all()
         self.settings = settings
-        self._sockets += opened
-        order: list[tuple[str, str]] = [(one.type, one.where) for one in settings.inputs]
-        self.inputs = tuple(
-            sorted(
-                (*inputs.kept, *replaced),
-                key=lambda each: order.index((each.type, each.socket.settings.where)),
-            )
-        )
         if self.http is not None and self.http is not http:
             self._spawn(self.http.close(), "close http")
         self.http = http
         self.router.configure(settings)
-        self._configure_engine(settings)
-        self.dead_letters.configure(settings)
-        await self._remove_inputs(inputs.removed)
+        self.delivery.configure(settings)
+        await inputs.settle(differ, opened, replaced, settings.inputs)
 
-    async def _replace_inputs(
-        self, inputs: InputChanges, opened: list[InputSocket], undo: contextlib.AsyncExitStack
-    ) -> list[OpenInput]:
-        """Read from added and changed inputs, and return them.
-
-        Raises:
-            OSError: there is no thread or descriptor for an input.
-        """
-        new = [self._started_input(socket, undo) for socket in opened]
-        await _stopped([old for old, _ in inputs.changed])
-        # The socket of a changed input stays open: the kernel holds what is written meanwhile.
-        new += [self._started_input(old.socket, undo) for old, _ in inputs.changed]
-        return new
-
-    def _started_input(self, socket: InputSocket, undo: contextlib.AsyncExitStack) -> OpenInput:
-        started = self._open_input(socket)
-        started.intake.start()
-        undo.push_async_callback(_stopped, (started,))
-        return started
-
-    def _read_again(self, old: OpenInput) -> None:
-        """Read from an input again if a change that failed has stopped it."""
-        if old.counts().running:
-            return
-        again = self._open_input(old.socket)
-        try:
-            again.intake.start()
-        except OSError as error:  # /readyz shows it as stopped
-            logger.error("input cannot be read: input=%s error=%s", old.where, error)
-            return
-        self.inputs = tuple(again if each is old else each for each in self.inputs)
-
-    async def _remove_inputs(self, removed: Sequence[OpenInput]) -> None:
-        for each in removed:
-            each.socket.remove_file()
-        await _stopped(removed)
-        for each in removed:
-            each.socket.close()
-            self._sockets.remove(each.socket)
-
-    def _configure_engine(self, settings: GatewaySettings) -> None:
-        if settings.delivery.engine == "bruce":
-            from aiokq.gateway.bruce.engine import BruceEngine, BruceOptions
-
-            if isinstance(self.engine, BruceEngine):
-                self.engine.configure(BruceOptions.of(settings))
-        self.engine.reconfigure()
-
-    async def _switch_engine(self, settings: GatewaySettings) -> None:
-        """Deliver by a new engine, and on a new Cluster if [kafka] differs.
-
-        Raises:
-            ConfigError: the settings are wrong, or messages that are under way are not delivered in
-                time. The old engine goes on.
-        """
-        old_cluster, old_engine, old_letters = self.cluster, self.engine, self.dead_letters
-        cluster = old_cluster
-        async with contextlib.AsyncExitStack() as undo:
-            if settings.kafka != self.settings.kafka:
-                cluster = _new_cluster(settings)
-                undo.push_async_callback(cluster.close)
-                await cluster.start()
-            engine = self._new_engine(settings, cluster)
-            undo.push_async_callback(engine.close)
-            await engine.start()
-            self._switching = True
-            undo.callback(self._end_switch)
-            seconds = settings.delivery.shutdown_max_delay_ms / 1000
-            if not await self._delivered(old_engine, old_letters, seconds):
-                raise ConfigError(
-                    f"[kafka] or the engine has changed, and messages that are under way were not "
-                    f"delivered within {seconds:g} s; nothing was changed"
-                )
-            undo.pop_all()
-        self.cluster, self.engine = cluster, engine
-        self.dead_letters = DeadLetters(
-            cluster, settings, self.accounting, spawn=self._spawn, now_ms=_now_ms
-        )
-        self.accounting.dead_letters = self.dead_letters
-        self.router.use(cluster, engine.max_message_bytes)
-        self.reports.metadata_times.use(cluster)
-        self._end_switch()
-        await old_letters.close(0.0)
-        await old_engine.close()
-        if cluster is not old_cluster:
-            await old_cluster.close()
-
-    async def _delivered(self, engine: Engine, letters: DeadLetters, seconds: float) -> bool:
-        """Wait until nothing is under way; return whether that happened in time."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + seconds
-        while letters.held or engine.held():
-            if loop.time() >= deadline or not self._accepting:
-                return False
-            drained = self._spawn(engine.drain(), "drain")
-            await asyncio.wait([drained], timeout=CHECK_SECONDS)
-            drained.cancel()
-        return True
-
-    def _end_switch(self) -> None:
-        """Pass messages to the engine again."""
-        self._switching = False
-        self.engine.reconfigure()
+    def _switched(self) -> None:
+        """Use the cluster and the engine of `delivery`, and pass messages to it."""
+        self.router.use(self.cluster, self.engine.max_message_bytes)
+        self.reports.metadata_times.use(self.cluster)
         for topic in list(self.router.topics.values()):
             self._feed(topic)
 
@@ -563,45 +460,6 @@ class Gateway:
             return settings
         return GatewaySettings.of(settings, **given)  # type: ignore[arg-type]
 
-    def _open_sockets(self) -> list[InputSocket]:
-        """Open all sockets, or none."""
-        inputs = self.settings.inputs
-        for one in inputs:
-            if one.type == "unix_datagram":
-                check_datagram_limit(one)
-            user_ids(one.allowed_users)
-        passed = adopt_passed(inputs)
-        self._sockets = list(passed.values())
-        self._stack.callback(self._close_sockets)
-        opened: list[InputSocket] = []
-        for index, one in enumerate(inputs):
-            if index not in passed:
-                passed[index] = open_input(one)
-                self._sockets.append(passed[index])
-            opened.append(passed[index])
-        return opened
-
-    def _open_input(self, socket: InputSocket) -> OpenInput:
-        one = socket.settings
-        options: dict[str, Any] = {}
-        if one.type != "unix_datagram":
-            options = {
-                "max_connections": one.max_connections,
-                "idle_ms": one.idle_ms,
-                "partial_ms": one.partial_message_ms,
-            }
-        intake = Intake(
-            self.pool,
-            socket.socket.fileno(),
-            one.type,
-            max_message_bytes=one.limit,
-            when_full=one.when_full,
-            allowed_uids=user_ids(one.allowed_users),
-            spool=None if self.spool is None else self.spool.writer,
-            **options,
-        )
-        return OpenInput(socket, intake)
-
     async def _open_http(self, settings: GatewaySettings) -> Http | None:
         """Open the HTTP interface of settings, unless it is open at this address already."""
         chosen = settings.http
@@ -621,42 +479,9 @@ class Gateway:
         if self.http is not None:
             await self.http.close()
 
-    async def _close_engine(self) -> None:
-        await self.engine.close()
-
-    async def _close_cluster(self) -> None:
-        await self.cluster.close()
-
-    def _stop_inputs(self) -> None:
-        for each in self.inputs:
-            each.intake.stop()
-
-    def _close_sockets(self) -> None:
-        for socket in self._sockets:
-            socket.close()
-
-    def _new_engine(self, settings: GatewaySettings, cluster: Cluster) -> Engine:
-        if settings.delivery.engine == "bruce":
-            from aiokq.gateway.bruce.engine import BruceEngine, BruceOptions
-
-            return BruceEngine(
-                cluster,
-                BruceOptions.of(settings),
-                self.accounting,
-                spawn=self._spawn,
-                now_ms=_now_ms,
-                on_room=self._feed,
-                on_gone=self._topic_gone,
-            )
-        return ProducerEngine(
-            cluster,
-            settings,
-            self.accounting,
-            spawn=self._spawn,
-            now_ms=_now_ms,
-            on_room=self._feed,
-            on_gone=self._topic_gone,
-        )
+    async def _close_cluster(self, first: Cluster) -> None:
+        # A reload may have exchanged it.
+        await (self.delivery.cluster if hasattr(self, "delivery") else first).close()
 
     def _spawn(self, coro: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         return self._supervisor.spawn(coro, name=name)
@@ -698,7 +523,7 @@ class Gateway:
     def _feed(self, topic: TopicState) -> None:
         """Pass due messages of a topic to the engine, as far as it has room."""
         engine, pool = self.engine, self.pool
-        while not topic.gone and not self._switching:
+        while not topic.gone and not self.delivery.switching:
             room = engine.room(topic)
             if not room:
                 return
@@ -726,11 +551,10 @@ class Gateway:
         try:
             if self._accepting:
                 self._accepting = False
-                for each in self.inputs:
-                    each.socket.remove_file()
+                self._inputs.remove_files()
                 self._flushing = True
                 async with self._reloading:  # a reload that has begun ends first
-                    await _stopped(self.inputs)
+                    await self._inputs.drain()
                 kept = 0.0
                 if self.dead_letters.wants_shutdown:
                     kept = SHUTDOWN_SHARE * (deadline - loop.time())
@@ -792,35 +616,6 @@ class Gateway:
                 self._ended.set_result(None)
 
 
-async def _stopped(inputs: Sequence[OpenInput]) -> None:
-    """End inputs, after they have read what the kernel has queued."""
-    if not inputs:
-        return
-    # In threads, because the end of an input waits for its thread, which may wait for room in the
-    # pool.
-    loop = asyncio.get_running_loop()
-    stops = [loop.run_in_executor(None, _stop, each.intake) for each in inputs]
-    await asyncio.wait(stops)
-    for stopped in stops:
-        stopped.result()
-
-
-def _stop(intake: Intake) -> None:
-    intake.stop(drain=True)
-
-
-def _new_cluster(settings: GatewaySettings) -> Cluster:
-    shared = {
-        name: value
-        for name, value in settings.kafka.items()
-        if name in ClusterSettings.model_fields
-    }
-    defaults = {"client_id": "aiokq-gateway"}
-    # Kafka need not be reachable, and only the router creates topics.
-    fixed = {"bootstrap_timeout_ms": 0, "allow_auto_create_topics": False}
-    return Cluster(**{**defaults, **shared, **fixed})
-
-
 def _wake_pair() -> tuple[int, int]:
     """Return the descriptors to read and to write: an eventfd twice, or the ends of a pipe."""
     if hasattr(os, "eventfd"):
@@ -830,7 +625,3 @@ def _wake_pair() -> tuple[int, int]:
     os.set_blocking(read_fd, False)
     os.set_blocking(write_fd, False)
     return read_fd, write_fd
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -22,7 +22,7 @@ from aiokq.gateway.reports.texts import path_text
 
 if TYPE_CHECKING:
     from aiokq.gateway.served import Served
-    from aiokq.gateway.settings import HttpSettings
+    from aiokq.gateway.settings_tables import HttpSettings
 
 __all__ = ["Handler", "Http"]
 

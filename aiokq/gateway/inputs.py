@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aiokq.errors import ConfigError
-from aiokq.gateway.settings import InputSettings
+from aiokq.gateway.settings_tables import InputSettings
 
 if TYPE_CHECKING:
     from aiokq.fastpath.gateway import Intake, IntakeCounts

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from aiokq import Cluster, Producer, RecordColumns
     from aiokq.fastpath.gateway import Taken
     from aiokq.gateway.engine import Outcomes
-    from aiokq.gateway.settings import CompressionSettings, GatewaySettings
+    from aiokq.gateway.settings import GatewaySettings
+    from aiokq.gateway.settings_tables import CompressionSettings
 
 __all__ = ["ProducerEngine"]
 

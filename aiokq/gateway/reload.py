@@ -12,7 +12,8 @@ from aiokq.errors import ConfigError
 
 if TYPE_CHECKING:
     from aiokq.gateway.inputs import OpenInput
-    from aiokq.gateway.settings import GatewaySettings, InputSettings
+    from aiokq.gateway.settings import GatewaySettings
+    from aiokq.gateway.settings_tables import InputSettings
 
 __all__ = ["RESTART", "InputChanges", "changes", "input_changes", "needs_other_engine"]
 

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from aiokq import Cluster, TopicInfo
     from aiokq.fastpath.gateway import Pool
     from aiokq.gateway.accounting import Accounting
-    from aiokq.gateway.settings import GatewaySettings, TopicRules
+    from aiokq.gateway.settings import GatewaySettings
+    from aiokq.gateway.settings_tables import TopicRules
     from aiokq.wire import DescribeConfigsResult, MetadataResponseTopic
 
 __all__ = ["Router"]

@@ -22,7 +22,7 @@ import pytest
 import aiokq
 from aiokq.errors import ConfigError
 from aiokq.fastpath.gateway import Intake
-from aiokq.gateway import Gateway, gateway, inputs
+from aiokq.gateway import Gateway, input_set, inputs
 from aiokq.gateway.accounting import Snapshot
 from aiokq.gateway.inputs import OpenInput
 from tests.fault.gateway_support import (
@@ -304,14 +304,14 @@ async def test_a_cancelled_reload_ends_its_change(monkeypatch: pytest.MonkeyPatc
     """Otherwise an input that was stopped for its new options would stay stopped."""
     async with running() as (r, kafka):
         stopped, go_on = asyncio.Event(), asyncio.Event()
-        stop = gateway._stopped
+        stop = input_set.stopped
 
         async def slowly(inputs: list[OpenInput]) -> None:
             await stop(inputs)
             stopped.set()
             await go_on.wait()
 
-        monkeypatch.setattr(gateway, "_stopped", slowly)
+        monkeypatch.setattr(input_set, "stopped", slowly)
         r.inputs.append(STREAM)
         reload = asyncio.create_task(r.reload(mode="0220"))
         async with asyncio.timeout(LIMIT):
@@ -321,7 +321,7 @@ async def test_a_cancelled_reload_ends_its_change(monkeypatch: pytest.MonkeyPatc
         go_on.set()
         with pytest.raises(asyncio.CancelledError):
             await reload
-        monkeypatch.setattr(gateway, "_stopped", stop)
+        monkeypatch.setattr(input_set, "stopped", stop)
         assert [one.type for one in r.gateway.inputs] == ["unix_datagram", "unix_stream"]
         assert all(one.counts().running for one in r.gateway.inputs)
         assert r.gateway.settings.inputs[0].mode == 0o220
@@ -353,7 +353,7 @@ async def test_an_input_that_cannot_be_started_changes_nothing_and_ends_nothing(
 
         with Sender(r.path, 0) as sender:
             before = r.gateway.settings
-            monkeypatch.setattr(gateway, "Intake", Limited)
+            monkeypatch.setattr(input_set, "Intake", Limited)
             r.inputs.append(STREAM)
             r.write(mode="0220", engine=engine)
             r.gateway.reload_soon()

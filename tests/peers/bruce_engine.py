@@ -19,7 +19,7 @@ from aiokq.gateway.bruce.error_tables import ERROR_TABLES
 from aiokq.gateway.bruce.options import BruceOptions
 from aiokq.gateway.bruce.packing import RequestLimits
 from aiokq.gateway.engine import TopicState
-from aiokq.gateway.settings import CompressionSettings
+from aiokq.gateway.settings_tables import CompressionSettings
 from tests.unit.gateway.bruce.messages import rules
 from tests.unit.gateway.bruce.messages import wire as message
 

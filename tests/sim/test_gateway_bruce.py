@@ -16,7 +16,7 @@ from aiokq import Cluster, wire
 from aiokq.gateway.bruce.batching import BatchLimits
 from aiokq.gateway.bruce.error_tables import ERROR_TABLES
 from aiokq.gateway.engine import InEngine
-from aiokq.gateway.settings import CompressionSettings
+from aiokq.gateway.settings_tables import CompressionSettings
 from tests.peers.bruce_engine import BruceWorld
 from tests.sim.harness.simulation import Simulation
 from tests.sim.producer_world import CLIENT, Close, Kafka, Silence, simulate, times

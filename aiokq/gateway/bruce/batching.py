@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from aiokq.gateway.bruce.chunk import ANY_SIZE, Chunk
 
 if TYPE_CHECKING:
-    from aiokq.gateway.settings import BatchingSettings, CombinedSettings
+    from aiokq.gateway.settings_tables import BatchingSettings, CombinedSettings
 
 __all__ = ["Batch", "BatchLimits", "Now"]
 

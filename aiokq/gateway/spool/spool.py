@@ -25,7 +25,7 @@ from aiokq.gateway.spool.segment import Segment
 
 if TYPE_CHECKING:
     from aiokq.fastpath.gateway import Pool, SpoolCounts, Taken
-    from aiokq.gateway.settings import SpoolSettings
+    from aiokq.gateway.settings_tables import SpoolSettings
 
 __all__ = ["Spool"]
 

@@ -12,9 +12,10 @@ from aiokq.cli.app import execute
 from aiokq.cli.session import Session
 from aiokq.errors import ConfigError
 from aiokq.gateway import GatewaySettings
-from aiokq.gateway.bruce.engine import BruceOptions
+from aiokq.gateway.bruce.options import BruceOptions
 from aiokq.gateway.bruce_flags import SWITCHES, VALUES
-from aiokq.gateway.import_xml import OPTIONS, import_xml
+from aiokq.gateway.import_xml import import_xml
+from aiokq.gateway.xml_values import OPTIONS
 
 KIB, MIB = 1024, 1024 * 1024
 

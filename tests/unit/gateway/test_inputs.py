@@ -15,7 +15,7 @@ from aiokq.fastpath.gateway import Intake, Pool
 from aiokq.gateway import inputs
 from aiokq.gateway.client import encode
 from aiokq.gateway.inputs import adopt_passed, check_datagram_limit, open_input, user_ids
-from aiokq.gateway.settings import InputSettings
+from aiokq.gateway.settings_tables import InputSettings
 
 START = 700
 """The first descriptor that the tests pass."""

@@ -15,7 +15,7 @@ import pytest
 
 from aiokq.errors import ConfigError
 from aiokq.fastpath.gateway import SPOOL_HEADER_BYTES, Pool, spool_frames
-from aiokq.gateway.settings import SpoolSettings
+from aiokq.gateway.settings_tables import SpoolSettings
 from aiokq.gateway.spool.spool import Spool
 from tests.forking import in_child, needs_fork
 from tests.gateway_messages import encode

@@ -12,7 +12,7 @@ from aiokq.fastpath.gateway.pure_pool import Pool
 from aiokq.gateway.bruce.chunk import Chunk, Load
 from aiokq.gateway.bruce.dispatcher import Failure
 from aiokq.gateway.engine import TopicState
-from aiokq.gateway.settings import BatchingSettings, CompressionSettings, TopicRules
+from aiokq.gateway.settings_tables import BatchingSettings, CompressionSettings, TopicRules
 from aiokq.producer.produce_once import ProduceResult
 
 WALL_MS = 1_700_000_000_000

@@ -1,0 +1,186 @@
+"""Delivery: the Cluster, the engine and the dead letters of a gateway, which a reload may exchange.
+
+Tests: tests/fault/test_gateway_reload.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Final
+
+from aiokq import Cluster, ClusterSettings
+from aiokq.errors import ConfigError
+from aiokq.gateway.dead_letters import DeadLetters
+from aiokq.gateway.producer_engine import ProducerEngine
+
+if TYPE_CHECKING:
+    from aiokq.gateway.accounting import Accounting
+    from aiokq.gateway.engine import Engine, TopicState
+    from aiokq.gateway.settings import GatewaySettings
+
+__all__ = ["CHECK_SECONDS", "Delivery", "new_cluster"]
+
+CHECK_SECONDS: Final = 0.02
+"""Seconds between two checks whether all messages are delivered."""
+
+
+class Delivery:
+    """What delivers the messages that were taken from the pool. Context: loop.
+
+    Args:
+        accounting: gets the outcome of each message.
+        spawn: starts a task that belongs to the gateway.
+        on_room: called with a topic for which the engine has room again.
+        on_gone: called with a topic that the cluster does not know any more.
+        on_switched: called after `switch` has used another engine, or has failed to.
+
+    Attributes:
+        cluster: the Cluster of the engine; it need not have metadata.
+        engine: the engine, which `start` starts.
+        dead_letters: writes the messages that cannot be delivered to their topic.
+        switching: whether the engine is about to be exchanged: no messages are passed to it.
+    """
+
+    def __init__(
+        self,
+        settings: GatewaySettings,
+        accounting: Accounting,
+        *,
+        cluster: Cluster,
+        spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
+        on_room: Callable[[TopicState], None],
+        on_gone: Callable[[TopicState], None],
+        on_switched: Callable[[], None],
+    ) -> None:
+        self._accounting = accounting
+        self._spawn = spawn
+        self._on_room = on_room
+        self._on_gone = on_gone
+        self._on_switched = on_switched
+        self.switching = False
+        self.cluster = cluster
+        self._use_letters(settings)
+        self.engine: Engine = self._new_engine(settings, cluster)
+
+    def configure(self, settings: GatewaySettings) -> None:
+        """Use the options that need no other engine."""
+        self.dead_letters.configure(settings)
+        if settings.delivery.engine == "bruce":
+            from aiokq.gateway.bruce.engine import BruceEngine
+            from aiokq.gateway.bruce.options import BruceOptions
+
+            if isinstance(self.engine, BruceEngine):
+                self.engine.configure(BruceOptions.of(settings))
+        self.engine.reconfigure()
+
+    async def switch(
+        self, before: GatewaySettings, settings: GatewaySettings, accepting: Callable[[], bool]
+    ) -> None:
+        """Deliver by a new engine, and on a new Cluster if [kafka] differs.
+
+        Args:
+            accepting: tells whether the gateway still accepts messages; else it ends.
+
+        Raises:
+            ConfigError: the settings are wrong, or messages that are under way are not delivered in
+                time. The old engine goes on.
+        """
+        old_cluster, old_engine, old_letters = self.cluster, self.engine, self.dead_letters
+        cluster = old_cluster
+        async with contextlib.AsyncExitStack() as undo:
+            if settings.kafka != before.kafka:
+                cluster = new_cluster(settings)
+                undo.push_async_callback(cluster.close)
+                await cluster.start()
+            engine = self._new_engine(settings, cluster)
+            undo.push_async_callback(engine.close)
+            await engine.start()
+            self.switching = True
+            undo.callback(self._end_switch)
+            seconds = settings.delivery.shutdown_max_delay_ms / 1000
+            if not await self._delivered(seconds, accepting):
+                raise ConfigError(
+                    f"[kafka] or the engine has changed, and messages that are under way were not "
+                    f"delivered within {seconds:g} s; nothing was changed"
+                )
+            undo.pop_all()
+        self.cluster, self.engine = cluster, engine
+        self._use_letters(settings)
+        self._end_switch()
+        await old_letters.close(0.0)
+        await old_engine.close()
+        if cluster is not old_cluster:
+            await old_cluster.close()
+
+    async def close(self) -> None:
+        """End the engine; messages without an outcome are discarded, with reason shutdown."""
+        await self.engine.close()
+
+    async def _delivered(self, seconds: float, accepting: Callable[[], bool]) -> bool:
+        """Wait until nothing is under way; return whether that happened in time."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        engine = self.engine
+        while self.dead_letters.held or engine.held():
+            if loop.time() >= deadline or not accepting():
+                return False
+            drained = self._spawn(engine.drain(), "drain")
+            await asyncio.wait([drained], timeout=CHECK_SECONDS)
+            drained.cancel()
+        return True
+
+    def _end_switch(self) -> None:
+        """Pass messages to the engine again."""
+        self.switching = False
+        self.engine.reconfigure()
+        self._on_switched()
+
+    def _use_letters(self, settings: GatewaySettings) -> None:
+        self.dead_letters = DeadLetters(
+            self.cluster, settings, self._accounting, spawn=self._spawn, now_ms=_now_ms
+        )
+        self._accounting.dead_letters = self.dead_letters
+
+    def _new_engine(self, settings: GatewaySettings, cluster: Cluster) -> Engine:
+        if settings.delivery.engine == "bruce":
+            from aiokq.gateway.bruce.engine import BruceEngine
+            from aiokq.gateway.bruce.options import BruceOptions
+
+            return BruceEngine(
+                cluster,
+                BruceOptions.of(settings),
+                self._accounting,
+                spawn=self._spawn,
+                now_ms=_now_ms,
+                on_room=self._on_room,
+                on_gone=self._on_gone,
+            )
+        return ProducerEngine(
+            cluster,
+            settings,
+            self._accounting,
+            spawn=self._spawn,
+            now_ms=_now_ms,
+            on_room=self._on_room,
+            on_gone=self._on_gone,
+        )
+
+
+def new_cluster(settings: GatewaySettings) -> Cluster:
+    """Return the Cluster of a gateway; it is not started."""
+    shared = {
+        name: value
+        for name, value in settings.kafka.items()
+        if name in ClusterSettings.model_fields
+    }
+    defaults = {"client_id": "aiokq-gateway"}
+    # Kafka need not be reachable, and only the router creates topics.
+    fixed = {"bootstrap_timeout_ms": 0, "allow_auto_create_topics": False}
+    return Cluster(**{**defaults, **shared, **fixed})
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

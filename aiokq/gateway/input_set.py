@@ -1,0 +1,227 @@
+"""InputSet: the inputs of a gateway, which a reload opens, changes and closes.
+
+Tests: tests/fault/test_gateway_reload.py, tests/fault/test_gateway_units.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from aiokq.fastpath.gateway import Intake
+from aiokq.gateway.inputs import (
+    InputSocket,
+    OpenInput,
+    adopt_passed,
+    check_datagram_limit,
+    open_input,
+    user_ids,
+)
+
+if TYPE_CHECKING:
+    from aiokq.fastpath.gateway import Pool, SpoolWriter
+    from aiokq.gateway.reload import InputChanges
+    from aiokq.gateway.settings_tables import InputSettings
+
+__all__ = ["InputSet", "stopped"]
+
+logger = logging.getLogger("aiokq.gateway")
+
+
+class InputSet:
+    """Opens sockets, and reads from them into a pool. Context: loop.
+
+    Attributes:
+        inputs: the inputs that are read, in the order of the configuration.
+    """
+
+    def __init__(self) -> None:
+        self._sockets: list[InputSocket] = []
+        self._pool: Pool | None = None
+        self._writer: SpoolWriter | None = None
+        self.inputs: tuple[OpenInput, ...] = ()
+
+    # ------------------------------------------------------------ start and end
+
+    def open_sockets(self, inputs: Sequence[InputSettings]) -> None:
+        """Open the sockets of all inputs; `close_sockets` closes them, also after an error.
+
+        Raises:
+            ConfigError: a socket cannot be opened, or a limit cannot be kept.
+        """
+        _check(inputs)
+        passed = adopt_passed(inputs)
+        self._sockets = list(passed.values())
+        for index, one in enumerate(inputs):
+            if index not in passed:
+                passed[index] = open_input(one)
+                self._sockets.append(passed[index])
+        self._sockets = [passed[index] for index in range(len(inputs))]
+
+    def read(self, pool: Pool, writer: SpoolWriter | None) -> None:
+        """Begin to read from the sockets.
+
+        Args:
+            writer: the spool, if messages go there first.
+
+        Raises:
+            OSError: there is no thread or descriptor for an input.
+        """
+        self._pool, self._writer = pool, writer
+        self.inputs = tuple(self._input(socket) for socket in self._sockets)
+        for each in self.inputs:
+            each.intake.start()
+
+    def remove_files(self) -> None:
+        """Remove the socket files, so that no program connects any more."""
+        for each in self.inputs:
+            each.socket.remove_file()
+
+    async def drain(self) -> None:
+        """End all inputs, after they have read what the kernel has queued."""
+        await stopped(self.inputs)
+
+    def stop(self) -> None:
+        """End all inputs at once."""
+        for each in self.inputs:
+            each.intake.stop()
+
+    def close_sockets(self) -> None:
+        """Close the sockets, and remove their files."""
+        for socket in self._sockets:
+            socket.close()
+
+    # ------------------------------------------------------------ reload
+
+    def open_added(
+        self, changes: InputChanges, undo: contextlib.AsyncExitStack
+    ) -> list[InputSocket]:
+        """Open the sockets of new inputs.
+
+        Args:
+            undo: gets what closes them again.
+
+        Raises:
+            ConfigError: a socket cannot be opened, or a limit or user is wrong.
+        """
+        _check([*changes.added, *(new for _, new in changes.changed)])
+        opened = []
+        for one in changes.added:
+            opened.append(open_input(one))
+            undo.callback(opened[-1].close)
+        return opened
+
+    def change_sockets(self, changes: InputChanges, undo: contextlib.AsyncExitStack) -> None:
+        """Give the sockets of changed inputs their options. Raises ConfigError."""
+        for each, new in changes.changed:
+            undo.callback(self._read_again, each)  # runs after the socket is changed back
+            undo.callback(each.socket.change, each.socket.settings)
+            each.socket.change(new)
+
+    async def replace(
+        self,
+        changes: InputChanges,
+        opened: list[InputSocket],
+        undo: contextlib.AsyncExitStack,
+    ) -> list[OpenInput]:
+        """Read from added and changed inputs, and return them.
+
+        Raises:
+            OSError: there is no thread or descriptor for an input.
+        """
+        new = [self._started(socket, undo) for socket in opened]
+        await stopped([old for old, _ in changes.changed])
+        # The socket of a changed input stays open: the kernel holds what is written meanwhile.
+        return new + [self._started(old.socket, undo) for old, _ in changes.changed]
+
+    async def settle(
+        self,
+        changes: InputChanges,
+        opened: list[InputSocket],
+        replaced: list[OpenInput],
+        settings: Sequence[InputSettings],
+    ) -> None:
+        """Keep what a reload has changed, and end the inputs that are no longer in the file."""
+        self._sockets += opened
+        order: list[tuple[str, str]] = [(one.type, one.where) for one in settings]
+        self.inputs = tuple(
+            sorted(
+                (*changes.kept, *replaced),
+                key=lambda each: order.index((each.type, each.socket.settings.where)),
+            )
+        )
+        for each in changes.removed:
+            each.socket.remove_file()
+        await stopped(changes.removed)
+        for each in changes.removed:
+            each.socket.close()
+            self._sockets.remove(each.socket)
+
+    # ------------------------------------------------------------ internal
+
+    def _started(self, socket: InputSocket, undo: contextlib.AsyncExitStack) -> OpenInput:
+        started = self._input(socket)
+        started.intake.start()
+        undo.push_async_callback(stopped, (started,))
+        return started
+
+    def _read_again(self, old: OpenInput) -> None:
+        """Read from an input again if a change that failed has stopped it."""
+        if old.counts().running:
+            return
+        again = self._input(old.socket)
+        try:
+            again.intake.start()
+        except OSError as error:  # /readyz shows it as stopped
+            logger.error("input cannot be read: input=%s error=%s", old.where, error)
+            return
+        self.inputs = tuple(again if each is old else each for each in self.inputs)
+
+    def _input(self, socket: InputSocket) -> OpenInput:
+        assert self._pool is not None
+        one = socket.settings
+        options: dict[str, Any] = {}
+        if one.type != "unix_datagram":
+            options = {
+                "max_connections": one.max_connections,
+                "idle_ms": one.idle_ms,
+                "partial_ms": one.partial_message_ms,
+            }
+        intake = Intake(
+            self._pool,
+            socket.socket.fileno(),
+            one.type,
+            max_message_bytes=one.limit,
+            when_full=one.when_full,
+            allowed_uids=user_ids(one.allowed_users),
+            spool=self._writer,
+            **options,
+        )
+        return OpenInput(socket, intake)
+
+
+async def stopped(inputs: Sequence[OpenInput]) -> None:
+    """End inputs, after they have read what the kernel has queued."""
+    if not inputs:
+        return
+    # In threads, because the end of an input waits for its thread, which may wait for room in the
+    # pool.
+    loop = asyncio.get_running_loop()
+    stops = [loop.run_in_executor(None, _stop, each.intake) for each in inputs]
+    await asyncio.wait(stops)
+    for one in stops:
+        one.result()
+
+
+def _stop(intake: Intake) -> None:
+    intake.stop(drain=True)
+
+
+def _check(inputs: Sequence[InputSettings]) -> None:
+    for one in inputs:
+        if one.type == "unix_datagram":
+            check_datagram_limit(one)
+        user_ids(one.allowed_users)
