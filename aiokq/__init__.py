@@ -84,6 +84,13 @@ if TYPE_CHECKING:
         TransactionListing,
         TransactionState,
     )
+    from aiokq.admin.users import (
+        ScramCredential,
+        ScramDeletion,
+        ScramUpsertion,
+        UserScramAltered,
+        UserScramCredentials,
+    )
     from aiokq.assign.assignor import Assignor
     from aiokq.assign.model import Assignment, RebalanceProtocol, Subscription, Topology
     from aiokq.broker.embedded import EmbeddedCluster
@@ -118,6 +125,7 @@ if TYPE_CHECKING:
     from aiokq.cluster.metadata import BrokerInfo, ClusterMetadata, PartitionInfo, TopicInfo
     from aiokq.cluster.partition_records import PartitionRecords
     from aiokq.cluster.settings import ClusterSettings
+    from aiokq.connection.principal import Principal
     from aiokq.connection.sasl.oauth_token import OAuthToken
     from aiokq.consumer.batch import RecordBatch
     from aiokq.consumer.consumer import Consumer
@@ -296,6 +304,9 @@ __all__ = [
     "ResetTo",
     "ResourceType",
     "Results",
+    "ScramCredential",
+    "ScramDeletion",
+    "ScramUpsertion",
     "SupportedVersionRange",
     "TopicCreated",
     "TopicDeleted",
@@ -305,6 +316,10 @@ __all__ = [
     "TransactionListing",
     "TransactionListings",
     "TransactionState",
+    "UserScramAltered",
+    "UserScramCredentials",
+    # security
+    "Principal",
     # registry
     "Registry",
     "RegistryChange",
@@ -420,6 +435,13 @@ _HOMES = {
         "TransactionListing",
         "TransactionState",
     ],
+    "aiokq.admin.users": [
+        "ScramCredential",
+        "ScramDeletion",
+        "ScramUpsertion",
+        "UserScramAltered",
+        "UserScramCredentials",
+    ],
     "aiokq.assign.assignor": ["Assignor"],
     "aiokq.assign.model": ["Assignment", "RebalanceProtocol", "Subscription", "Topology"],
     "aiokq.broker.embedded": ["EmbeddedCluster"],
@@ -454,6 +476,7 @@ _HOMES = {
     "aiokq.cluster.metadata": ["BrokerInfo", "ClusterMetadata", "PartitionInfo", "TopicInfo"],
     "aiokq.cluster.partition_records": ["PartitionRecords"],
     "aiokq.cluster.settings": ["ClusterSettings"],
+    "aiokq.connection.principal": ["Principal"],
     "aiokq.connection.sasl.oauth_token": ["OAuthToken"],
     "aiokq.consumer.batch": ["RecordBatch"],
     "aiokq.consumer.consumer": ["Consumer"],

@@ -34,6 +34,7 @@ from aiokq.admin.records import RecordsDeleted
 from aiokq.admin.results import Results
 from aiokq.admin.topics import NewTopic, TopicCreated, TopicDeleted, TopicDescription, TopicListing
 from aiokq.admin.transaction_calls import TransactionCalls
+from aiokq.admin.user_calls import UserCalls
 from aiokq.admin.values import AdminValues
 from aiokq.cluster.constructor_settings import standalone_settings
 from aiokq.cluster.engine import ClusterEngine
@@ -57,8 +58,8 @@ P = TypeVar("P", bound=tuple[str, int])
 R = TypeVar("R", bound=ResourceLike)
 
 
-class Admin(GroupCalls, PlacementCalls, TransactionCalls, ControllerCalls, AclCalls):
-    """Manage topics, configs, offsets, records, groups, transactions and ACLs of a cluster.
+class Admin(GroupCalls, PlacementCalls, TransactionCalls, ControllerCalls, UserCalls, AclCalls):
+    """Manage topics, configs, offsets, records, groups, transactions, users and ACLs of a cluster.
 
     `async with Admin("host:9092") as admin:` opens its own connections; an Admin from
     `cluster.admin()` uses the connections of the `Cluster`. Most calls about several items

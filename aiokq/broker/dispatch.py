@@ -15,9 +15,9 @@ from aiokq.broker.gate import Undecided
 from aiokq.broker.handlers import APIS
 from aiokq.broker.handlers.call import Call
 from aiokq.broker.response_errors import count_errors
-from aiokq.connection.request_context import RequestContext
+from aiokq.connection.request_context import CloseConnection, RequestContext, SessionState
 from aiokq.connection.turn import BATCHES_PER_REQUEST
-from aiokq.core.errors import UnsupportedVersion
+from aiokq.core.errors import IllegalSaslState, UnsupportedVersion
 from aiokq.wire.catalog import api as request_class
 from aiokq.wire.codec import decode
 from aiokq.wire.fields import Fragment
@@ -69,10 +69,16 @@ class Dispatcher:
             await turn.next()
         nbytes = len(frame)
         if nbytes < API_AND_VERSION_BYTES:
+            if context.session.sends_tokens:
+                return await self._handle_token(context, frame)
             decode_request_header(frame)  # raises ProtocolError
         (api_and_version,) = _API_AND_VERSION(frame)
         if not self._gate.admit(context, api_and_version, nbytes):
+            if context.session.sends_tokens:
+                return await self._handle_token(context, frame)
             header = decode_request_header(frame)
+            if context.session.state is SessionState.AUTHENTICATE:
+                raise self._no_token(header)
             self._gate.throttle_ms(context, header.api_key, header.client_id, nbytes)
             return self._refuse_api_versions(header)
         if not api_and_version >> 16:  # Produce
@@ -93,7 +99,11 @@ class Dispatcher:
         del frame  # the handler must not keep the frame alive through this local
         gate = self._gate
         call = Call(header.api_key, version, header.client_id, context, gate, self._counters)
-        response = await handler(request, call)
+        try:
+            response = await handler(request, call)
+        except CloseConnection as closing:
+            self._encode_last(closing, header)
+            raise
         throttle_ms = 0
         if gate.quotas is not None:
             throttle_ms = gate.throttle_ms(
@@ -130,6 +140,45 @@ class Dispatcher:
         if ordinary.appended >= BATCHES_PER_REQUEST:
             self._turn.spend(ordinary.appended // BATCHES_PER_REQUEST)
         return answered
+
+    async def _handle_token(self, context: RequestContext, frame: memoryview) -> list[Fragment]:
+        """Return the answer to a token that is no request: its size, and the broker's token."""
+        token = await self._areas.login.token(context, bytes(frame))
+        return [len(token).to_bytes(4, "big") + token]
+
+    def _no_token(self, header: RequestHeader) -> CloseConnection:
+        """Return the error that answers a request in place of a token, and ends the connection.
+
+        The body of the request is not decoded. The response has the error ILLEGAL_SASL_STATE, if it
+        has a place for it outside of lists.
+        """
+        key, version = header.api_key, header.api_version
+        api = APIS.get(key)
+        if api is None:
+            return CloseConnection(f"unknown API key {key} during a login")
+        if not api.min_version <= version <= api.max_version:
+            if key != API_VERSIONS:
+                return CloseConnection(f"{api.name} version {version} during a login")
+            header = header._replace(api_version=0)
+        response = request_class(key).RESPONSE()
+        version = header.api_version
+        if any(
+            field.name == "error_code" and field.since <= version <= field.until
+            for field in response.__fields__
+        ):
+            response.error_code = IllegalSaslState.code  # type: ignore[attr-defined]
+        closing = self._areas.login.failure(f"{api.name} request during a login", response)
+        self._encode_last(closing, header)
+        return closing
+
+    def _encode_last(self, closing: CloseConnection, header: RequestHeader) -> None:
+        """Encode the response after which a connection is closed."""
+        if closing.response is None:
+            return
+        count_errors(self._counters.errors, closing.response)
+        closing.answer = encode_response(
+            closing.response, version=header.api_version, correlation_id=header.correlation_id
+        )
 
     def _refuse_api_versions(self, header: RequestHeader) -> list[Fragment]:
         """Return an ApiVersions response with UNSUPPORTED_VERSION and the versions of ApiVersions.

@@ -20,6 +20,7 @@ from aiokq.broker.embedded_arguments import (
     authorizer_of,
     callable_argument,
     checked_acls,
+    checked_users,
     configs_text,
     name_text,
     new_features,
@@ -45,6 +46,7 @@ from aiokq.core.errors import (
 from aiokq.core.supervisor import handed_over, shielded, warn_unclosed
 
 if TYPE_CHECKING:
+    from aiokq.broker.security.authentication.own_check import Authenticate
     from aiokq.broker.security.authorization.caller_authorizer import Authorize
     from aiokq.broker.security.quotas.caller_quotas import QuotaCallable
     from aiokq.core.acls import Acl
@@ -94,6 +96,13 @@ class EmbeddedCluster:
             called on the cluster's loop. An answer is used for a second; then the function is asked
             again, but not while the client waits. A coroutine function is never awaited in a
             request, so that a new client has no quota for the first moments.
+        users: passwords by user name. Clients must log in by SCRAM-SHA-256, SCRAM-SHA-512 or PLAIN.
+            The users are stored as SCRAM credentials with the data, together with those that are
+            there already.
+        authenticate: finds out who a client is: `authenticate(mechanism, listener, name, secret)`
+            gets a name and a password of PLAIN, or "" and a token of OAUTHBEARER, and returns the
+            name of the user, a `Principal`, or None. A function runs on the cluster's loop and must
+            not block; a coroutine function may wait. It is not asked for the names in `users`.
 
     Raises:
         ConfigError: an argument, a setting or a feature is unknown, out of range or of the wrong
@@ -118,11 +127,17 @@ class EmbeddedCluster:
         authorize: Authorize | None = None,
         restore_from: str | os.PathLike[str] | None = None,
         quota: QuotaCallable | None = None,
+        users: Mapping[str, str] | None = None,
+        authenticate: Authenticate | None = None,
         environment: Environment | None = None,
         **unknown: Never,
     ) -> None:
         if unknown:
             raise unknown_argument(unknown)
+        self._users = checked_users(users)
+        if authenticate is not None and not callable(authenticate):
+            raise ConfigError(f"authenticate must be a function or None, not {authenticate!r}")
+        self._authenticate = authenticate
         checked = node_arguments(
             brokers,
             is_ephemeral=data_dir is None,
@@ -131,6 +146,8 @@ class EmbeddedCluster:
             settings=settings,
             environment=environment,
             has_acls=acls is not None,
+            users=self._users,
+            own_check=authenticate is not None,
         )
         self._settings, self._listeners, self._node_id = checked
         self._authorizer = authorizer_of(authorize, acls, self._settings)
@@ -185,6 +202,41 @@ class EmbeddedCluster:
                 f"listener {listener!r} is not advertised: the advertised listeners are {names}"
             )
         return endpoint.address
+
+    def client_settings(
+        self, user: str | None = None, *, mechanism: str = "SCRAM-SHA-256"
+    ) -> dict[str, str]:
+        """Return the settings with which a client of aiokq connects to the first listener.
+
+        `Cluster(**kafka.client_settings("alice"))` logs in as one of the `users`.
+
+        Args:
+            user: a name in `users`; None for settings without a login.
+            mechanism: SCRAM-SHA-256, SCRAM-SHA-512 or PLAIN.
+
+        Raises:
+            ConfigError: `users` has no such name, or the listener does not have the mechanism.
+            Closed: the cluster is not running.
+        """
+        servers = self.node.servers
+        name = servers.all_advertised()[0].name
+        found = {
+            "bootstrap_servers": self.bootstrap_servers,
+            "security_protocol": servers.configured.protocol(name),
+        }
+        if user is None:
+            return found
+        password = (self._users or {}).get(user)
+        if password is None:
+            raise ConfigError(f"users has no {user!r}")
+        security = servers.configured.security.get(name)
+        if security is None or mechanism not in security.mechanisms:
+            raise ConfigError(f"listener {name} does not have the mechanism {mechanism!r}")
+        return found | {
+            "sasl_mechanism": mechanism,
+            "sasl_plain_username": user,
+            "sasl_plain_password": password,
+        }
 
     @property
     def node(self) -> BrokerNode:
@@ -246,8 +298,8 @@ class EmbeddedCluster:
         """Delete all topics and records, all groups, committed offsets and producer state.
 
         Intended for tests that share a cluster. The call takes about a millisecond. Clients stay
-        connected and get errors for their topics. May be called from any loop or thread, like
-        `create_topic`.
+        connected and get errors for their topics. Users and their credentials stay, also those that
+        clients have added. May be called from any loop or thread, like `create_topic`.
 
         Raises:
             ConfigError: the cluster has a `data_dir`, which `reset` does not delete.
@@ -265,7 +317,8 @@ class EmbeddedCluster:
         """Copy the data, as of one moment, to a new directory while the cluster runs.
 
         A broker can use the new directory as its data directory. A cluster with `restore_from=path`
-        copies the new directory and leaves it unchanged. `snapshot` may be called from any loop or
+        copies the new directory and leaves it unchanged. The copy has the SCRAM credentials of all
+        users, from which weak passwords can be guessed. `snapshot` may be called from any loop or
         thread, like `create_topic`.
 
         Raises:
@@ -408,6 +461,8 @@ class EmbeddedCluster:
             authorizer=self._authorizer,
             acls=self._acls,
             quota=self._quota,
+            users=self._users,
+            authenticate=self._authenticate,
         )
         try:
             await node.start()

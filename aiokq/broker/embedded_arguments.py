@@ -34,6 +34,7 @@ __all__ = [
     "callable_argument",
     "configs_text",
     "name_text",
+    "checked_users",
     "new_features",
     "node_arguments",
     "path_text",
@@ -44,6 +45,7 @@ __all__ = [
 _ARGUMENTS: Final = (
     *("data_dir", "port", "profile", "settings", "features", "restore_from"),
     *("acls", "authorize", "quota"),
+    *("users", "authenticate"),
 )
 
 _SNAPSHOTS: Final = "metadata.log.max.record.bytes.between.snapshots"
@@ -88,12 +90,16 @@ def node_arguments(
     settings: Mapping[str, object] | None,
     environment: Environment | None,
     has_acls: bool = False,
+    users: Mapping[str, str] | None = None,
+    own_check: bool = False,
 ) -> NodeArguments:
     """Check arguments of `EmbeddedCluster`; return the arguments of its node.
 
     Args:
         is_ephemeral: whether the caller gave no data directory.
         has_acls: whether the caller gave ACLs, for which the settings need not name an authorizer.
+        users: the result of `checked_users`.
+        own_check: whether the caller gave a function that checks passwords and tokens.
 
     Raises:
         ConfigError: an argument or a setting is unknown, out of range, of the wrong type, or
@@ -123,13 +129,17 @@ def node_arguments(
         given = {} if settings is None else settings
         if not any(str(name).replace("_", ".") == AUTHORIZER for name in given):
             settings = {**given, AUTHORIZER: STANDARD_AUTHORIZER}
+    if users is not None or own_check:
+        from aiokq.broker.config.login_settings import with_logins
+
+        settings = with_logins(settings, users, own_check=own_check)
     checked = broker_settings(settings, profile=profile)
     if log_directories(checked):
         raise ConfigError(
             "log.dirs is a setting of `aiokq broker`: pass data_dir= to an embedded cluster"
         )
     check_roles(checked)
-    listeners = _listeners(checked, port)
+    listeners = _listeners(checked, port, own_check=own_check)
     node_id = configured_node_id(checked)
     check_quorum(checked, listeners, node_id)
     return NodeArguments(checked, listeners, node_id)
@@ -209,10 +219,35 @@ def authorizer_of(
     return AuthorizationCallable(authorize)
 
 
-def _listeners(settings: BrokerSettings, port: int) -> Listeners:
+def checked_users(users: Mapping[str, str] | None) -> dict[str, str] | None:
+    """Return the passwords of users by name; None if `users` is None.
+
+    Raises:
+        ConfigError: `users` is not a mapping of names to passwords, both not empty. No message has
+            a password.
+    """
+    if users is None:
+        return None
+    if not isinstance(users, Mapping):
+        raise ConfigError("users must be a mapping of user names to passwords")
+    for name, password in users.items():
+        if not isinstance(name, str) or not name or "\0" in name:
+            raise ConfigError(f"users: {name!r} is not the name of a user")
+        if not isinstance(password, str) or not password or "\0" in password:
+            raise ConfigError(f"users: the password of {name!r} is not a text that is not empty")
+        try:
+            (name + password).encode()
+        except UnicodeEncodeError:
+            raise ConfigError(
+                f"users: {name!r} or its password has a character that is not Unicode"
+            ) from None
+    return dict(users)
+
+
+def _listeners(settings: BrokerSettings, port: int, *, own_check: bool) -> Listeners:
     if settings.listeners is None:
-        return configured_listeners(settings, default_port=port)
-    return configured_listeners(settings, port=port or None)
+        return configured_listeners(settings, default_port=port, own_check=own_check)
+    return configured_listeners(settings, port=port or None, own_check=own_check)
 
 
 def unknown_argument(unknown: Mapping[str, object]) -> ConfigError:

@@ -357,6 +357,8 @@ def _limits(settings: BrokerSettings, max_frame_bytes: int) -> ServerLimits:
     queued = settings.queued_max_request_bytes
     return ServerLimits(
         max_frame_bytes=max_frame_bytes,
+        max_login_frame_bytes=settings.sasl_server_max_receive_size,
+        failed_login_delay=settings.connection_failed_authentication_delay_ms / 1000,
         queued_max_request_bytes=2**63 - 1 if queued < 0 else queued,
         max_connections=settings.max_connections,
         max_connections_per_ip=settings.max_connections_per_ip,

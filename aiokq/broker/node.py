@@ -40,7 +40,9 @@ from aiokq.broker.node_areas import (
     NodeAcls,
     NodeCluster,
     NodeConfigs,
+    NodeCredentials,
     NodeHost,
+    NodeLogin,
     NodeLogs,
     NodeQuorum,
 )
@@ -70,6 +72,8 @@ if TYPE_CHECKING:
     from aiokq.broker.replica.fetch_sessions import FetchSessionCache
     from aiokq.broker.replica.leadership_listener import LeadershipListener
     from aiokq.broker.replica.partition import Partition
+    from aiokq.broker.security.authentication.own_check import Authenticate
+    from aiokq.broker.security.authentication.sasl_login import SaslLogin
     from aiokq.broker.security.authorization.standard_authorizer import StandardAuthorizer
     from aiokq.broker.security.quotas.caller_quotas import QuotaCallable
     from aiokq.core.acls import Acl
@@ -101,6 +105,8 @@ class BrokerNode:
         authorizer: decides what clients may do; None for the one that the settings name.
         acls: ACLs that exist before the first client connects, besides those in the metadata.
         quota: a function that gives quotas of clients; None for none.
+        users: passwords by user name, stored as SCRAM credentials before clients are accepted.
+        authenticate: checks the passwords and tokens of clients; see `security.authentication`.
 
     Attributes:
         dynamic_settings: the settings in effect, and the static and dynamic values from which they
@@ -129,6 +135,8 @@ class BrokerNode:
         authorizer: Authorizer | None = None,
         acls: Sequence[Acl] = (),
         quota: QuotaCallable | None = None,
+        users: Mapping[str, str] | None = None,
+        authenticate: Authenticate | None = None,
     ) -> None:
         self.dynamic_settings = DynamicSettings(settings)
         self.environment = environment
@@ -136,7 +144,9 @@ class BrokerNode:
         self.counters = BrokerCounters()
         self.advertised_versions = tuple(advertised_versions(settings.legacy))
         self.gate = Gate(
-            self.advertised_versions, max_frame_bytes=settings.socket_request_max_bytes
+            self.advertised_versions,
+            max_frame_bytes=settings.socket_request_max_bytes,
+            max_login_frame_bytes=settings.sasl_server_max_receive_size,
         )
         self._acls = acls
         self._standard_authorizer = None if authorizer is not None else _authorizer_of(settings)
@@ -150,6 +160,9 @@ class BrokerNode:
         self._data_dirs = (data_dir,) if isinstance(data_dir, str) else tuple(data_dir)
         self._given_node_id = node_id
         self._new_features = features
+        self._users = users
+        self._login = NodeLogin(self._make_login)
+        self._authenticate = authenticate
         self.servers = NodeServers(listeners or Listeners.plaintext(), settings)
         self._storage: Storage | None = None
         self._dispatcher: Dispatcher | None = None
@@ -354,6 +367,8 @@ class BrokerNode:
             await self._group_coordinator.start()
             await self._transaction_coordinator.start()
             self._start_quotas()
+            if any(one.uses_sasl for one in self.servers.configured.security.values()):
+                self._login.make_now()  # a wrong setting ends the start
             dispatcher = AskingDispatcher if self.gate.asks_caller else Dispatcher
             self._dispatcher = dispatcher(self._areas(), self.gate, self.counters)
             self._start_jobs()
@@ -485,6 +500,58 @@ class BrokerNode:
         self.dynamic_settings.listeners.append(settings_changed)
         self.servers.limit_connections(self.settings)  # the limits may have dynamic values
 
+    def _make_login(self) -> SaslLogin:
+        """Return the logins of clients, and begin to fetch the keys of tokens.
+
+        Raises:
+            ConfigError: see `listener_logins`.
+        """
+        from aiokq.broker.security.authentication.sasl_login import ListenerLogin, SaslLogin
+
+        listeners: Mapping[str, ListenerLogin] = {}
+        security = self.servers.configured.security
+        if any(one.uses_sasl for one in security.values()):
+            from aiokq.broker.security.authentication.listener_logins import (
+                LoginResources,
+                listener_logins,
+            )
+
+            metadata, directories = self.storage.metadata, self.storage.directories
+            listeners, keys = listener_logins(
+                security,
+                LoginResources(
+                    credentials=lambda: metadata.image.principals.scram_credentials,
+                    # Only clients that may list all users can find out the id of a directory.
+                    secret=directories.metadata.directory_id.bytes,
+                    clock=self.environment.clock,
+                    offload=self.environment.offload,
+                    authenticate=self._authenticate,
+                ),
+            )
+            for one in keys:
+                one.start(lambda work, name: self._supervisor.spawn(work, name=name))
+        return SaslLogin(
+            listeners,
+            clock=self.environment.clock,
+            counters=self.counters,
+            failure_delay=lambda: self.settings.connection_failed_authentication_delay_ms / 1000,
+            failed=None if self.gate.audit is None else self.gate.audit.login_failed,
+        )
+
+    async def _store_users(self, users: Mapping[str, str]) -> None:
+        """Store the SCRAM credentials of users, unless they are stored already."""
+        from aiokq.broker.security.authentication.user_passwords import missing_credentials
+
+        stored = self.storage.metadata.image.principals.scram_credentials
+        for upsertions in await self.environment.offload.run(
+            missing_credentials, users, dict(stored)
+        ):
+            if upsertions:
+                outcomes = await self.metadata.alter_scram_credentials((), upsertions)
+                for error in outcomes.values():
+                    if error is not None:
+                        raise error
+
     def _areas(self) -> Areas:
         """Return the areas for the handlers; the node has to be open."""
         cluster = NodeCluster(
@@ -510,6 +577,8 @@ class BrokerNode:
             producer_ids=self.producer_ids,
             quorum=NodeQuorum(self.storage, self.servers),
             client_quotas=self._quotas,
+            login=self._login,
+            credentials=NodeCredentials(self.storage),
             host=NodeHost(self.environment, self.crc32c),
             turn=self.turn,
         )
@@ -538,6 +607,8 @@ class BrokerNode:
             await asyncio.wait([recovery], timeout=RECOVERY_MOMENT)
             if recovery.done():
                 recovery.result()
+            if self._users:
+                await self._store_users(self._users)
             await self.servers.serve(self.dispatcher)
             self.servers.warn_of_exposure()
             self._supervisor.spawn(

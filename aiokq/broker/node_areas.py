@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from aiokq.broker.config.roles import DEFAULT_CONTROLLER
@@ -30,15 +30,33 @@ if TYPE_CHECKING:
     from aiokq.broker.metadata.image.principals_image import AclValue
     from aiokq.broker.replica.fetch_sessions import FetchSessionCache
     from aiokq.broker.replica.purgatory import FetchPurgatory
+    from aiokq.broker.security.authentication.sasl_login import SaslLogin
     from aiokq.broker.security.authorization.standard_authorizer import StandardAuthorizer
     from aiokq.broker.storage import Storage
+    from aiokq.connection.request_context import CloseConnection, RequestContext
     from aiokq.core.environment import Environment
     from aiokq.core.errors import BrokerError
     from aiokq.records.header import Checksum
+    from aiokq.wire.alter_user_scram_credentials import (
+        ScramCredentialDeletion,
+        ScramCredentialUpsertion,
+    )
     from aiokq.wire.principal_records import AccessControlEntryRecord
     from aiokq.wire.registration_records import ControllerEndpoint
+    from aiokq.wire.sasl_authenticate import SaslAuthenticateResponse
+    from aiokq.wire.sasl_handshake import SaslHandshakeResponse
+    from aiokq.wire.struct import Response
 
-__all__ = ["NodeAcls", "NodeCluster", "NodeConfigs", "NodeHost", "NodeLogs", "NodeQuorum"]
+__all__ = [
+    "NodeAcls",
+    "NodeCluster",
+    "NodeConfigs",
+    "NodeCredentials",
+    "NodeHost",
+    "NodeLogin",
+    "NodeLogs",
+    "NodeQuorum",
+]
 
 
 class NodeCluster:
@@ -120,6 +138,34 @@ class NodeConfigs:
         return broker_config_entries(self._node)
 
 
+class NodeCredentials:
+    """The SCRAM credentials of users in the node's metadata.
+
+    Implements `handlers.areas.Credentials`.
+    """
+
+    __slots__ = ("_storage",)
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+
+    def scram(self) -> list[tuple[str, int, int]]:
+        """Return user name, number of the mechanism, and iterations of each credential."""
+        principals = self._storage.metadata.image.principals
+        return [
+            (one.name, one.mechanism, one.iterations)
+            for one in list(principals.scram_credentials.values())
+        ]
+
+    async def alter_scram(
+        self,
+        deletions: Sequence[ScramCredentialDeletion],
+        upsertions: Sequence[ScramCredentialUpsertion],
+    ) -> Mapping[str, BrokerError | None]:
+        """Set and delete credentials; see `MetadataChanges.alter_scram_credentials`."""
+        return await self._storage.changes.alter_scram_credentials(deletions, upsertions)
+
+
 class NodeHost:
     """The clock, threads and files of the node's environment, and the CRC-32C function."""
 
@@ -130,6 +176,48 @@ class NodeHost:
         self.offload = environment.offload
         self.files = environment.files
         self.crc32c = crc32c
+
+
+class NodeLogin:
+    """The logins of clients. Without a listener that has SASL, they are made at their first use.
+
+    Implements `handlers.areas.Login`.
+
+    Args:
+        make: returns the logins; called once.
+    """
+
+    __slots__ = ("_made", "_make")
+
+    def __init__(self, make: Callable[[], SaslLogin]) -> None:
+        self._make = make
+        self._made: SaslLogin | None = None
+
+    def make_now(self) -> SaslLogin:
+        """Return the logins; make them if this is the first call."""
+        if self._made is None:
+            self._made = self._make()
+        return self._made
+
+    def handshake(
+        self, connection: RequestContext, mechanism: str, *, sends_tokens: bool
+    ) -> SaslHandshakeResponse:
+        """Begin a login; see `SaslLogin.handshake`."""
+        return self.make_now().handshake(connection, mechanism, sends_tokens=sends_tokens)
+
+    async def authenticate(
+        self, connection: RequestContext, message: bytes
+    ) -> SaslAuthenticateResponse:
+        """Continue a login; see `SaslLogin.authenticate`."""
+        return await self.make_now().authenticate(connection, message)
+
+    async def token(self, connection: RequestContext, message: bytes) -> bytes:
+        """Continue a login by tokens that are no requests; see `SaslLogin.token`."""
+        return await self.make_now().token(connection, message)
+
+    def failure(self, reason: str, response: Response | None) -> CloseConnection:
+        """Return the error of a failed login; see `SaslLogin.failure`."""
+        return self.make_now().failure(reason, response)
 
 
 class NodeLogs:

@@ -114,6 +114,7 @@ PERMISSIONS: Final[dict[int, tuple[Permission, ...]]] = {
     15: (_DESCRIBE_GROUP,),
     # DESCRIBE on the cluster shows all groups. Without it, each group needs DESCRIBE.
     16: (_DESCRIBE_CLUSTER, _DESCRIBE_GROUP),
+    17: (),
     18: (),
     19: (_CREATE_IN_CLUSTER, _CREATE_TOPIC, _TOPIC_CONFIGS),
     # DELETE on the cluster includes all topics. Without it and without DESCRIBE, the response omits
@@ -142,6 +143,7 @@ PERMISSIONS: Final[dict[int, tuple[Permission, ...]]] = {
     32: (_CLUSTER_CONFIGS, _TOPIC_CONFIGS, _GROUP_CONFIGS),
     33: (_ALTER_CLUSTER_CONFIGS, _ALTER_TOPIC_CONFIGS, _ALTER_GROUP_CONFIGS),
     35: (_DESCRIBE_CLUSTER,),
+    36: (),
     37: (_ALTER_TOPIC,),
     42: (_DELETE_GROUP,),
     43: (_ALTER_CLUSTER,),
@@ -151,6 +153,8 @@ PERMISSIONS: Final[dict[int, tuple[Permission, ...]]] = {
     47: (_DELETE_GROUP, _READ_TOPIC),
     48: (_CLUSTER_CONFIGS,),
     49: (_ALTER_CLUSTER_CONFIGS,),
+    50: (_DESCRIBE_CLUSTER,),
+    51: (_ALTER_CLUSTER,),
     55: (_DESCRIBE_CLUSTER,),
     57: (_ALTER_CLUSTER,),
     # The list of brokers needs no permission; the bit field of operations needs DESCRIBE.

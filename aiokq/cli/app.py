@@ -48,6 +48,7 @@ from aiokq.cli.spark import spark
 from aiokq.cli.storage import storage
 from aiokq.cli.topics import topics
 from aiokq.cli.transactions import transactions
+from aiokq.cli.users import users
 from aiokq.core.errors import KafkaError
 from aiokq.core.nearest_name import nearest_name
 
@@ -184,6 +185,7 @@ app.add_typer(spark, name="spark")
 app.add_typer(gateway, name="gateway")
 app.add_typer(cluster, name="cluster")
 app.add_typer(acls, name="acls")
+app.add_typer(users, name="users")
 app.command("log-dirs", epilog=examples("aiokq log-dirs", "aiokq log-dirs --partitions --json"))(
     log_dirs
 )

@@ -414,6 +414,17 @@ class BrokerCounters(_Counters):
         "connections",
         "Idle connections closed for a new one, above max.connections or for lack of descriptors.",
     )
+    logins: CounterBy = _counter_by(
+        "mechanism",
+        "logins",
+        "Successful logins by SASL, by mechanism; those of clients that log in again on the same "
+        "connection have the word `again` after the mechanism.",
+    )
+    failed_logins: CounterBy = _counter_by(
+        "mechanism",
+        "logins",
+        "Failed logins by SASL, by mechanism; `other` if the mechanism is not enabled.",
+    )
     fetches_waiting: Gauge = _gauge("requests", "Fetch requests that wait for records (long poll).")
     groups: GaugeBy = _gauge_by(
         ("type", "state"),

@@ -46,13 +46,17 @@ CLOCK_AND_CHANCE = {
     "aiokq/connection/sasl/jwt_assertion.py": {"secrets.token_hex"},
     "aiokq/connection/sasl/scram.py": {"secrets.token_urlsafe"},
     "aiokq/connection/tls/key_loading.py": {"os.urandom"},
+    "aiokq/admin/users.py": {"secrets.token_bytes"},
+    "aiokq/broker/security/authentication/key_source.py": {"time.monotonic"},
+    "aiokq/broker/security/authentication/scram.py": {"secrets.token_bytes"},
+    "aiokq/broker/security/authentication/user_passwords.py": {"secrets.token_bytes"},
 }
 """For each module outside core, the system functions that it may use.
 
 The compiled core reads the system clock in C unless it gets another one; network.py creates the
 real environment. The password of a temporary key must be random, and nobody may be able to predict
-the nonces of SCRAM and the ids of assertions. The gateway's pool seeds the hash of topics, on which
-no result depends.
+the salts and nonces of SCRAM and the ids of assertions. A thread fetches keys of tokens. The
+gateway's pool seeds the hash of topics, on which no result depends.
 """
 
 

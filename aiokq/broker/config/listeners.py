@@ -38,13 +38,13 @@ __all__ = [
     "is_loopback",
     "is_wildcard",
     "limits_of_hosts",
+    "sasl_listeners",
 ]
 
 PLAINTEXT: Final = "PLAINTEXT"
 PROTOCOLS: Final = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 """The security protocols; the index of each is its number in registrations."""
 
-SERVED_PROTOCOLS = (PLAINTEXT, "SSL")
 LOCALHOST: Final = "localhost"
 
 _BROADCAST: Final = b"\xff\xff\xff\xff"
@@ -214,6 +214,20 @@ def configured_listeners(
     return Listeners(tuple(opened), advertised, inter_broker, controllers, secured, security)
 
 
+def sasl_listeners(settings: BrokerSettings) -> list[str]:
+    """Return the names in `listeners` whose clients log in by SASL.
+
+    Raises:
+        ConfigError: `listeners` or `listener.security.protocol.map` is malformed.
+    """
+    protocols = _protocol_map(settings)
+    return [
+        one.name
+        for one in endpoints_of("listeners", settings.listeners or "")
+        if protocols.get(one.name, PLAINTEXT).startswith("SASL_")
+    ]
+
+
 def _security(
     settings: BrokerSettings,
     names: Sequence[str],
@@ -374,12 +388,6 @@ def _check_protocol(endpoint: Endpoint, protocols: Mapping[str, str]) -> None:
         raise ConfigError(
             f"listener {endpoint.name} has no security protocol: add {endpoint.name}:PLAINTEXT to"
             " listener.security.protocol.map"
-        )
-    if protocol not in SERVED_PROTOCOLS:
-        raise ConfigError(
-            f"listener {endpoint} has the security protocol {protocol}, which this broker does "
-            f"not support yet: remove the listener, or write {endpoint.name}:PLAINTEXT in "
-            "listener.security.protocol.map"
         )
 
 

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from aiokq.broker.replica.fetch_sessions import FetchSessionCache
     from aiokq.broker.replica.partition import Partition
     from aiokq.broker.replica.purgatory import FetchPurgatory
+    from aiokq.connection.request_context import CloseConnection, RequestContext
     from aiokq.core.clock import Clock
     from aiokq.core.errors import BrokerError
     from aiokq.core.files import Files
@@ -48,7 +49,13 @@ if TYPE_CHECKING:
     from aiokq.core.types import TopicPartition
     from aiokq.records.control import EndTransactionMarker
     from aiokq.records.header import Checksum
+    from aiokq.wire.alter_user_scram_credentials import (
+        ScramCredentialDeletion,
+        ScramCredentialUpsertion,
+    )
     from aiokq.wire.principal_records import AccessControlEntryRecord
+    from aiokq.wire.sasl_authenticate import SaslAuthenticateResponse
+    from aiokq.wire.sasl_handshake import SaslHandshakeResponse
     from aiokq.wire.struct import Request, Response
 
 __all__ = [
@@ -58,9 +65,11 @@ __all__ = [
     "ClientQuotas",
     "Cluster",
     "Configs",
+    "Credentials",
     "Groups",
     "Handler",
     "Host",
+    "Login",
     "Logs",
     "Markers",
     "ProducerIds",
@@ -432,6 +441,42 @@ class Acls(Protocol):
         self, filters: Sequence[AclFilter]
     ) -> list[Sequence[AccessControlEntryRecord] | BrokerError]:
         """Delete the ACLs that match a filter; see `MetadataChanges.delete_acls`."""
+        ...
+
+
+class Login(Protocol):
+    """The logins of clients by SASL; see ``authentication.sasl_login.SaslLogin``."""
+
+    def handshake(
+        self, connection: RequestContext, mechanism: str, *, sends_tokens: bool
+    ) -> SaslHandshakeResponse: ...
+
+    async def authenticate(
+        self, connection: RequestContext, message: bytes
+    ) -> SaslAuthenticateResponse: ...
+
+    async def token(self, connection: RequestContext, message: bytes) -> bytes: ...
+
+    def failure(self, reason: str, response: Response | None) -> CloseConnection: ...
+
+
+class Credentials(Protocol):
+    """The SCRAM credentials of users."""
+
+    def scram(self) -> list[tuple[str, int, int]]:
+        """Return user name, number of the mechanism, and iterations of each credential."""
+        ...
+
+    async def alter_scram(
+        self,
+        deletions: Sequence[ScramCredentialDeletion],
+        upsertions: Sequence[ScramCredentialUpsertion],
+    ) -> Mapping[str, BrokerError | None]:
+        """Set and delete credentials; return an error or None for each user.
+
+        Raises:
+            KafkaStorage: the changes could not be recorded; nothing has changed.
+        """
         ...
 
 

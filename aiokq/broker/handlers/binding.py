@@ -20,9 +20,11 @@ if TYPE_CHECKING:
         ClientQuotas,
         Cluster,
         Configs,
+        Credentials,
         Groups,
         Handler,
         Host,
+        Login,
         Logs,
         Markers,
         ProducerIds,
@@ -52,6 +54,8 @@ class Areas(NamedTuple):
     producer_ids: ProducerIds
     quorum: Quorum
     client_quotas: ClientQuotas
+    login: Login
+    credentials: Credentials
     host: Host
     turn: Turn
 

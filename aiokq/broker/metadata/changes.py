@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     from aiokq.broker.metadata.publisher.publisher import MetadataPublisher
     from aiokq.broker.metadata.publisher.topics import Topic
     from aiokq.core.offload import Offload
+    from aiokq.wire.alter_user_scram_credentials import (
+        ScramCredentialDeletion,
+        ScramCredentialUpsertion,
+    )
     from aiokq.wire.principal_records import AccessControlEntryRecord
     from aiokq.wire.quorum_records import VotersRecord
     from aiokq.wire.registration_records import ControllerEndpoint
@@ -367,6 +371,27 @@ class MetadataChanges:
             ),
             "alter quotas",
         )
+
+    async def alter_scram_credentials(
+        self,
+        deletions: Sequence[ScramCredentialDeletion],
+        upsertions: Sequence[ScramCredentialUpsertion],
+    ) -> Mapping[str, BrokerError | None]:
+        """Set and delete SCRAM credentials; return an error or None for each user.
+
+        Raises:
+            KafkaStorage: the changes could not be recorded; nothing has changed.
+        """
+        from aiokq.broker.metadata.controller.scram_changes import alter_scram_credentials
+
+        outcomes = await self._change(
+            lambda image: alter_scram_credentials(image, deletions, upsertions),
+            "alter SCRAM credentials",
+        )
+        changed = [name for name, error in outcomes.items() if error is None]
+        if changed:
+            logger.info("SCRAM credentials changed: users=%s", changed)
+        return outcomes
 
     async def allocate_producer_ids(self) -> range:
         """Reserve a block of producer ids, which are never reserved again.

@@ -621,6 +621,38 @@ def _delete_acls(version, topics, topic_id, group):
     ]
 
 
+def _sasl_handshake(version, topics, topic_id, group):
+    return [wire.SaslHandshakeRequest(mechanism="PLAIN")]
+
+
+def _sasl_authenticate(version, topics, topic_id, group):
+    return [wire.SaslAuthenticateRequest(auth_bytes=b"\0alice\0secret")]
+
+
+def _describe_user_scram_credentials(version, topics, topic_id, group):
+    return [
+        wire.DescribeUserScramCredentialsRequest(users=[wire.UserName(name="alice")]),
+        wire.DescribeUserScramCredentialsRequest(users=None),
+    ]
+
+
+def _alter_user_scram_credentials(version, topics, topic_id, group):
+    return [
+        wire.AlterUserScramCredentialsRequest(
+            deletions=[wire.ScramCredentialDeletion(name="bob", mechanism=1)],
+            upsertions=[
+                wire.ScramCredentialUpsertion(
+                    name="alice",
+                    mechanism=1,
+                    iterations=4096,
+                    salt=b"salt",
+                    salted_password=b"salted",
+                )
+            ],
+        )
+    ]
+
+
 BUILDERS = {
     0: _produce,
     1: _fetch,
@@ -635,6 +667,7 @@ BUILDERS = {
     14: _sync_group,
     15: _describe_groups,
     16: _list_groups,
+    17: _sasl_handshake,
     18: _api_versions,
     19: _create_topics,
     20: _delete_topics,
@@ -652,6 +685,7 @@ BUILDERS = {
     32: _describe_configs,
     33: _alter_configs,
     35: _describe_log_dirs,
+    36: _sasl_authenticate,
     37: _create_partitions,
     42: _delete_groups,
     43: _elect_leaders,
@@ -661,6 +695,8 @@ BUILDERS = {
     47: _offset_delete,
     48: _describe_client_quotas,
     49: _alter_client_quotas,
+    50: _describe_user_scram_credentials,
+    51: _alter_user_scram_credentials,
     55: _describe_quorum,
     57: _update_features,
     60: _describe_cluster,

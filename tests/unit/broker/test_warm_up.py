@@ -35,6 +35,10 @@ NOT_OF_A_RUNNING_BROKER = (
     "aiokq.broker.inspection",  # for `aiokq log`
     "aiokq.broker.log.locked_directories",  # for commands on a stopped node
     "aiokq.broker.metadata.stopped_broker",  # for commands on a stopped node
+    # for starts with TLS or SASL, before clients are accepted
+    "aiokq.broker.config.listener_security",
+    "aiokq.broker.config.login_settings",
+    "aiokq.broker.security.authentication",
     # for some starts, before the node is open
     "aiokq.broker.metadata.start.found_partitions",
     "aiokq.broker.metadata.earlier",

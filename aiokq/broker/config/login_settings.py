@@ -1,0 +1,67 @@
+"""The settings of a broker whose users are Python objects, as in `EmbeddedCluster(users=)`.
+
+Tests: ``tests/unit/broker/config/test_login_settings.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from aiokq.broker.config.listeners import sasl_listeners
+from aiokq.broker.config.settings import broker_settings, setting_name
+from aiokq.core.errors import ConfigError
+from aiokq.core.jaas import PLAIN, jaas_text
+
+__all__ = ["with_logins"]
+
+LISTENER: Final = "SASL_PLAINTEXT"
+"""The name of the only listener if the settings have no listeners."""
+
+_SCRAM: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+_MECHANISMS: Final = "sasl.enabled.mechanisms"
+_JAAS: Final = "plain.sasl.jaas.config"
+
+
+def with_logins(
+    settings: Mapping[str, object] | None, users: Mapping[str, str] | None, *, own_check: bool
+) -> Mapping[str, object]:
+    """Return settings with which the clients of listeners with SASL can log in.
+
+    A listener whose mechanisms the settings name keeps them. Otherwise, it has SCRAM and PLAIN for
+    `users`, and PLAIN and OAUTHBEARER for the caller's own check.
+
+    Args:
+        users: passwords by name; None for no users.
+        own_check: whether the caller gave a function that checks passwords and tokens.
+
+    Raises:
+        ConfigError: a setting is wrong, or no listener has SASL.
+    """
+    if settings is not None and not isinstance(settings, Mapping):
+        broker_settings(settings)  # raises ConfigError
+    given: dict[str, object] = dict(settings or {})
+    names = {setting_name(name) for name in given if isinstance(name, str)}
+    if "listeners" not in names:
+        given["listeners"] = f"{LISTENER}://127.0.0.1:0"
+        if not names & {"inter.broker.listener.name", "security.inter.broker.protocol"}:
+            given["inter.broker.listener.name"] = LISTENER
+    listeners = sasl_listeners(broker_settings(given))
+    if not listeners:
+        raise ConfigError(
+            "users and authenticate need a listener with SASL: remove listeners from the settings, "
+            "or write for example SASL_PLAINTEXT://127.0.0.1:0"
+        )
+    mechanisms = [
+        *(_SCRAM if users is not None else ()),
+        "PLAIN",
+        *(("OAUTHBEARER",) if own_check else ()),
+    ]
+    for name in listeners:
+        prefix = f"listener.name.{name.lower()}."
+        if not names & {_MECHANISMS, prefix + _MECHANISMS}:
+            given[prefix + _MECHANISMS] = ",".join(mechanisms)
+        if users is not None and prefix + _JAAS not in names:
+            options = {f"user_{user}": password for user, password in users.items()}
+            given[prefix + _JAAS] = jaas_text(PLAIN, options)
+    return given

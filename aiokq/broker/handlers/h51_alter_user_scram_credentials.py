@@ -1,0 +1,63 @@
+"""AlterUserScramCredentials (51), version 0: set and delete SCRAM credentials.
+
+A change holds for logins that begin after the answer. Clients that are logged in stay so, until
+they have to log in again.
+
+Errors of each user: CLUSTER_AUTHORIZATION_FAILED, UNACCEPTABLE_CREDENTIAL (an empty name, too few
+or too many iterations), UNSUPPORTED_SASL_MECHANISM, RESOURCE_NOT_FOUND, DUPLICATE_RESOURCE,
+UNSUPPORTED_VERSION (of the metadata), KAFKA_STORAGE_ERROR. KIP-554.
+
+Source: Kafka ``ScramControlManager.alterCredentials``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from aiokq.broker.permissions import Operation, ResourceType
+from aiokq.core.errors import BrokerError
+from aiokq.wire.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResult,
+)
+
+if TYPE_CHECKING:
+    from aiokq.broker.handlers.areas import Credentials
+    from aiokq.broker.handlers.call import Call
+
+
+async def handle(
+    credentials: Credentials, request: AlterUserScramCredentialsRequest, call: Call
+) -> AlterUserScramCredentialsResponse:
+    """Make the changes of all users without an error, and return a result for each user."""
+    outcomes: Mapping[str, BrokerError | None]
+    try:
+        call.authorize(Operation.ALTER, ResourceType.CLUSTER)
+        outcomes = await credentials.alter_scram(request.deletions, request.upsertions)
+    except BrokerError as error:
+        names = [one.name for one in request.deletions]
+        names += [one.name for one in request.upsertions]
+        outcomes = dict.fromkeys(names, error)
+    if call.gate.audit is not None:
+        deleted = {one.name for one in request.deletions}
+        call.gate.audit.changed(
+            call.connection,
+            "user changed",
+            [
+                f"{name} deleted" if name in deleted else f"{name} set"
+                for name, error in outcomes.items()
+                if error is None
+            ],
+        )
+    return AlterUserScramCredentialsResponse(
+        results=[
+            AlterUserScramCredentialsResult(
+                user=name,
+                error_code=0 if error is None else error.code,
+                error_message=None if error is None else error.message,
+            )
+            for name, error in outcomes.items()
+        ]
+    )

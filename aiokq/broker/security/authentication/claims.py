@@ -1,0 +1,134 @@
+"""The claims of a token: who it is for, who issued it, and how long it is valid.
+
+Source: RFC 7519; Kafka ``BrokerJwtValidator.java``, ``ClaimValidationUtils.java`` and the rules of
+jose4j that Kafka uses.
+Tests: ``tests/unit/broker/security/authentication/test_claims.py``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Final
+
+from aiokq.broker.security.authentication.exchange import Authenticated
+from aiokq.broker.security.authentication.oauthbearer import TokenRefused
+from aiokq.connection.principal import Principal
+from aiokq.core.named_tuple import NamedTuple
+
+__all__ = ["MAX_TOKEN_BYTES", "Claims", "ClaimRules", "authenticated", "json_object", "seconds"]
+
+MAX_TOKEN_BYTES: Final = 32 * 1024
+"""Length of the longest token that is examined."""
+
+Claims = Mapping[str, object]
+
+_LATEST: Final = 2**53
+"""The last second that a claim may name, so that its milliseconds are an int64."""
+
+
+class ClaimRules(NamedTuple):
+    """What the claims of a token must say.
+
+    Attributes:
+        audiences: the token must be for one of them; if there are none, the token must not have an
+            audience.
+        issuer: the issuer of the token; None for any.
+        skew: difference of clocks in seconds that is allowed.
+        scope_claim: the name of the claim with the scopes.
+        name_claim: the name of the claim with the name of the principal.
+    """
+
+    audiences: tuple[str, ...] = ()
+    issuer: str | None = None
+    skew: float = 30.0
+    scope_claim: str = "scope"
+    name_claim: str = "sub"
+
+
+def authenticated(claims: Claims, rules: ClaimRules, now: float) -> Authenticated:
+    """Return the principal of a token whose signature is valid.
+
+    A token may be accepted after its expiry, within the skew. Its session is over at once then, as
+    in Kafka.
+
+    Args:
+        now: seconds since 1970.
+
+    Raises:
+        TokenRefused: a claim is missing, malformed, or not as the rules demand.
+    """
+    expires, issued = seconds(claims, "exp"), seconds(claims, "iat")
+    starts = seconds(claims, "nbf") if "nbf" in claims else issued
+    if expires + rules.skew <= now:
+        raise TokenRefused("the token has expired")
+    if expires < issued:
+        raise TokenRefused("the token expires before it was issued")
+    if "nbf" in claims and (starts > now + rules.skew or expires < starts):
+        raise TokenRefused("the token is not valid yet")
+    if rules.issuer is not None and claims.get("iss") != rules.issuer:
+        raise TokenRefused("the issuer of the token is not the expected one")
+    _check_audience(claims, rules.audiences)
+    _check_scopes(claims.get(rules.scope_claim), rules.scope_claim)
+    name = claims.get(rules.name_claim)
+    if not isinstance(name, str) or not name.strip():
+        raise TokenRefused(f"the claim {rules.name_claim} of the token is not a name")
+    return Authenticated(Principal.user(name.strip()), int(expires * 1000))
+
+
+def seconds(claims: Claims, name: str) -> float:
+    """Return a claim that is a time, in seconds since 1970.
+
+    Raises:
+        TokenRefused: the claim is missing, or is not a time.
+    """
+    value = claims.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TokenRefused(f"the claim {name} of the token is not a time")
+    if not (math.isfinite(value) and 0 <= value <= _LATEST):
+        raise TokenRefused(f"the claim {name} of the token is out of range")
+    return value
+
+
+def json_object(text: bytes) -> dict[str, object]:
+    """Return the object that a JSON text describes.
+
+    Raises:
+        TokenRefused: the text is not JSON, or not an object, or has a name twice.
+    """
+    try:
+        found = json.loads(text.decode(), object_pairs_hook=_once)
+    except (ValueError, RecursionError):
+        raise TokenRefused("a part of the token is not JSON") from None
+    if not isinstance(found, dict):
+        raise TokenRefused("a part of the token is not a JSON object")
+    return found
+
+
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Return an object; readers differ in which of two values of a name they take."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name occurs twice")
+    return found
+
+
+def _check_audience(claims: Claims, expected: tuple[str, ...]) -> None:
+    if "aud" not in claims:
+        if expected:
+            raise TokenRefused("the token has no audience")
+        return
+    audience = claims["aud"]
+    found = audience if isinstance(audience, list) else [audience]
+    if not all(isinstance(one, str) for one in found):
+        raise TokenRefused("the audience of the token is malformed")
+    if not any(one in expected for one in found):
+        raise TokenRefused("the token is for another audience")
+
+
+def _check_scopes(value: object, claim: str) -> None:
+    scopes = value if isinstance(value, list) else [value] if isinstance(value, str) else []
+    names = [scope.strip() for scope in scopes if isinstance(scope, str)]
+    if len(names) < len(scopes) or "" in names or len(set(names)) < len(names):
+        raise TokenRefused(f"the claim {claim} of the token is malformed")

@@ -1,0 +1,65 @@
+"""The interface between a login and its SASL mechanism.
+
+Source: RFC 4422; Kafka ``SaslServer``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from aiokq.core.named_tuple import NamedTuple
+
+if TYPE_CHECKING:
+    from aiokq.connection.principal import Principal
+    from aiokq.connection.request_context import RequestContext
+
+__all__ = ["Authenticated", "Exchange", "ExchangeFailed", "Mechanism"]
+
+
+class Authenticated(NamedTuple):
+    """The result of a successful exchange.
+
+    Attributes:
+        expires_at_ms: the time at which the credential expires, in milliseconds since 1970; None if
+            the credential does not expire.
+    """
+
+    principal: Principal
+    expires_at_ms: int | None = None
+
+
+class ExchangeFailed(Exception):
+    """The client is not authenticated.
+
+    Attributes:
+        reason: the cause, for the log of the broker. It contains no secret.
+        told: the text for the client; None for a text that is the same for all causes, so that a
+            client does not learn which users exist.
+    """
+
+    def __init__(self, reason: str, *, told: str | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.told = told
+
+
+class Exchange(Protocol):
+    """The broker's side of one exchange of messages; each login has its own object."""
+
+    @property
+    def outcome(self) -> Authenticated | None:
+        """The result; None before the exchange is complete."""
+        ...
+
+    async def respond(self, message: bytes) -> bytes:
+        """Return the broker's answer to a message of the client.
+
+        Raises:
+            ExchangeFailed: the client is not authenticated.
+        """
+        ...
+
+
+Mechanism: TypeAlias = Callable[["RequestContext"], Exchange]
+"""Returns the exchange for a login of a connection."""

@@ -1,0 +1,188 @@
+"""The SASL mechanisms of listeners, as their settings describe them.
+
+A broker imports this module only if a listener has SASL.
+
+Tests: ``tests/unit/broker/security/authentication/test_listener_logins.py``.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from aiokq.broker.security.authentication.own_check import OwnCheck
+from aiokq.broker.security.authentication.plain import PlainExchange, password_check
+from aiokq.broker.security.authentication.sasl_login import ListenerLogin
+from aiokq.connection.sasl.scram_formulas import SCRAM_MECHANISMS
+from aiokq.core.errors import ConfigError
+from aiokq.core.named_tuple import NamedTuple
+
+if TYPE_CHECKING:
+    from aiokq.broker.config.listener_security import ListenerSettings
+    from aiokq.broker.security.authentication.exchange import Mechanism
+    from aiokq.broker.security.authentication.oauthbearer import TokenValidator
+    from aiokq.broker.security.authentication.own_check import Authenticate
+    from aiokq.broker.security.authentication.plain import PasswordCheck
+    from aiokq.broker.security.authentication.scram import Credentials
+    from aiokq.broker.security.authentication.token_keys import TokenKeys
+    from aiokq.connection.principal import Principal
+    from aiokq.connection.request_context import RequestContext
+    from aiokq.core.clock import Clock
+    from aiokq.core.offload import Offload
+
+__all__ = ["ListenerLogins", "LoginResources", "listener_logins"]
+
+_PREFIX: Final = "sasl.oauthbearer."
+_JWKS: Final = f"{_PREFIX}jwks.endpoint."
+_USER: Final = "user_"
+"""The prefix of the options of PlainLoginModule that are users."""
+
+
+class LoginResources(NamedTuple):
+    """What the mechanisms of a node need.
+
+    Attributes:
+        credentials: returns the SCRAM credentials of the node.
+        secret: makes the salts of unknown users.
+        clock: the broker's clock.
+        offload: runs what blocks.
+        authenticate: the caller's own check of passwords and tokens; None without one.
+    """
+
+    credentials: Callable[[], Credentials]
+    secret: bytes
+    clock: Clock
+    offload: Offload
+    authenticate: Authenticate | None = None
+
+
+class ListenerLogins(NamedTuple):
+    """The logins of all listeners.
+
+    Attributes:
+        listeners: the mechanisms by the name of the listener.
+        keys: the keys of tokens, which have to be started.
+    """
+
+    listeners: Mapping[str, ListenerLogin]
+    keys: tuple[TokenKeys, ...]
+
+
+def listener_logins(
+    listeners: Mapping[str, ListenerSettings], resources: LoginResources
+) -> ListenerLogins:
+    """Return the mechanisms of all listeners with SASL.
+
+    Raises:
+        ConfigError: the address of the keys of tokens is wrong, or PyJWT is missing.
+    """
+    keys: list[TokenKeys] = []
+    found = {
+        name: ListenerLogin(
+            {one: _mechanism(one, settings, resources, keys) for one in settings.mechanisms},
+            {one: settings.max_reauth_ms(one) for one in settings.mechanisms},
+        )
+        for name, settings in listeners.items()
+        if settings.uses_sasl
+    }
+    return ListenerLogins(found, tuple(keys))
+
+
+def _mechanism(
+    name: str, settings: ListenerSettings, resources: LoginResources, keys: list[TokenKeys]
+) -> Mechanism:
+    if name in SCRAM_MECHANISMS:
+        from aiokq.broker.security.authentication.scram import ScramCredentials, ScramExchange
+
+        credentials = ScramCredentials(name, resources.credentials, resources.secret)
+        return lambda connection: ScramExchange(credentials)
+    if name == "PLAIN":
+        return functools.partial(_plain, _passwords(settings, resources))
+    from aiokq.broker.security.authentication.oauthbearer import OAuthExchange
+
+    validate = _validator(settings, resources, keys)
+    return lambda connection: OAuthExchange(connection, validate)
+
+
+def _plain(check: PasswordCheck, connection: RequestContext) -> PlainExchange:
+    return PlainExchange(connection, check)
+
+
+def _passwords(settings: ListenerSettings, resources: LoginResources) -> PasswordCheck:
+    """Return the check of passwords: of the users in the settings, then by the caller's function.
+
+    Options other than `user_NAME` are those of a client, and have no effect.
+    """
+    options = settings.modules["PLAIN"].options
+    users = {
+        option.removeprefix(_USER): password
+        for option, password in options.items()
+        if option.startswith(_USER) and password
+    }
+    check = password_check(users)
+    if resources.authenticate is None:
+        return check
+    own = OwnCheck(resources.authenticate, resources.clock)
+
+    async def check_both(connection: RequestContext, name: str, password: str) -> Principal | None:
+        return await (check if name in users else own.password)(connection, name, password)
+
+    return check_both
+
+
+def _validator(
+    settings: ListenerSettings, resources: LoginResources, keys: list[TokenKeys]
+) -> TokenValidator:
+    mechanism = "OAUTHBEARER"
+    if resources.authenticate is not None:
+        return OwnCheck(resources.authenticate, resources.clock).token
+    if settings.accepts_unsecured_tokens:
+        from aiokq.broker.security.authentication.unsecured_tokens import UnsecuredTokens
+
+        module = settings.modules.get(mechanism)
+        return UnsecuredTokens({} if module is None else module.options, resources.clock)
+    from aiokq.broker.security.authentication.claims import ClaimRules
+    from aiokq.broker.security.authentication.key_source import KeySource
+
+    try:
+        from aiokq.broker.security.authentication.signed_tokens import SignedTokens
+        from aiokq.broker.security.authentication.token_keys import TokenKeys
+    except ImportError as error:
+        raise ConfigError(
+            f"OAUTHBEARER of listener {settings.name} needs PyJWT: pip install "
+            f"'aiokq[oauthbearer]' ({error})"
+        ) from error
+
+    def text(name: str) -> str:
+        value = settings.value(_PREFIX + name, mechanism)
+        return "" if value is None else str(value)
+
+    def number(name: str) -> int:
+        return int(text(name))
+
+    url = f"{_JWKS}url"
+    source = KeySource(
+        settings.spelled(url, mechanism), text("jwks.endpoint.url"), _items(text("allowed.urls"))
+    )
+    found = TokenKeys(
+        source,
+        refresh=number("jwks.endpoint.refresh.ms") / 1000,
+        backoff=number("jwks.endpoint.retry.backoff.ms") / 1000,
+        longest_backoff=number("jwks.endpoint.retry.backoff.max.ms") / 1000,
+        clock=resources.clock,
+        offload=resources.offload,
+    )
+    keys.append(found)
+    rules = ClaimRules(
+        audiences=_items(text("expected.audience")),
+        issuer=text("expected.issuer") or None,
+        skew=number("clock.skew.seconds"),
+        scope_claim=text("scope.claim.name"),
+        name_claim=text("sub.claim.name"),
+    )
+    return SignedTokens(found, rules, resources.clock)
+
+
+def _items(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())

@@ -1,0 +1,107 @@
+"""SASL OAUTHBEARER: the client sends a token, which a validator accepts or refuses.
+
+A refused token is answered with a reason. The client then sends one byte, and the login fails; or
+the client sends another token, which is the last one that is looked at.
+
+Source: RFC 7628; Kafka ``OAuthBearerSaslServer.java``.
+Tests: ``tests/unit/broker/security/authentication/test_oauthbearer.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from aiokq.broker.security.authentication.exchange import Authenticated, ExchangeFailed
+from aiokq.connection.sasl.oauthbearer_messages import (
+    REFUSAL_SEEN,
+    ClientFirst,
+    OAuthMessageError,
+    Refusal,
+)
+
+if TYPE_CHECKING:
+    from aiokq.connection.request_context import RequestContext
+
+__all__ = ["INSUFFICIENT_SCOPE", "INVALID_TOKEN", "OAuthExchange", "TokenRefused", "TokenValidator"]
+
+INVALID_TOKEN: Final = "invalid_token"
+INSUFFICIENT_SCOPE: Final = "insufficient_scope"
+
+MAX_TOKENS: Final = 2
+"""Tokens that one login may try. Kafka has no limit, so that a client can try tokens undelayed."""
+
+
+class TokenRefused(Exception):
+    """A token is not valid.
+
+    Attributes:
+        reason: the cause, for the log of the broker; it contains no part of the token.
+        scope: the scope that the token lacks; None if something else is wrong.
+    """
+
+    def __init__(self, reason: str, *, scope: str | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.scope = scope
+
+
+TokenValidator: TypeAlias = Callable[["RequestContext", str], Awaitable[Authenticated]]
+"""Takes a connection and its token; returns the principal, or raises TokenRefused."""
+
+
+class OAuthExchange:
+    """The broker's side of one exchange with the mechanism OAUTHBEARER.
+
+    Args:
+        connection: the connection of the client.
+        validate: finds out to whom a token belongs.
+
+    Attributes:
+        outcome: see `Exchange`.
+    """
+
+    __slots__ = ("_connection", "_reason", "_refusal", "_tokens", "_validate", "outcome")
+
+    def __init__(self, connection: RequestContext, validate: TokenValidator) -> None:
+        self._connection = connection
+        self._validate = validate
+        self._tokens = 0
+        self._refusal = ""
+        self._reason = ""
+        self.outcome: Authenticated | None = None
+
+    async def respond(self, message: bytes) -> bytes:
+        """Return an empty answer if the token is valid, else the reason as JSON text.
+
+        Raises:
+            ExchangeFailed: the message is malformed, the client has seen the reason, the second
+                token is not valid, or the client asks to act as another principal.
+        """
+        if self._refusal and message == REFUSAL_SEEN:
+            raise ExchangeFailed(self._reason, told=self._refusal)
+        try:
+            first = ClientFirst.parse(message)
+        except OAuthMessageError as error:
+            raise ExchangeFailed(str(error)) from None
+        self._tokens += 1
+        try:
+            found = await self._validate(self._connection, first.token)
+        except TokenRefused as refused:
+            return self._refuse(refused)
+        if first.authzid not in ("", found.principal.name):
+            told = (
+                f"Authentication failed: Client requested an authorization id ({first.authzid}) "
+                f"that is different from the token's principal name ({found.principal.name})"
+            )
+            raise ExchangeFailed("the client asks to act as another principal", told=told)
+        self.outcome = found
+        return b""
+
+    def _refuse(self, refused: TokenRefused) -> bytes:
+        status = INVALID_TOKEN if refused.scope is None else INSUFFICIENT_SCOPE
+        refusal = Refusal(status, refused.scope).render()
+        self._reason, self._refusal = refused.reason, refusal.decode()
+        if self._tokens >= MAX_TOKENS:
+            raise ExchangeFailed(self._reason, told=self._refusal)
+        return refusal

@@ -1,0 +1,105 @@
+"""`authenticate`, the caller's own function that finds out who a client is.
+
+``authenticate(mechanism, listener, name, secret)`` gets a user name and a password of PLAIN, or ""
+and a token of OAUTHBEARER. It returns the name of the user, a `Principal`, or None.
+
+Tests: ``tests/unit/broker/security/authentication/test_own_check.py``.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from aiokq.broker.security.authentication.exchange import Authenticated, ExchangeFailed
+from aiokq.broker.security.authentication.oauthbearer import TokenRefused
+from aiokq.connection.principal import USER, Principal
+from aiokq.core.warning_backoff import WarningBackoff
+
+if TYPE_CHECKING:
+    from aiokq.connection.request_context import RequestContext
+    from aiokq.core.clock import Clock
+
+__all__ = ["Authenticate", "OwnCheck"]
+
+logger = logging.getLogger("aiokq.broker")
+
+_Answer: TypeAlias = "str | Principal | None"
+
+Authenticate: TypeAlias = Callable[[str, str, str, str], "_Answer | Awaitable[_Answer]"]
+"""Takes mechanism, listener, name and secret. A function runs on the event loop and must not block;
+a coroutine function may wait.
+"""
+
+UNVERIFIED: Final = "Authentication failed: credentials for user could not be verified"
+"""Kafka's text for a check that could not be made."""
+
+
+class OwnCheck:
+    """Calls the caller's function for a login.
+
+    Args:
+        authenticate: the function.
+        clock: the broker's clock.
+    """
+
+    def __init__(self, authenticate: Authenticate, clock: Clock) -> None:
+        self._authenticate = authenticate
+        self._warnings = WarningBackoff(clock.monotonic)
+
+    async def password(
+        self, connection: RequestContext, name: str, password: str
+    ) -> Principal | None:
+        """Return who a client with this name and password is; None if the password is wrong.
+
+        Raises:
+            ExchangeFailed: the function raised an exception, or returned something else.
+        """
+        try:
+            return await self._ask("PLAIN", connection, name, password)
+        except Exception as error:  # noqa: BLE001 - the caller's code may raise anything
+            self._warn(error)
+            raise ExchangeFailed("authenticate() has failed", told=UNVERIFIED) from None
+
+    async def token(self, connection: RequestContext, token: str) -> Authenticated:
+        """Return to whom a token belongs.
+
+        Raises:
+            TokenRefused: the function returned None, raised an exception, or returned something
+                else.
+        """
+        try:
+            principal = await self._ask("OAUTHBEARER", connection, "", token)
+        except Exception as error:  # noqa: BLE001 - the caller's code may raise anything
+            self._warn(error)
+            raise TokenRefused("authenticate() has failed") from None
+        if principal is None:
+            raise TokenRefused("authenticate() has refused the token")
+        return Authenticated(principal)
+
+    async def _ask(
+        self, mechanism: str, connection: RequestContext, name: str, secret: str
+    ) -> Principal | None:
+        answer = self._authenticate(mechanism, connection.listener, name, secret)
+        if inspect.isawaitable(answer):
+            answer = await answer
+        if answer is None or isinstance(answer, Principal):
+            return answer
+        if not isinstance(answer, str) or not answer or answer.startswith(f"{USER}:"):
+            raise TypeError(
+                "authenticate() must return the name of the user without its type, a Principal, or "
+                f"None, and returned an object of {type(answer).__name__}"
+            )
+        return Principal.user(answer)
+
+    def _warn(self, error: Exception) -> None:
+        level, times = self._warnings.note(type(error))
+        logger.log(
+            logging.ERROR if level == logging.WARNING else level,
+            "authenticate() failed, the login is refused: error=%s times=%d",
+            type(error).__name__,
+            times,
+            exc_info=error,
+        )

@@ -1,0 +1,93 @@
+"""SASL PLAIN: the client sends its user name and password in one message.
+
+Source: RFC 4616; Kafka ``PlainSaslServer.java``, ``PlainServerCallbackHandler.java``.
+Tests: ``tests/unit/broker/security/authentication/test_plain.py``.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from aiokq.broker.security.authentication.exchange import Authenticated, ExchangeFailed
+from aiokq.connection.principal import Principal
+
+if TYPE_CHECKING:
+    from aiokq.connection.request_context import RequestContext
+
+__all__ = ["PasswordCheck", "PlainExchange", "password_check"]
+
+PasswordCheck: TypeAlias = Callable[["RequestContext", str, str], Awaitable[Principal | None]]
+"""Takes a connection, a user name and a password; returns the principal, or None."""
+
+WRONG: Final = "Authentication failed: Invalid username or password"
+"""Kafka's text, which is the same for an unknown user and for a wrong password."""
+
+PARTS: Final = 3
+
+
+class PlainExchange:
+    """The broker's side of one exchange with the mechanism PLAIN.
+
+    Args:
+        connection: the connection of the client.
+        check: finds out who the client is.
+
+    Attributes:
+        outcome: see `Exchange`.
+    """
+
+    __slots__ = ("_check", "_connection", "outcome")
+
+    def __init__(self, connection: RequestContext, check: PasswordCheck) -> None:
+        self._connection = connection
+        self._check = check
+        self.outcome: Authenticated | None = None
+
+    async def respond(self, message: bytes) -> bytes:
+        """Return an empty answer if the password is right.
+
+        Raises:
+            ExchangeFailed: the message is malformed, the password is wrong, or the client asks to
+                act as another user.
+        """
+        try:
+            parts = message.decode().split("\0")
+        except UnicodeDecodeError:
+            raise ExchangeFailed("the message is not UTF-8", told=WRONG) from None
+        if len(parts) != PARTS:
+            told = "Invalid SASL/PLAIN response: expected 3 tokens, got "
+            told += str(min(len(parts), PARTS + 1))
+            raise ExchangeFailed("the message has not three parts", told=told)
+        authorization_id, name, password = parts
+        for value, what in ((name, "username"), (password, "password")):
+            if not value:
+                told = f"Authentication failed: {what} not specified"
+                raise ExchangeFailed(f"no {what}", told=told)
+        principal = await self._check(self._connection, name, password)
+        if principal is None:
+            raise ExchangeFailed("unknown user or wrong password", told=WRONG)
+        if authorization_id not in ("", name):
+            told = (
+                "Authentication failed: Client requested an authorization id that is different "
+                "from username"
+            )
+            raise ExchangeFailed("the client asks to act as another user", told=told)
+        self.outcome = Authenticated(principal)
+        return b""
+
+
+def password_check(users: Mapping[str, str]) -> PasswordCheck:
+    """Return a check against the given passwords by user name.
+
+    The time of a check does not depend on whether the user exists.
+    """
+    passwords = {name: password.encode() for name, password in users.items()}
+
+    async def check(connection: RequestContext, name: str, password: str) -> Principal | None:
+        stored = passwords.get(name)
+        is_equal = hmac.compare_digest(password.encode(), stored or b"\0")
+        return Principal.user(name) if is_equal and stored is not None else None
+
+    return check

@@ -1,0 +1,279 @@
+"""The login of a client by SASL: the order of its requests, sessions and re-authentication.
+
+A login is [ApiVersions] SaslHandshake token*. The gate admits nothing else before it. A failed
+login is answered after a delay, and the connection is closed. A client whose session has an end
+logs in again on the same connection (KIP-368), by the same mechanism and as the same principal.
+
+Source: Kafka ``SaslServerAuthenticator.java``, ``KafkaChannel.maybeBeginServerReauthentication``.
+Tests: ``tests/unit/broker/security/authentication/test_sasl_login.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from aiokq.broker.security.authentication.exchange import ExchangeFailed
+from aiokq.connection.request_context import CloseConnection, SessionState
+from aiokq.core.errors import (
+    AuthenticationFailed,
+    IllegalSaslState,
+    UnsupportedSaslMechanism,
+)
+from aiokq.core.named_tuple import NamedTuple
+from aiokq.core.warning_backoff import WarningBackoff
+from aiokq.wire.sasl_authenticate import SaslAuthenticateResponse
+from aiokq.wire.sasl_handshake import SaslHandshakeResponse
+
+if TYPE_CHECKING:
+    from aiokq.broker.security.authentication.exchange import Authenticated, Exchange, Mechanism
+    from aiokq.connection.request_context import RequestContext, Session
+    from aiokq.core.clock import Clock
+    from aiokq.core.counters import BrokerCounters
+    from aiokq.wire.struct import Response
+
+__all__ = ["ListenerLogin", "SaslLogin"]
+
+logger = logging.getLogger("aiokq.broker")
+
+SECONDS_BETWEEN_LOGINS: Final = 1.0
+"""Least time between the beginnings of two re-authentications of a connection, as in Kafka."""
+
+LATEST_MS: Final = 2**53
+"""The longest lifetime of a session."""
+
+
+class ListenerLogin(NamedTuple):
+    """The SASL mechanisms of a listener.
+
+    Attributes:
+        mechanisms: the enabled mechanisms by their names, which are case-sensitive.
+        max_reauth_ms: `connections.max.reauth.ms` by mechanism; a mechanism without an entry has no
+            limit.
+    """
+
+    mechanisms: Mapping[str, Mechanism]
+    max_reauth_ms: Mapping[str, int]
+
+
+class _Login:
+    """A login in progress. Without an exchange, it can only fail."""
+
+    __slots__ = ("exchange", "is_again", "mechanism")
+
+    def __init__(self, mechanism: str, exchange: Exchange | None, *, is_again: bool) -> None:
+        self.mechanism = mechanism
+        self.exchange = exchange
+        self.is_again = is_again
+
+
+class SaslLogin:
+    """Logs in the clients of a node.
+
+    Args:
+        listeners: the listeners with SASL, by their names.
+        clock: the broker's clock.
+        counters: the broker's counters.
+        failure_delay: seconds after which a failed login is answered.
+        failed: called with the connection, the mechanism and the reason of each failed login.
+    """
+
+    def __init__(
+        self,
+        listeners: Mapping[str, ListenerLogin],
+        *,
+        clock: Clock,
+        counters: BrokerCounters,
+        failure_delay: Callable[[], float] = lambda: 0.1,
+        failed: Callable[[RequestContext, str, str], None] | None = None,
+    ) -> None:
+        self._listeners = listeners
+        self._clock = clock
+        self._counters = counters
+        self._failure_delay = failure_delay
+        self._failed = failed
+        self._warnings = WarningBackoff(clock.monotonic)
+
+    def handshake(
+        self, connection: RequestContext, mechanism: str, *, sends_tokens: bool
+    ) -> SaslHandshakeResponse:
+        """Begin a login.
+
+        Args:
+            sends_tokens: whether the client sends tokens without the header of a request.
+
+        Raises:
+            CloseConnection: the mechanism is not enabled, or the client has logged in again less
+                than a second ago.
+        """
+        session = connection.session
+        listener = self._listeners.get(connection.listener)
+        is_again = session.state not in (SessionState.HANDSHAKE, SessionState.MECHANISM)
+        if listener is None or (is_again and not self._may_log_in_again(session)):
+            if session.state is SessionState.EXPIRED:
+                raise CloseConnection("logged in again less than a second ago")
+            return SaslHandshakeResponse(error_code=IllegalSaslState.code, mechanisms=[])
+        names = sorted(listener.mechanisms)
+        if mechanism not in listener.mechanisms:
+            if is_again:
+                raise CloseConnection("the mechanism is not enabled")
+            self._note(connection, "other", "the mechanism is not enabled")
+            raise self.failure(
+                "the mechanism is not enabled",
+                SaslHandshakeResponse(error_code=UnsupportedSaslMechanism.code, mechanisms=names),
+            )
+        exchange = None
+        if not is_again:
+            exchange = listener.mechanisms[mechanism](connection)
+        else:
+            session.reauthenticated_at = _now()
+            if mechanism == session.mechanism:
+                exchange = listener.mechanisms[mechanism](connection)
+        session.sasl = _Login(mechanism, exchange, is_again=is_again)
+        session.sends_tokens = sends_tokens
+        session.state = SessionState.AUTHENTICATE
+        return SaslHandshakeResponse(error_code=0, mechanisms=names)
+
+    async def authenticate(
+        self, connection: RequestContext, message: bytes
+    ) -> SaslAuthenticateResponse:
+        """Continue a login with a token in a request.
+
+        Raises:
+            CloseConnection: the login has failed.
+        """
+        login = connection.session.sasl
+        if not isinstance(login, _Login):
+            return SaslAuthenticateResponse(
+                error_code=IllegalSaslState.code,
+                error_message="SaslAuthenticate request received after successful authentication",
+                auth_bytes=b"",
+            )
+        try:
+            answer, lifetime_ms = await self._respond(connection, login, message)
+        except ExchangeFailed as failure:
+            self._note(connection, login.mechanism, failure.reason)
+            told = failure.told or _same_for_all(login)
+            response = SaslAuthenticateResponse(
+                error_code=AuthenticationFailed.code, error_message=told, auth_bytes=b""
+            )
+            raise self.failure(failure.reason, response) from None
+        return SaslAuthenticateResponse(
+            error_code=0, error_message="", auth_bytes=answer, session_lifetime_ms=lifetime_ms
+        )
+
+    async def token(self, connection: RequestContext, message: bytes) -> bytes:
+        """Continue a login with a token that is no request; return the answer.
+
+        Raises:
+            CloseConnection: the login has failed. Such a client cannot be told why.
+        """
+        login = connection.session.sasl
+        assert isinstance(login, _Login)
+        try:
+            answer, _ = await self._respond(connection, login, message)
+        except ExchangeFailed as failure:
+            self._note(connection, login.mechanism, failure.reason)
+            raise self.failure(failure.reason, None) from None
+        return answer
+
+    def failure(self, reason: str, response: Response | None) -> CloseConnection:
+        """Return the error that ends a connection whose login has failed."""
+        return CloseConnection(reason, response=response, delay=self._failure_delay())
+
+    async def _respond(
+        self, connection: RequestContext, login: _Login, message: bytes
+    ) -> tuple[bytes, int]:
+        """Return the answer to a token, and the lifetime of the session in ms; 0 for no limit.
+
+        Raises:
+            ExchangeFailed: the client is not authenticated.
+            CloseConnection: the mechanism is not that of the first login.
+        """
+        exchange = login.exchange
+        if exchange is None:
+            self._note(connection, login.mechanism, "another mechanism than before")
+            raise self.failure("another mechanism than before", None)
+        answer = await exchange.respond(message)
+        outcome = exchange.outcome
+        if outcome is None:
+            return answer, 0
+        session = connection.session
+        if login.is_again and outcome.principal != session.principal:
+            raise ExchangeFailed(
+                "another principal than before",
+                told="Cannot change principals during re-authentication from "
+                f"{_dotted(session)}: {outcome.principal.type}.{outcome.principal.name}",
+            )
+        return answer, self._complete(connection, login, outcome)
+
+    def _complete(self, connection: RequestContext, login: _Login, outcome: Authenticated) -> int:
+        """Make a session usable; return its lifetime in ms."""
+        session = connection.session
+        lifetime_ms = self._lifetime_ms(connection.listener, login.mechanism, outcome)
+        session.principal = outcome.principal
+        session.mechanism = login.mechanism
+        session.sasl = None
+        session.sends_tokens = False
+        session.expires_at = None if lifetime_ms is None else _now() + lifetime_ms / 1000
+        session.state = SessionState.READY
+        if connection.on_login is not None:
+            connection.on_login()
+            connection.on_login = None
+        self._counters.logins[
+            f"{login.mechanism} again" if login.is_again else login.mechanism
+        ] += 1
+        return lifetime_ms or 0
+
+    def _lifetime_ms(self, listener: str, mechanism: str, outcome: Authenticated) -> int | None:
+        limits = []
+        limit = self._listeners[listener].max_reauth_ms.get(mechanism, 0)
+        if limit > 0:
+            limits.append(limit)
+        if outcome.expires_at_ms is not None:
+            limits.append(outcome.expires_at_ms - self._clock.timestamp_ms())
+        return min(max(min(limits), 0), LATEST_MS) if limits else None
+
+    @staticmethod
+    def _may_log_in_again(session: Session) -> bool:
+        """Return whether a session has an end, and the client may log in again now."""
+        began = session.reauthenticated_at
+        return session.expires_at is not None and (
+            began is None or _now() - began >= SECONDS_BETWEEN_LOGINS
+        )
+
+    def _note(self, connection: RequestContext, mechanism: str, reason: str) -> None:
+        """Count and log a failed login."""
+        self._counters.failed_logins[mechanism] += 1
+        if self._failed is not None:
+            self._failed(connection, mechanism, reason)
+            return
+        level, times = self._warnings.note((connection.listener, mechanism))
+        logger.log(
+            level,
+            "login failed: peer=%s listener=%s mechanism=%s reason=%s times=%d",
+            connection.peer,
+            connection.listener,
+            mechanism,
+            reason,
+            times,
+        )
+
+
+def _same_for_all(login: _Login) -> str:
+    """Return Kafka's text for a failure whose cause the client must not learn."""
+    what = "re-authentication" if login.is_again else "authentication"
+    return (
+        f"Authentication failed during {what} due to invalid credentials with SASL mechanism "
+        f"{login.mechanism}"
+    )
+
+
+def _dotted(session: Session) -> str:
+    return f"{session.principal.type}.{session.principal.name}"
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,82 @@
+"""aiokq.broker.security.authentication.own_check: the caller's own function."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from aiokq.broker.security.authentication.exchange import ExchangeFailed
+from aiokq.broker.security.authentication.oauthbearer import TokenRefused
+from aiokq.broker.security.authentication.own_check import OwnCheck
+from aiokq.connection.principal import Principal
+from aiokq.connection.request_context import RequestContext
+
+CONTEXT = RequestContext(1, "", "", "CLIENTS")
+
+
+class Clock:
+    def monotonic(self) -> float:
+        return 1.0
+
+
+def check(authenticate) -> OwnCheck:
+    return OwnCheck(authenticate, Clock())
+
+
+@pytest.mark.parametrize("answer", ["alice", Principal.user("alice")])
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_a_function_or_coroutine_function_says_who_it_is(answer, is_async) -> None:
+    """It gets the mechanism, the listener, the name and the secret."""
+    asked = []
+
+    def authenticate(*arguments):
+        asked.append(arguments)
+        return answer
+
+    async def authenticate_later(*arguments):
+        return authenticate(*arguments)
+
+    own = check(authenticate_later if is_async else authenticate)
+    assert await own.password(CONTEXT, "alice", "secret") == Principal.user("alice")
+    found = await own.token(CONTEXT, "a.token")
+    assert (found.principal, found.expires_at_ms) == (Principal.user("alice"), None)
+    assert asked == [
+        ("PLAIN", "CLIENTS", "alice", "secret"),
+        ("OAUTHBEARER", "CLIENTS", "", "a.token"),
+    ]
+
+
+async def test_none_refuses_the_login() -> None:
+    """For a password as for a token."""
+    own = check(lambda *arguments: None)
+    assert await own.password(CONTEXT, "alice", "x") is None
+    with pytest.raises(TokenRefused):
+        await own.token(CONTEXT, "x")
+
+
+@pytest.mark.parametrize("answer", [True, 1, "", "User:alice", b"alice", ["alice"]])
+async def test_anything_else_is_a_mistake_that_logs_nobody_in(answer, caplog) -> None:
+    """True names nobody, and `User:alice` would be a user of this name."""
+    own = check(lambda *arguments: answer)
+    with pytest.raises(ExchangeFailed), caplog.at_level(logging.ERROR):
+        await own.password(CONTEXT, "alice", "secret")
+    assert "authenticate() must return" in caplog.text
+    assert "secret" not in caplog.text
+    with pytest.raises(TokenRefused):
+        await own.token(CONTEXT, "x")
+
+
+@pytest.mark.parametrize("error", [RuntimeError("down"), StopIteration(), KeyError("x")])
+async def test_an_exception_refuses_the_login_and_is_logged(error, caplog) -> None:
+    """The client gets Kafka's text for a check that could not be made."""
+
+    def authenticate(*arguments):
+        raise error
+
+    with pytest.raises(ExchangeFailed) as failed, caplog.at_level(logging.ERROR):
+        await check(authenticate).password(CONTEXT, "alice", "secret")
+    assert failed.value.told == "Authentication failed: credentials for user could not be verified"
+    assert "authenticate() failed" in caplog.text
+    with pytest.raises(TokenRefused):
+        await check(authenticate).token(CONTEXT, "x")

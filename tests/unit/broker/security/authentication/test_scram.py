@@ -1,0 +1,223 @@
+"""aiokq.broker.security.authentication.scram: proofs, and users that do not exist."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+
+import pytest
+
+from aiokq.broker.security.authentication.exchange import ExchangeFailed
+from aiokq.broker.security.authentication.scram import ScramCredentials, ScramExchange
+from aiokq.connection.sasl.scram_formulas import (
+    SCRAM_MECHANISMS,
+    client_key,
+    client_proof,
+    keys_of_password,
+    salted_password,
+    server_signature,
+)
+from aiokq.connection.sasl.scram_messages import (
+    ClientFinal,
+    ClientFirst,
+    ServerFinal,
+    ServerFirst,
+    auth_message,
+)
+from aiokq.wire.principal_records import UserScramCredentialRecord
+
+SHA_256 = SCRAM_MECHANISMS["SCRAM-SHA-256"]
+Stored = Mapping[tuple[str, int], UserScramCredentialRecord]
+
+
+def record(
+    name: str,
+    password: str,
+    *,
+    mechanism: str = "SCRAM-SHA-256",
+    salt: bytes = b"0123456789abcdefghijklmnop",
+    iterations: int = 4096,
+) -> UserScramCredentialRecord:
+    scram = SCRAM_MECHANISMS[mechanism]
+    keys = keys_of_password(scram, password, salt, iterations)
+    return UserScramCredentialRecord(
+        name=name,
+        mechanism=scram.number,
+        salt=salt,
+        stored_key=keys.stored_key,
+        server_key=keys.server_key,
+        iterations=iterations,
+    )
+
+
+def stored(*records: UserScramCredentialRecord) -> dict[tuple[str, int], UserScramCredentialRecord]:
+    return {(one.name, one.mechanism): one for one in records}
+
+
+def of(records: Stored, mechanism: str = "SCRAM-SHA-256") -> ScramCredentials:
+    return ScramCredentials(mechanism, lambda: records, b"secret")
+
+
+async def log_in(
+    credentials: ScramCredentials, name: str, password: str, *, first: ClientFirst | None = None
+) -> tuple[ScramExchange, bytes]:
+    """Log in as a client; return the exchange and the last answer."""
+    exchange = ScramExchange(credentials)
+    first = first or ClientFirst(name, "rOprNGfwEbeRWgbNEkqO")
+    challenge = ServerFirst.parse(await exchange.respond(first.render()))
+    assert challenge.nonce.startswith(first.nonce)
+    assert len(challenge.nonce) >= len(first.nonce) + 22
+    mechanism = credentials.mechanism
+    salted = salted_password(mechanism, password, challenge.salt, challenge.iterations)
+    final = ClientFinal(challenge.nonce)
+    signed = auth_message(first, challenge, final)
+    proof = client_proof(mechanism, client_key(mechanism, salted), signed)
+    answer = await exchange.respond(ClientFinal(challenge.nonce, proof).render())
+    keys = keys_of_password(mechanism, password, challenge.salt, challenge.iterations)
+    assert ServerFinal.parse(answer).signature == server_signature(
+        mechanism, keys.server_key, signed
+    )
+    return exchange, answer
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+@pytest.mark.parametrize("name", ["alice", "a=b,c", "CN=x,OU=y"])
+async def test_a_client_with_the_password_is_authenticated(mechanism: str, name: str) -> None:
+    """The broker proves that it knows the credential."""
+    records = stored(record(name, "pencil", mechanism=mechanism, iterations=5000))
+    exchange, _ = await log_in(of(records, mechanism), name, "pencil")
+    assert exchange.outcome is not None
+    assert str(exchange.outcome.principal) == f"User:{name}"
+
+
+@pytest.mark.parametrize("name", ["alice", "nobody"])
+async def test_a_wrong_password_and_an_unknown_user_fail_at_the_same_point(name: str) -> None:
+    """After the proof, with the same text; Kafka refuses an unknown user before."""
+    records = stored(record("alice", "pencil"))
+    with pytest.raises(ExchangeFailed) as failed:
+        await log_in(of(records), name, "wrong")
+    assert failed.value.told is None
+    assert failed.value.reason == "unknown user or wrong password"
+
+
+async def test_a_credential_of_another_mechanism_does_not_count() -> None:
+    """A user may have a credential for one mechanism only."""
+    records = stored(record("alice", "pencil", mechanism="SCRAM-SHA-512"))
+    with pytest.raises(ExchangeFailed, match="unknown user"):
+        await log_in(of(records), "alice", "pencil")
+
+
+def test_an_invented_salt_stays_the_same_and_looks_like_a_real_one() -> None:
+    """Otherwise two attempts would tell whether a user exists."""
+    kafka = record("alice", "pencil", iterations=8192)  # Kafka's tools write text
+    records = stored(kafka)
+    credentials = of(records)
+    found, genuine = credentials.of("nobody")
+    assert not genuine
+    assert found.salt == credentials.of("nobody")[0].salt == of(records).of("nobody")[0].salt
+    assert len(found.salt) == len(kafka.salt)
+    assert found.salt.isalnum()
+    assert found.iterations == 8192
+    assert found.salt != credentials.of("nobody2")[0].salt
+    assert (
+        found.salt != ScramCredentials("SCRAM-SHA-256", lambda: records, b"2").of("nobody")[0].salt
+    )
+    without, _ = of({}).of("nobody")
+    assert (len(without.salt), without.iterations) == (20, 4096)
+
+
+async def test_no_proof_fits_an_invented_credential() -> None:
+    """Not even the one that fits its keys by chance."""
+    credentials = of({})
+    exchange = ScramExchange(credentials)
+    first = ClientFirst("nobody", "abc")
+    challenge = ServerFirst.parse(await exchange.respond(first.render()))
+    with pytest.raises(ExchangeFailed):
+        await exchange.respond(ClientFinal(challenge.nonce, bytes(32)).render())
+    assert exchange.outcome is None
+
+
+async def test_a_change_of_a_credential_holds_for_the_next_login() -> None:
+    """Also between the two messages of a login, the credential is that of its beginning."""
+    records = stored(record("alice", "old"))
+    credentials = of(records)
+    await log_in(credentials, "alice", "old")
+    records.update(stored(record("alice", "new", salt=b"other salt")))
+    await log_in(credentials, "alice", "new")
+    with pytest.raises(ExchangeFailed):
+        await log_in(credentials, "alice", "old")
+    records.clear()
+    with pytest.raises(ExchangeFailed):
+        await log_in(credentials, "alice", "new")
+
+
+async def test_a_credential_with_few_iterations_is_none() -> None:
+    """Kafka refuses it, too."""
+    records = stored(record("alice", "pencil", iterations=4095))
+    with pytest.raises(ExchangeFailed):
+        await log_in(of(records), "alice", "pencil")
+
+
+@pytest.mark.parametrize("name", ["alice", "nobody"])
+async def test_another_authorization_id_is_refused_before_the_user_is_looked_up(name: str) -> None:
+    """Its text must not tell whether the user exists (CVE-2017-12610)."""
+    exchange = ScramExchange(of(stored(record("alice", "pencil"))))
+    with pytest.raises(ExchangeFailed) as failed:
+        await exchange.respond(f"n,a=eve,n={name},r=abc".encode())
+    assert failed.value.told is not None
+    assert "authorization id" in failed.value.told
+    exchange, _ = await log_in(
+        of(stored(record("alice", "pencil"))),
+        "alice",
+        "pencil",
+        first=ClientFirst("alice", "abc", authzid="alice"),
+    )
+    assert exchange.outcome is not None
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"",
+        b"y,,n=alice,r=abc",
+        b"p=tls-unique,,n=alice,r=abc",
+        b"n,,n=,r=abc",
+        b"n,,n=alice,r=",
+        b"n,,m=x,n=alice,r=abc",
+        b"n,,n=al=ice,r=abc",
+        b"n,,n=alice,r=a c",
+        b"n,,n=alice\0,r=abc",
+        b"\xff\xfe",
+        b"n,,n=alice,r=" + b"a" * 500_000,
+        b"n,,n=alice,r=abc,tokenauth=true",
+    ],
+)
+async def test_malformed_first_messages_are_refused_with_the_text_for_all(message: bytes) -> None:
+    """No part of the message is in the error."""
+    exchange = ScramExchange(of(stored(record("alice", "pencil"))))
+    with pytest.raises(ExchangeFailed) as failed:
+        await exchange.respond(message)
+    assert failed.value.told is None
+    assert "alice" not in failed.value.reason
+
+
+async def test_hostile_final_messages_are_refused() -> None:
+    """A nonce of another exchange (CVE-2024-56128), proofs of other lengths, and garbage."""
+    records = stored(record("alice", "pencil"))
+    proof = base64.b64encode(bytes(32)).decode()
+    for make in (
+        lambda nonce: f"c=biws,r=abc,p={proof}",
+        lambda nonce: f"c=biws,r={nonce}x,p={proof}",
+        lambda nonce: f"c=biws,r={nonce[:-1]},p={proof}",
+        lambda nonce: f"c=biws,r={nonce},p=",
+        lambda nonce: f"c=biws,r={nonce},p=AAAA",
+        lambda nonce: f"c=biws,r={nonce}",
+        lambda nonce: f"c=biws,r={nonce},p={base64.b64encode(bytes(300_000)).decode()}",
+        lambda nonce: "",
+    ):
+        exchange = ScramExchange(of(records))
+        challenge = ServerFirst.parse(await exchange.respond(b"n,,n=alice,r=abc"))
+        with pytest.raises(ExchangeFailed) as failed:
+            await exchange.respond(make(challenge.nonce).encode())
+        assert failed.value.told is None
+        assert exchange.outcome is None
