@@ -63,6 +63,17 @@ TORTURE = [
         {**LONG, "AIOKQ_PURE": "1"},
     ),
     Tier("fault", 3600, ["tests/fault"], ["--timeout=3600"], LONG),
+    # Inputs, pool and spool of the gateway are compiled; processes of it run in Python, too.
+    Tier(
+        "fault: gateway (pure)",
+        1800,
+        [
+            str(path.relative_to(ROOT))
+            for path in sorted(ROOT.glob("tests/fault/test_gateway_*.py"))
+        ],
+        [*BY_FILE, "-m", "not torture and not build_independent"],
+        {"AIOKQ_PURE": "1"},
+    ),
     Tier("interop", 3600, ["tests/interop", "tests/examples"], ["--timeout=3600"], LONG),
     Tier("spark", 3600, ["tests/spark"], ["--timeout=3600"], LONG),
 ]

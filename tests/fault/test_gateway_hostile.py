@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 import aiokq
+from aiokq import fastpath
 from tests.fault.gateway_support import (
     ROOT,
     Process,
@@ -32,7 +33,11 @@ MIB = 1 << 20
 POOL = 64 * MIB
 LIMIT_BYTES = int(1.25 * POOL) + 60_000_000
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+pytestmark = [
+    pytest.mark.build_independent,
+    pytest.mark.skipif(not fastpath.COMPILED, reason="the limits are those of the compiled core"),
+    pytest.mark.skipif(sys.platform != "linux", reason="reads /proc"),
+]
 
 FILE = """
 [kafka]
@@ -242,9 +247,14 @@ def memory(pid: int) -> tuple[int, int]:
     return found["VmRSS"], found["VmHWM"]
 
 
-def asked(url: str, path: str) -> Any:
+def text_at(url: str, path: str) -> str:
     with urllib.request.urlopen(url + path, timeout=10) as answer:
-        return json.load(answer)
+        text: str = answer.read().decode()
+        return text
+
+
+def asked(url: str, path: str) -> Any:
+    return json.loads(text_at(url, path))
 
 
 class Attacked:
@@ -330,6 +340,7 @@ async def test_hostile_programs_cost_others_nothing_and_the_memory_is_bounded(
         assert found["topics"]["good"]["discarded"] == {}
         assert found["topics"]["good"]["received"] == found["topics"]["good"]["acked"] == sum(sent)
         assert len(found["topics"]) == 2  # names that do not exist take no memory
+        assert "made-up" not in await asyncio.to_thread(text_at, a.url, "/metrics")
         for reason in ("malformed", "bad_topic", "unclean_disconnect"):
             assert found["discarded"][reason] > 0, found["discarded"]
         _, peak = memory(a.pid)

@@ -72,8 +72,8 @@ while n < count:
         time.sleep(0.005)
         continue
     n += 1
-    if n % 50 == 0:
-        time.sleep(0.01)
+    if n % 20 == 0:
+        time.sleep(0.02)
 opened.close()
 """
 """Sends numbered messages; goes on with a new connection when the gateway was killed."""
@@ -236,7 +236,7 @@ async def watched(url: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("each", "kills"), [(4_000, 5), pytest.param(166_667, 60, marks=pytest.mark.torture)]
+    ("each", "kills"), [(3_000, 4), pytest.param(166_667, 60, marks=pytest.mark.torture)]
 )
 async def test_a_spool_keeps_what_was_accepted_while_gateway_and_broker_are_killed(
     each: int, kills: int
