@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Mapping
 from enum import Enum
 from typing import Final, TypeAlias
@@ -98,7 +98,7 @@ async def describe_client_quotas(
 ) -> Mapping[ClientQuotaEntity, Mapping[str, float]]:
     """Implement `Admin.describe_client_quotas`."""
     components = []
-    for kind, name in [] if entity is None else _parts(_checked(entity)):
+    for kind, name in [] if entity is None else _parts(_checked(entity, "entity")):
         if isinstance(name, QuotaName):
             component = ComponentData(entity_type=kind, match_type=_MATCH_TYPES[name], match=None)
         else:
@@ -181,9 +181,9 @@ def _entity(names: Mapping[str, str | None]) -> ClientQuotaEntity:
     )
 
 
-def _checked(entity: ClientQuotaEntity) -> ClientQuotaEntity:
+def _checked(entity: ClientQuotaEntity, argument: str) -> ClientQuotaEntity:
     if not isinstance(entity, ClientQuotaEntity):
-        raise TypeError(f"a quota is of a ClientQuotaEntity, not {entity!r}")
+        raise TypeError(f"{argument} must be a ClientQuotaEntity, not {entity!r}")
     for kind, name in _parts(entity):
         if not isinstance(name, (str, QuotaName)):
             raise TypeError(f"{kind} must be a name (str) or a QuotaName, not {name!r}")
@@ -195,7 +195,7 @@ def _checked(entity: ClientQuotaEntity) -> ClientQuotaEntity:
 
 
 def _named(entity: ClientQuotaEntity) -> ClientQuotaEntity:
-    parts = _parts(_checked(entity))
+    parts = _parts(_checked(entity, "a key of changes"))
     if not parts:
         raise ConfigError("name a user, a client id or an address")
     if any(name is QuotaName.ANY for _, name in parts):
@@ -215,6 +215,6 @@ def _values(
             continue
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise TypeError(f"{entity}: {key} must be a number or None, not {value!r}")
-        if not math.isfinite(value) or value <= 0:
+        if not 0 < value <= sys.float_info.max:  # also refuses NaN
             raise ValueError(f"{entity}: {key} must be above 0, not {value!r}")
     return dict(values)

@@ -224,6 +224,7 @@ MODULES: Final = (
     "aiokq.broker.metadata.controller.quota_changes",
     "aiokq.wire.alter_client_quotas",
     "aiokq.broker.handlers.h49_alter_client_quotas",
+    "aiokq.broker.security.quotas",
     "aiokq.broker.security.quotas.precedence",
     "aiokq.broker.security.quotas.client_quotas",
     "aiokq.broker.security.quotas.caller_quotas",

@@ -356,6 +356,12 @@ TABLE: dict[str, tuple[Kind, Call]] = {
         LEVEL,
         lambda w, v: w.admin.update_features({"f": FeatureUpdate(v, "safe_downgrade")}),
     ),
+    "Admin.alter_client_quotas(changes)": (
+        Kind((0.5, 1, 2**64), (0, -1, NAN, INF, -INF, 10**400), NO_SECONDS),
+        lambda w, v: w.admin.alter_client_quotas(
+            {ClientQuotaEntity(user="u"): {"controller_mutation_rate": v}}, raise_errors=True
+        ),
+    ),
     "Admin.reset_group_offsets(to)": (
         OFFSET,
         lambda w, v: w.admin.reset_group_offsets("g", {TP: v}, dry_run=True),
