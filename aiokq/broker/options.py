@@ -49,6 +49,8 @@ class Options(NamedTuple):
     config: str | None = None
     metrics_port: int | None = None
     json: bool = False
+    secure: str | None = None
+    renew: bool = False
 
 
 def _port(text: str) -> int:
@@ -129,6 +131,19 @@ OPTIONS: Final = (
         "port on which Prometheus metrics are served",
         metavar="PORT",
         convert=_port,
+    ),
+    Option(
+        "--secure",
+        "secure",
+        "directory of a broker with TLS, passwords and ACLs, made at the first start with a "
+        "certificate authority, an administrator and a file for clients",
+        metavar="DIR",
+    ),
+    Option(
+        "--renew",
+        "renew",
+        "with --secure: issue a new certificate and end; a running broker takes it up",
+        has_value=False,
     ),
     Option("--json", "json", "print the address line as JSON", has_value=False),
 )

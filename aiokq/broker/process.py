@@ -33,6 +33,7 @@ from aiokq.broker.config.settings import (
 from aiokq.broker.options import Options, read_options
 from aiokq.broker.process_errors import explain_failure
 from aiokq.broker.process_settings import Choice, choose_settings, listeners_of
+from aiokq.core.clock import SystemClock
 from aiokq.core.descriptors import raise_limit
 from aiokq.core.errors import ConfigError, KafkaError
 from aiokq.core.named_tuple import NamedTuple
@@ -40,6 +41,7 @@ from aiokq.core.offload import NoThread
 
 if TYPE_CHECKING:
     from aiokq.broker.node import BrokerNode
+    from aiokq.broker.secure_directory import SecureDirectory
     from aiokq.metrics import MetricsServer
 
 __all__ = ["main"]
@@ -71,7 +73,19 @@ def _run(arguments: Sequence[str]) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="surrogateescape")  # a path may have bytes that are not UTF-8
     options = _options(arguments)
+    secured = None
+    clock = SystemClock()
     try:
+        if options.secure is not None:
+            from aiokq.broker.secure_directory import format_secured, prepare
+
+            secured = prepare(options, clock)
+            if options.renew:
+                print(f"aiokq broker: new certificate in {secured.path}/broker.pem")
+                return 0
+            options = options._replace(config=secured.broker_file)
+        elif options.renew:
+            raise ConfigError("--renew needs --secure DIR, the directory of the certificates")
         choice = choose_settings(options)
         settings = choice.settings
         check_roles(settings)
@@ -83,10 +97,14 @@ def _run(arguments: Sequence[str]) -> int:
             raise ConfigError(
                 "--data-dir: the path is empty; name a directory, or omit it to keep nothing"
             )
+        if secured is not None:
+            format_secured(secured, settings, node_id, clock)
     except ConfigError as error:
         return _complain(error.message, BAD_ARGUMENTS)
     except OSError as error:
         return _complain(f"cannot read {error.filename}: {error.strerror}", BAD_ARGUMENTS)
+    except KafkaError as error:
+        return _complain(error.message, FAILED)
     raise_limit()
     if not _has_descriptors():
         return _complain(
@@ -104,7 +122,7 @@ def _run(arguments: Sequence[str]) -> int:
         runner = stack.enter_context(asyncio.Runner(loop_factory=_loop_factory()))
         try:
             place = Place(directories, ephemeral)
-            runner.run(_serve(options, choice, place, listeners, node_id))
+            runner.run(_serve(options, choice, place, listeners, node_id, secured))
         except (ConfigError, OSError) as error:
             return _complain(explain_failure(error, directories), FAILED)
         except (ImportError, NoThread) as error:
@@ -169,6 +187,7 @@ async def _serve(
     place: Place,
     listeners: Listeners,
     node_id: int | None,
+    secured: SecureDirectory | None,
 ) -> None:
     from aiokq.broker.node import BrokerNode
     from aiokq.connection.network import system_environment
@@ -194,7 +213,13 @@ async def _serve(
             # garbage collection.
             gc.freeze()
             gc.enable()
-            print(_address_line(node, options, choice, place, listeners, metrics_port), flush=True)
+            address = node.servers.all_advertised()[0].address
+            if secured is not None:
+                secured.advertise(address)
+            line = _address_line(node, options, choice, place, listeners, metrics_port, secured)
+            print(line, flush=True)
+            if secured is not None and not options.json:
+                print(f"A client needs:\n{secured.summary(address)}", file=sys.stderr)
             if choice.reason is not None and not options.json:
                 print(_profile_line(choice.settings.profile, choice.reason), file=sys.stderr)
             if (unused := _unused_line(choice.settings, listeners)) and not options.json:
@@ -244,6 +269,7 @@ def _address_line(
     place: Place,
     listeners: Listeners,
     metrics_port: int | None,
+    secured: SecureDirectory | None,
 ) -> str:
     endpoints = node.servers.all_advertised()
     address = endpoints[0].address
@@ -265,6 +291,7 @@ def _address_line(
                 "not_opened": [endpoint.name for endpoint in listeners.controllers],
                 "not_opened_endpoints": list(map(str, listeners.controllers)),
                 "metrics_port": metrics_port,
+                "client_config": None if secured is None else secured.client_file,
                 "pid": os.getpid(),
             }
         )
