@@ -305,7 +305,7 @@ class _Http(urllib.request.HTTPHandler):
         def connection(host: str, **options: Any) -> http.client.HTTPConnection:
             return _limited(http.client.HTTPConnection(host, **options), self._read_timeout)
 
-        return self.do_open(connection, req)  # type: ignore[arg-type]  # a function is as good
+        return self.do_open(connection, req)
 
 
 class _Https(urllib.request.HTTPSHandler):
@@ -323,7 +323,7 @@ class _Https(urllib.request.HTTPSHandler):
                 http.client.HTTPSConnection(host, context=context, **options), self._read_timeout
             )
 
-        return self.do_open(connection, req)  # type: ignore[arg-type]  # a function is as good
+        return self.do_open(connection, req)
 
 
 def _limited(
