@@ -8,6 +8,7 @@ responses of Apache Kafka are recorded in ``tests/golden/permission_matrix.txt``
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -51,6 +52,9 @@ _EVERY: Final = (
     "Allow All TransactionalId:*",
     "Allow All Cluster",
 )
+
+CREATING: Final = 12
+"""The version of Metadata that may create topics; versions before 4 always may."""
 
 WITHOUT: Final = frozenset((17, 18, 36))
 """APIs without permissions, whose responses describe the broker."""
@@ -213,6 +217,8 @@ def _requests(key: int, version: int, ids: Mapping[str, uuid.UUID]) -> list[Any]
             for field in type(request).__fields__
         ):
             request.validate_only = True
+        if key == 3 and version >= 4:
+            request.allow_auto_topic_creation = version == CREATING
         if key == 11:
             request.session_timeout_ms = 1  # refused after the authorization
         if key == 57:
@@ -224,6 +230,9 @@ def _requests(key: int, version: int, ids: Mapping[str, uuid.UUID]) -> list[Any]
         if key == 45:
             for topic in request.topics:
                 topic.partitions[0].replicas = [NODE_ID]
+    if key == 50:
+        # Apache Kafka 4.2.0 never answers a denied request about all users.
+        return [request for request in requests if request.users is not None]
     return requests[:1] if key == 19 else requests
 
 
@@ -235,6 +244,8 @@ async def run(peer: Peer, served: Mapping[int, tuple[int, int]]) -> dict[str, di
         for number in range(len(_requests(key, version, {}))):
             cell = found.setdefault(f"{wire.api(key).NAME}/{version}/{number}", {})
             for user in users():
+                if key == 3 or user == ADMIN:
+                    await _ensure_absent(peer, GONE, seconds=0)
                 request = _requests(key, version, {HERE: topic_id})[number]
                 response = await peer.ask(user, request, version)
                 if response is None:
@@ -247,16 +258,11 @@ async def run(peer: Peer, served: Mapping[int, tuple[int, int]]) -> dict[str, di
                 if key == 20 and 0 in _codes(response):
                     await peer.settled()
                     topic_id = await _create(peer)
-                if key == 3 and _may_have_created(response):
-                    await _delete(peer, GONE)
+                if key == 3 and (version < 4 or version == CREATING):
+                    await _ensure_absent(peer, GONE, seconds=_may_have_created(response) * 3)
                 if key in (42, 47) and 0 in _codes(response):
                     await _recommit(peer)
     return found
-
-
-def _may_have_created(response: Any) -> bool:
-    """Whether a Metadata request was allowed to create the missing topic."""
-    return any(topic.name == GONE and topic.error_code != 29 for topic in response.topics)
 
 
 def _hide_creation(answer: Any) -> None:
@@ -273,18 +279,30 @@ def _hide_creation(answer: Any) -> None:
     topics.sort(key=lambda each: json.dumps(each, sort_keys=True))
 
 
-async def _delete(peer: Peer, name: str) -> None:
-    """Delete a topic that exists, or that exists soon."""
-    delete = wire.DeleteTopicsRequest(topics=[wire.DeleteTopicState(name=name)], timeout_ms=10_000)
-    for _ in range(20):
-        response: Any = await peer.ask(ADMIN, delete, 6)
-        if not response.responses[0].error_code:
-            break
-        await peer.settled()
+def _may_have_created(response: Any) -> bool:
+    """Whether a Metadata request was allowed to create the missing topic."""
+    return any(topic.name == GONE and topic.error_code != 29 for topic in response.topics)
+
+
+async def _ensure_absent(peer: Peer, name: str, *, seconds: float) -> None:
+    """Delete a topic that exists, or that exists within some seconds.
+
+    Apache Kafka creates a topic after it has answered the Metadata request.
+    """
+    deadline = time.monotonic() + seconds
     asked = wire.MetadataRequest(
         topics=[wire.MetadataRequestTopic(name=name)], allow_auto_topic_creation=False
     )
-    await _until(peer, asked, 12, lambda found: found.topics[0].error_code == 3)
+    delete = wire.DeleteTopicsRequest(topics=[wire.DeleteTopicState(name=name)], timeout_ms=10_000)
+    while True:
+        response: Any = await peer.ask(ADMIN, asked, 12)
+        if response.topics[0].error_code == 3:
+            if time.monotonic() >= deadline:
+                return
+        else:
+            await peer.ask(ADMIN, delete, 6)
+            deadline = 0.0
+        await peer.settled()
 
 
 def _codes(response: Any) -> set[int]:

@@ -33,7 +33,14 @@ async def handle(
         call.authorize(Operation.DESCRIBE, ResourceType.CLUSTER)
     except BrokerError as error:
         return DescribeUserScramCredentialsResponse(
-            error_code=error.code, error_message=error.message, results=[]
+            error_code=error.code,
+            error_message=error.message,
+            results=[  # as from Kafka, without the names
+                DescribeUserScramCredentialsResult(
+                    error_code=error.code, error_message=error.message
+                )
+                for _ in request.users or ()
+            ],
         )
     found: dict[str, list[CredentialInfo]] = {}
     for name, mechanism, iterations in credentials.scram():
