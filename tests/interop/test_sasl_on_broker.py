@@ -107,7 +107,7 @@ def aiokafka(server: str, mechanism: str, user: str, password: str) -> None:
 def kafka_python(server: str, mechanism: str, user: str, password: str) -> None:
     """Write one record; raise an error if the login fails."""
     from kafka import KafkaProducer
-    from kafka.sasl.oauth import AbstractTokenProvider
+    from kafka.net.sasl.oauth import AbstractTokenProvider
 
     class Tokens(AbstractTokenProvider):
         def token(self) -> str:
@@ -180,7 +180,7 @@ def test_a_client_with_a_wrong_password_gets_an_error_of_authentication(
     kafka, client, mechanism, user
 ):
     """Also a user that does not exist."""
-    with pytest.raises(Exception, match=r"(?i)auth|bootstrap|brokers|connect"):
+    with pytest.raises(Exception, match=r"(?i)auth|bootstrap|brokers|connect|timeout|metadata"):
         CLIENTS[client](kafka.bootstrap_servers, mechanism, user, "wrong")
 
 
@@ -200,7 +200,7 @@ def client_file(path, mechanism: str, user: str, password: str):
     text = (
         f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism={mechanism}\n"
         f"sasl.jaas.config=org.apache.kafka.common.security.{login}\n"
-        "default.api.timeout.ms=15000\n"
+        "request.timeout.ms=10000\ndefault.api.timeout.ms=15000\n"
     )
     if mechanism == "OAUTHBEARER":
         text += (
