@@ -356,7 +356,8 @@ class AcceptedConnection:
     def _handle(self, context: RequestContext) -> Awaitable[bool]:
         """Return `_handle_queued`; count the time that it takes if the server asks for it."""
         if not self._server.measures_loop_time:
-            context.loop_time = self.transport.loop_time = None
+            if context.loop_time is not None:  # it was counted until a quota was removed
+                context.loop_time = self.transport.loop_time = None
             return self._handle_queued(context)
         if context.loop_time is None:
             context.loop_time = self.transport.loop_time = LoopTime(self._server.clock.thread_time)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aiokq.broker.metadata.controller.quota_changes import QuotaChange
+from aiokq.broker.metadata.controller.quota_changes import QuotaChange, entity_text
 from aiokq.broker.permissions import Operation, ResourceType
 from aiokq.core.errors import BrokerError
 from aiokq.wire.alter_client_quotas import (
@@ -42,12 +42,23 @@ async def handle(
         errors = await client_quotas.alter(changes, validate_only=request.validate_only)
     except BrokerError as error:
         errors = [error] * len(changes)
+    if not request.validate_only:
+        done = zip(changes, errors, strict=True)
+        call.changed("quotas changed", [_text(change) for change, error in done if error is None])
     # An entity that the request names twice is answered once, as in Kafka.
     entries = {
         frozenset(change.entity): _result(change, error)
         for change, error in zip(changes, errors, strict=True)
     }
     return AlterClientQuotasResponse(entries=list(entries.values()))
+
+
+def _text(change: QuotaChange) -> str:
+    """Return a change as a line for the audit log."""
+    values = " ".join(
+        f"{key} removed" if value is None else f"{key}={value:.15g}" for key, value in change.values
+    )
+    return f"{entity_text(change.entity)}: {values}"
 
 
 def _change(entry: AlterClientQuotasEntryData) -> QuotaChange:

@@ -55,6 +55,18 @@ async def describe(broker, *components, strict=False, version=1):
     }
 
 
+async def test_the_audit_log_says_who_changed_what(caplog):
+    """Not what was only checked, or refused."""
+    caplog.set_level("INFO", "aiokq.audit.change")
+    async with Broker() as broker:
+        await alter(broker, APP, producer_byte_rate=1000, request_percentage=None)
+        await alter(broker, ALICE, producer_byte_rate=0.5)
+        await alter(broker, ALICE, validate_only=True, producer_byte_rate=5)
+    [line] = [record.message for record in caplog.records if "quotas changed" in record.message]
+    assert "principal=User:ANONYMOUS" in line
+    assert "client-id=app: producer_byte_rate=1000 request_percentage removed" in line
+
+
 ALICE = {"user": "alice"}
 APP = {"client_id": "app"}
 
