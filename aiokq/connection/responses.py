@@ -20,7 +20,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NoReturn, cast
 
-from aiokq.connection.turn import SENT_BYTES_PER_TURN
+from aiokq.connection.turn import COPIED_BYTES_PER_TURN, SENT_BYTES_PER_TURN
 from aiokq.core.errors import ConnectionLost, KafkaError
 from aiokq.core.files import FileRange
 
@@ -133,6 +133,8 @@ class ResponseWriter:
 
     async def _copy(self, fragments: Sequence[Fragment]) -> None:
         transport = self._transport
+        # Without a limit, a client that reads as fast as this method sends would occupy the loop.
+        share = self._turn.share(COPIED_BYTES_PER_TURN)
         for fragment in fragments:
             if not isinstance(fragment, FileRange):
                 transport.write([fragment], len(fragment))
@@ -144,6 +146,10 @@ class ResponseWriter:
                     transport.write([chunk], len(chunk))
                     if transport.writing_paused:
                         await self._drain()
+                        share.renew()
+                    elif share.spend(0, len(chunk)):
+                        await share.next()
+                        self._check_open()
             if transport.writing_paused:
                 await self._drain()
 

@@ -17,6 +17,7 @@ from typing import Final
 __all__ = [
     "APPENDED_BYTES_PER_TURN",
     "BATCHES_PER_REQUEST",
+    "COPIED_BYTES_PER_TURN",
     "RECEIVED_BYTES_PER_TURN",
     "REQUESTS_PER_TURN",
     "SENT_BYTES_PER_TURN",
@@ -44,6 +45,9 @@ APPENDED_BYTES_PER_TURN: Final = 4 * 1024 * 1024
 
 SENT_BYTES_PER_TURN: Final = 4 * 1024 * 1024
 """Bytes of one response that are sent from files before other tasks run."""
+
+COPIED_BYTES_PER_TURN: Final = 1024 * 1024
+"""Bytes of one response that are read from files, encrypted and sent before other tasks run."""
 
 
 class Turn:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import random
 import socket
 import ssl
 import subprocess
@@ -238,6 +239,40 @@ def test_closing_the_server_ends_handshakes(loop_factory: LoopFactory) -> None:
                 await server.close(drain=1.0)
             silent.close()
             half.close()
+
+    run(loop_factory, main)
+
+
+@both_loops
+def test_damaged_handshakes_end_only_their_connection(loop_factory: LoopFactory) -> None:
+    """Changed, cut and random bytes at each point; a working client is served meanwhile."""
+
+    async def main() -> None:
+        chance = random.Random(18)
+        hello = first_message()
+        async with serving(contexts(client_auth="requested"), timeout=2.0) as server:
+            good, writer = await asyncio.open_connection(
+                "127.0.0.1", server.port, ssl=client_context()
+            )
+            for n in range(300):
+                sent = bytearray(hello)
+                for _ in range(chance.randrange(1, 4)):
+                    sent[chance.randrange(len(sent))] = chance.randrange(256)
+                if n % 3 == 1:
+                    del sent[chance.randrange(len(sent)) :]
+                elif n % 3 == 2:
+                    sent += chance.randbytes(chance.randrange(3000))
+                with socket.create_connection(("127.0.0.1", server.port)) as sock:
+                    with contextlib.suppress(OSError):
+                        sock.sendall(sent)
+                    if n % 10 == 0:
+                        writer.write(b"\0\0\0\x02hi")
+                        await good.readexactly(4 + 22)
+                    await asyncio.sleep(0.001)
+            while server.connections > 1:  # noqa: ASYNC110 - nothing tells
+                await asyncio.sleep(0.01)
+            writer.close()
+            await gone(server)
 
     run(loop_factory, main)
 

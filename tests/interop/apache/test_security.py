@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -127,6 +128,54 @@ async def test_producer_consumer_and_admin_are_let_in(
         aiokq.Consumer(topic, **settings, auto_offset_reset="earliest") as consumer,
     ):
         assert [(await consumer.getone()).value for _ in values] == values
+
+
+def stores(secured: Secured, form: str, directory: Path) -> dict[str, Any]:
+    """Return settings with stores by Kafka's names; `openssl` makes the PKCS12 store."""
+    chain, key = secured.client.certificate, secured.client.key
+    own: dict[str, Any] = {
+        "text": {
+            "ssl_keystore_type": "PEM",
+            "ssl_keystore_key": key.read_text(),
+            "ssl_keystore_certificate_chain": chain.read_text(),
+        },
+        "PEM": {
+            "ssl_keystore_type": "PEM",
+            "ssl_keystore_location": str(secured.client.together),
+        },
+        "PKCS12": {
+            "ssl_keystore_type": "PKCS12",
+            "ssl_keystore_location": str(directory / "client.p12"),
+            "ssl_keystore_password": "changeit",
+        },
+    }[form]
+    if form == "PKCS12":
+        subprocess.run(
+            ["openssl", "pkcs12", "-export", "-in", chain, "-inkey", key]
+            + ["-out", directory / "client.p12", "-passout", "pass:changeit"],
+            check=True,
+        )
+    return secured.settings(
+        "MUTUAL",
+        ssl_cafile=None,
+        ssl_certfile=None,
+        ssl_keyfile=None,
+        ssl_truststore_type="PEM",
+        ssl_truststore_certificates=Path(secured.trusted).read_text(),
+        **own,
+    )
+
+
+@pytest.mark.parametrize(
+    "form", ["text", *(pytest.param(each, marks=pytest.mark.full) for each in ("PEM", "PKCS12"))]
+)
+async def test_stores_by_kafkas_names_are_accepted(
+    secured: Secured, topic: str, form: str, tmp_path: Path
+) -> None:
+    """The listener demands a certificate."""
+    settings = stores(secured, form, tmp_path)
+    async with aiokq.Producer(**settings) as producer:
+        assert (await producer.send(topic, b"v")).offset == 0
 
 
 @pytest.mark.full
