@@ -29,7 +29,11 @@ _TYPES: Final = {
 
 _READ_GROUP: Final = ("READ", _GROUP)
 _OPERATIONS: Final[dict[str, tuple[tuple[str, int], ...]]] = {
-    "Produce": (("WRITE", _TOPIC), ("WRITE", _TRANSACTIONAL_ID)),
+    "Produce": (
+        ("WRITE", _TOPIC),
+        ("WRITE", _TRANSACTIONAL_ID),
+        ("IDEMPOTENT_WRITE", _CLUSTER),  # the producer was refused an id before
+    ),
     "Fetch": (("READ", _TOPIC),),
     "ListOffsets": (("DESCRIBE", _TOPIC),),
     "Metadata": (("DESCRIBE", _TOPIC),),

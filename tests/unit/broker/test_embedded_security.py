@@ -87,6 +87,33 @@ async def test_acls_are_kept_and_added_to(tmp_path):
         await send(kafka, "t")
 
 
+async def test_users_with_acls():
+    """The error names the user, and another user may do what its own ACL says."""
+    users = {"alice": "a secret", "bob": "another one"}
+    lines = [
+        "User:alice Allow Write Topic:t",
+        "User:bob Allow Describe Topic:t",
+        "User:bob Allow IdempotentWrite Cluster",
+    ]
+    async with aiokq.EmbeddedCluster(users=users, acls=lines) as kafka:
+        await kafka.create_topic("t")
+        for user, password in users.items():
+            async with aiokq.Producer(
+                kafka.bootstrap_servers,
+                security_protocol="SASL_PLAINTEXT",
+                sasl_mechanism="SCRAM-SHA-256",
+                sasl_plain_username=user,
+                sasl_plain_password=password,
+            ) as producer:
+                if user == "alice":
+                    await producer.send("t", b"v")
+                    continue
+                with pytest.raises(errors.TopicAuthorization) as caught:
+                    await producer.send("t", b"v")
+                assert caught.value.principal == "User:bob"
+                assert (caught.value.operation, caught.value.resource) == ("WRITE", "TOPIC:t")
+
+
 async def test_reset_keeps_acls():
     async with aiokq.EmbeddedCluster(acls=[f"{ANYBODY} Allow Write Topic:t"]) as kafka:
         await kafka.create_topic("t")

@@ -504,3 +504,34 @@ async def test_hostile_acls_and_filters():
     async with Broker(files, **ADMIN) as again:
         again.client.session.principal = Principal.user("admin")
         await describe(again)
+
+
+async def test_changes_of_quotas_and_users_are_in_the_audit_log_too(caplog):
+    caplog.set_level(logging.INFO, "aiokq.audit.change")
+    async with world() as broker:
+        part, op = wire.AlterClientQuotasEntityData, wire.AlterClientQuotasOpData
+        for validate_only in (True, False):
+            request = wire.AlterClientQuotasRequest(
+                entries=[
+                    wire.AlterClientQuotasEntryData(
+                        entity=[
+                            part(entity_type="user", entity_name="alice"),
+                            part(entity_type="client-id", entity_name=None),
+                        ],
+                        ops=[op(key="producer_byte_rate", value=1000.0)],
+                    ),
+                    wire.AlterClientQuotasEntryData(entity=[], ops=[]),
+                ],
+                validate_only=validate_only,
+            )
+            await broker.ask(request, 1)
+        upsertion = wire.ScramCredentialUpsertion(
+            name="alice", mechanism=1, iterations=4096, salt=b"salt", salted_password=b"password"
+        )
+        await broker.ask(wire.AlterUserScramCredentialsRequest(upsertions=[upsertion]), 0)
+    who = "principal=User:admin host=127.0.0.1 listener=PLAINTEXT"
+    assert [each.getMessage() for each in caplog.records] == [
+        f'quotas changed: {who} item="user=alice, client-id=<default>: producer_byte_rate=1000"',
+        f'user changed: {who} item="alice set"',
+    ]
+    assert "password" not in caplog.text
