@@ -15,7 +15,7 @@ async def run(load: Load) -> None:
         load.topic,
         bootstrap_servers=load.bootstrap,
         auto_offset_reset="earliest",
-        **load.security,  # type: ignore[typeddict-item]
+        **load.security,
     ) as consumer:
         size = 0
         seen = 0

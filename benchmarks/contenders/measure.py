@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 KEYS = 10_000
 
@@ -33,7 +34,7 @@ class Load:
     tls: str | None
 
     @property
-    def security(self) -> dict[str, str]:
+    def security(self) -> dict[str, Any]:
         """The settings of aiokq and aiokafka for a listener with TLS; empty without TLS."""
         if self.tls is None:
             return {}

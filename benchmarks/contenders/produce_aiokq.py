@@ -72,7 +72,7 @@ SHAPES = {"enqueue": enqueue, "send_nowait": send_nowait, "send_many": send_many
 
 
 async def run(load: Load) -> None:
-    options: dict[str, Any] = dict(load.security)
+    options = load.security
     if not load.defaults:
         options |= {
             "linger_ms": load.linger_ms,

@@ -154,7 +154,7 @@ ROWS: dict[str, tuple[Shape, str, int, dict[str, Any]]] = {
 async def measure(port: int, row: str, *, profile: bool) -> None:
     """Measure one row in this process."""
     shape, topic, count, options = ROWS[row]
-    load = Load("", topic, count, 100, 131_072, 5, "all", True, True, "", "", None)
+    load = Load("", topic, count, 100, 131_072, 5, "all", True, True, "", "", None, None)
     async with aiokq.Producer(f"127.0.0.1:{port}", **options) as producer:
         await shape(producer, load, count // 10)
         counters = producer._engine.counters

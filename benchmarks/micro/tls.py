@@ -72,7 +72,7 @@ class End:
     def frames_received(self, frames: list[memoryview]) -> None:
         self.frames += len(frames)
         for frame in frames:
-            if self._answers and frame[:4] == b"get ":
+            if self._answers and bytes(frame[:4]) == b"get ":
                 self._left = int(bytes(frame[4:]))
                 self._send()
             elif self._answers and (len(frame) < 1000 or frame[0] == 1):

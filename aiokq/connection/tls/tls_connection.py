@@ -420,7 +420,9 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
         """Decrypt into the memory of the application's protocol."""
         assert self._ssl is not None
         incoming = self._memory.incoming
-        decrypt, protocol = self._ssl.read, self._protocol
+        # With a buffer, `read` returns a number of bytes, which its type does not say.
+        decrypt = cast("Callable[[int, memoryview], int]", self._ssl.read)
+        protocol = self._protocol
         size = len(data)
         fed = filled = 0
         stopped = ended = False
