@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from aiokq.errors import Closed, ConfigError, KafkaError, WrongLoop
+from aiokq.fastpath.gateway import Pool
 from aiokq.gateway import Gateway
+from aiokq.gateway.accounting import Accounting
 from tests.fault.gateway_support import (
     LIMIT,
     balanced,
@@ -33,6 +35,10 @@ def _sync(name: str) -> Call:
     return call
 
 
+async def _measures(gateway: Gateway) -> object:
+    return gateway.measures(Accounting(Pool(1)).snapshot())
+
+
 CALLS: dict[str, Call] = {
     "start": lambda gateway: gateway.start(),
     "close": lambda gateway: gateway.close(),
@@ -40,7 +46,7 @@ CALLS: dict[str, Call] = {
     "run_until": lambda gateway: gateway.run_until(asyncio.Event()),
     "snapshot": _sync("snapshot"),
     "problems": _sync("problems"),
-    "measures": _sync("measures"),
+    "measures": _measures,
     "update_metadata": _sync("update_metadata"),
 }
 
