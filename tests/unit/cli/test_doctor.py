@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+from pathlib import Path
 
 import pytest
 
@@ -167,3 +168,24 @@ def test_a_broker_that_is_too_old_is_not_looked_for_elsewhere(
     assert (code, bootstrap["status"]) == (1, "fail")
     assert "of Fetch" in bootstrap["detail"]
     assert bootstrap["fix"] == "upgrade the broker or aiokq, whichever is older"
+
+
+def test_the_token_is_obtained_before_the_addresses_are_tried(tmp_path: Path, cli: CommandLine):
+    """If there is no token, the brokers are not the reason."""
+    token = tmp_path / "token"
+    config = tmp_path / "client.properties"
+    config.write_text(
+        "bootstrap.servers=127.0.0.1:1\nsecurity.protocol=SASL_PLAINTEXT\n"
+        "sasl.mechanism=OAUTHBEARER\n"
+        f"sasl.oauthbearer.token.endpoint.url={token.as_uri()}\n"
+        f"sasl.oauthbearer.allowed.urls={token.as_uri()}\n"
+    )
+    done = cli("doctor", "--config", str(config), servers=None)
+    assert done.code == 1
+    (line,) = [line for line in done.lines if line.startswith("fail")]
+    assert line.startswith("fail  token: ")
+    assert "No such file" in line
+    token.write_text("a.b.c")
+    done = cli("doctor", "--config", str(config), servers=None)
+    assert "ok    token: the source of SASL tokens gave a token" in done.lines
+    assert any(line.startswith("fail  bootstrap: ") for line in done.lines)
