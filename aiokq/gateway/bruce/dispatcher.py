@@ -270,7 +270,8 @@ class Dispatcher:
         kept: list[Chunk] = []
         found = False
         # A broker may name any number of records, also such that are not in the set.
-        named = sorted(n for n in result.record_errors if 0 <= n < len(refused))
+        size = len(refused)
+        named = sorted(n for n in result.record_errors if 0 <= n < size)
         for chunk in refused.chunks:
             end = first + len(chunk)
             stop = bisect_left(named, end, at)
