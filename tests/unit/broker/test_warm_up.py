@@ -39,6 +39,9 @@ NOT_OF_A_RUNNING_BROKER = (
     "aiokq.broker.config.listener_security",
     "aiokq.broker.config.login_settings",
     "aiokq.broker.security.authentication",
+    "aiokq.broker.security.authorization",  # with an authorizer, before clients are accepted
+    "aiokq.broker.certificates",  # for `aiokq broker --secure`
+    "aiokq.broker.secure_directory",
     # for some starts, before the node is open
     "aiokq.broker.metadata.start.found_partitions",
     "aiokq.broker.metadata.earlier",
