@@ -146,6 +146,7 @@ def test_a_client_is_told_what_it_needs_without_the_password(tmp_path):
     assert str(directory / "ca.pem") in told[2]
     assert password(directory / "client.properties") not in line + out + err
     assert "ANYONE" not in err
+    assert "NOT enforced" not in err
 
 
 @pytest.mark.parametrize(

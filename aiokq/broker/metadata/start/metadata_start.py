@@ -75,7 +75,7 @@ __all__ = ["MetadataStart", "NodeRegistration", "open_metadata"]
 
 logger = logging.getLogger("aiokq.broker")
 
-ENFORCED: Final = frozenset({"ACLs", "quotas"})
+ENFORCED: Final = frozenset({"ACLs", "SCRAM credentials", "quotas"})
 """The kinds of entries of principals, as `PrincipalsImage.counts` names them, that have effect."""
 
 
