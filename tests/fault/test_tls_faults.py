@@ -91,7 +91,9 @@ async def serving(
         environment.offload.close()
 
 
-def client_context(identity: Identity | None = None, directory: Path | None = None):
+def client_context(
+    identity: Identity | None = None, directory: Path | None = None
+) -> ssl.SSLContext:
     context = ssl.create_default_context(cadata=PKI.trusted)
     if identity is not None:
         assert directory is not None

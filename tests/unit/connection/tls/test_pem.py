@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from cryptography.hazmat.primitives import serialization
 
@@ -23,7 +25,7 @@ IDENTITY = Pki(intermediate=True).issue()
     ],
     ids=["lines", "windows", "blanks", "escaped", "packed", "text around"],
 )
-def test_line_breaks_and_text_around_do_not_matter(change) -> None:
+def test_line_breaks_and_text_around_do_not_matter(change: Callable[[str], str]) -> None:
     """Property files and environment variables often have one line."""
     text = change(IDENTITY.key + IDENTITY.chain)
     assert certificates_in(text)[0] == IDENTITY.der

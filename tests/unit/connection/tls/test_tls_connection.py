@@ -6,6 +6,7 @@ import asyncio
 import gc
 import ssl
 import weakref
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
@@ -93,7 +94,7 @@ class Recorder:
         self.updates = 0
         self.eof = False
         self.lost: list[Exception | None] = []
-        self.on_update = lambda: None
+        self.on_update: Callable[[], None] = lambda: None
 
     def handshake_begun(self, transport: asyncio.Transport) -> None:
         self.begun = transport
@@ -150,7 +151,7 @@ class Pair:
 
 
 @pytest.fixture(autouse=True)
-async def shared_buffers_are_left_empty():
+async def shared_buffers_are_left_empty() -> AsyncIterator[None]:
     """What one connection leaves behind another would send or read."""
     yield
     memory = shared_memory()
@@ -420,7 +421,9 @@ async def test_one_answer_to_a_first_message_is_computed_per_iteration() -> None
             assert pair.far.transport is not None
 
 
-async def test_above_the_limit_the_oldest_handshake_is_given_up(monkeypatch) -> None:
+async def test_above_the_limit_the_oldest_handshake_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Its client has not answered for a long time; new clients get in."""
     monkeypatch.setattr(handshakes_module, "MAX_UNDER_WAY", 3)
     handshakes = Handshakes()

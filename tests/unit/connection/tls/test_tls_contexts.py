@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import ssl
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -124,7 +125,7 @@ def test_a_rewritten_file_is_taken_up(store: Path) -> None:
          "another name", "fewer names"],
 )  # fmt: skip
 def test_a_file_that_cannot_be_used_keeps_the_former_pair_and_warns_once(
-    broken, store: Path, caplog: pytest.LogCaptureFixture
+    broken: Callable[[Identity], str], store: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A renewal writes two files, or one in several steps."""
     tls = contexts(store)
@@ -212,7 +213,7 @@ async def test_connections_at_the_same_time_renew_once(store: Path) -> None:
     """Changed files are read in a thread."""
 
     class Threads:
-        async def run(self, fn, *args):
+        async def run(self, fn: Callable[..., object], *args: object) -> object:
             return await asyncio.to_thread(fn, *args)
 
     clock = HandClock()
