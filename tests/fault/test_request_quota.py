@@ -87,7 +87,7 @@ async def test_a_client_gets_ten_percent_of_the_loop(
     with broker_process(tmp_path, "--profile", "dev") as broker:
         address = broker.bootstrap_servers
         async with Admin(address) as admin, Cluster(address, client_id="other") as other:
-            await admin.create_topics({f"topic-{n}": 3 for n in range(20)} | {"t": 1})
+            await admin.create_topics([*(f"topic-{n}" for n in range(20)), "t"])
             entity = ClientQuotaEntity(client_id="hammer")
             await admin.alter_client_quotas({entity: {"request_percentage": 10}}, raise_errors=True)
             hammers = [

@@ -23,7 +23,10 @@ pytestmark = [
 ]
 
 WINDOW = 11.0
-MEASURED = 30.0
+MEASURED = 3 * WINDOW
+"""Three windows: a client that sends as fast as it may sends most of it when a window begins, and a
+time that is no multiple of it would have one such moment more or less, on both brokers.
+"""
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +104,7 @@ async def limited(admin: Admin, entity: ClientQuotaEntity, key: str, rate: float
 
 
 class Meter:
-    """What arrived in the 30 seconds after the first window."""
+    """What arrived in the three windows after the first one."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
@@ -125,12 +128,14 @@ class Meter:
 
 
 async def test_bytes_and_partitions_keep_to_their_rates(servers: str, topic: str) -> None:
-    """Within 10 % over 30 s after the first window, on both brokers."""
+    """Within 10 % after the first window, on both brokers."""
     async with Admin(servers) as admin, contextlib.AsyncExitStack() as quotas:
-        await admin.create_topics({topic: 1, f"{topic}-read": 1}, raise_errors=True)
+        await admin.create_topics([topic, f"{topic}-read"], raise_errors=True)
         async with Cluster(servers) as cluster, cluster.producer() as producer:
-            for _ in range(60_000):
-                await producer.send(f"{topic}-read", b"x" * 1000)
+            for _ in range(60):
+                for _ in range(1000):
+                    producer.send_nowait(f"{topic}-read", b"x" * 1000)
+                await producer.flush()
         for key, rate in (
             ("producer_byte_rate", PRODUCED),
             ("consumer_byte_rate", CONSUMED),
@@ -146,7 +151,7 @@ async def test_bytes_and_partitions_keep_to_their_rates(servers: str, topic: str
                 cluster.producer(acks=1, enable_idempotence=False) as producer,
             ):
                 while not produced.over:
-                    deliveries = [await producer.send(topic, b"x" * 1000) for _ in range(20)]
+                    deliveries = [producer.send_nowait(topic, b"x" * 1000) for _ in range(20)]
                     for delivery in deliveries:
                         await delivery
                         produced.count(1010)
@@ -165,19 +170,19 @@ async def test_bytes_and_partitions_keep_to_their_rates(servers: str, topic: str
             async with Admin(servers, client_id=f"{topic}-controller_mutation_rate") as changing:
                 n = 0
                 while not created.over:
-                    done = await changing.create_topics({f"{topic}-{n}": 4}, timeout=20)
+                    done = await changing.create_topics(f"{topic}-{n}", timeout=20)
                     if done.ok:
-                        created.count(4)
+                        created.count(1)  # one partition
                         n += 1
 
         await asyncio.gather(produce(), consume(), create())
         assert produced.rate == pytest.approx(PRODUCED, rel=0.1)
         assert consumed.rate == pytest.approx(CONSUMED, rel=0.1)
-        assert created.rate == pytest.approx(PARTITIONS, rel=0.15)
+        assert created.rate == pytest.approx(PARTITIONS, rel=0.1)
 
 
 async def test_new_connections_keep_to_their_rate(servers: str) -> None:
-    """Within 10 % over 30 s after the first window, on both brokers."""
+    """Within 10 % after the first window, on both brokers."""
     host, _, port = servers.partition(",")[0].rpartition(":")
     frame = b"".join(
         map(bytes, encode_request(ApiVersionsRequest(), version=0, correlation_id=1, client_id="c"))
