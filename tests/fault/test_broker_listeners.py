@@ -100,7 +100,7 @@ def test_a_second_listener_whose_port_is_in_use_fails_the_start(tmp_path):
     [
         ("process.roles=broker", "process.roles=broker"),
         ("zookeeper.connect=localhost:2181", "zookeeper.connect is not a setting of this broker"),
-        ("listeners=SSL://127.0.0.1:0", "security protocol SSL"),
+        ("listeners=SSL://127.0.0.1:0", "set it to one of SSL"),
         ("listeners=PLAINTEXT://0.0.0.0:0", "advertised.listeners"),
         ("controller.quorum.voters=2@other:9093", "controller.quorum.voters"),
         ("authorizer.class.name=a.B", "authorizer.class.name"),
