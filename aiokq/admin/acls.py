@@ -97,7 +97,7 @@ async def describe_acls(
 ) -> tuple[Acl, ...]:
     """Implement `Admin.describe_acls`."""
     if not isinstance(acl_filter, AclFilter):
-        raise TypeError(f"describe_acls needs an AclFilter or None, not {acl_filter!r}")
+        raise TypeError(f"filter must be an AclFilter or None, not {acl_filter!r}")
 
     async def ask(remaining: float) -> tuple[Acl, ...]:
         response = await engine.router.request(

@@ -98,6 +98,7 @@ def add(
     iterations: Annotated[
         int,
         typer.Option(
+            "--iterations",
             min=4096,
             max=16384,
             help="Iterations of the hash; more make stolen ones useless longer.",

@@ -75,7 +75,8 @@ while n < count or not os.path.exists(stop):
     n += 1
     if n % 20 == 0:
         time.sleep(0.02)
-opened.close()
+if opened is not None:
+    opened.close()
 with open(f"{stop}.{partition}", "w") as file:
     file.write(str(n))
 """

@@ -244,6 +244,13 @@ CALLS: Final[dict[type, dict[str, Call]]] = {
             {aiokq.ClientQuotaEntity(user="u"): {"producer_byte_rate": 1.0}}
         ),
         "describe_client_quotas": lambda w: w.admin.describe_client_quotas(),
+        "describe_acls": lambda w: w.admin.describe_acls(),
+        "create_acls": lambda w: w.admin.create_acls(["User:u Allow Read Topic:t"]),
+        "delete_acls": lambda w: w.admin.delete_acls(["User:u Allow Read Topic:t"]),
+        "describe_user_scram_credentials": lambda w: w.admin.describe_user_scram_credentials(),
+        "alter_user_scram_credentials": lambda w: w.admin.alter_user_scram_credentials(
+            [aiokq.ScramDeletion("u")]
+        ),
         "terminate_transaction": lambda w: w.admin.terminate_transaction("x"),
         "unregister_broker": lambda w: w.admin.unregister_broker(9),
         "update_features": lambda w: w.admin.update_features({"group.version": 1}),
@@ -329,6 +336,7 @@ NOT_CALLED: Final = {
     "RegistryWatch.start": "called by Registry.watch(), which gives it started",
     "RegistryWatch.metadata_changed": "called by the cluster, on its loop",
     "EmbeddedCluster.__enter__": "starts a thread with a loop of its own",
+    "EmbeddedCluster.client_settings": "returns values that no loop changes",
     "EmbeddedCluster.__exit__": "joins that thread: for the code beside the loop",
 }
 """Methods that are not in the table, and why."""

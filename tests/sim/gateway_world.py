@@ -18,7 +18,7 @@ import pytest
 
 from aiokq import Cluster, wire
 from aiokq.core.environment import Environment
-from aiokq.gateway import Gateway, gateway
+from aiokq.gateway import Gateway, delivery, gateway, input_set
 from aiokq.gateway.client import encode
 from tests.sim.harness.simulation import Simulation
 from tests.sim.producer_world import CLIENT, Kafka, simulate
@@ -117,9 +117,10 @@ def _patched(environment: Environment, now_ms: Callable[[], int]) -> Iterator[No
         pass
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gateway, "_new_cluster", new_cluster)
-        patch.setattr(gateway, "Intake", _Intake)
-        patch.setattr(gateway, "_now_ms", now_ms)
+        for module in (gateway, delivery):
+            patch.setattr(module, "new_cluster", new_cluster)
+        patch.setattr(input_set, "Intake", _Intake)
+        patch.setattr(delivery, "_now_ms", now_ms)
         patch.setattr("aiokq.gateway.reports.scribe.Scribe.flush", nothing)
         yield
 

@@ -40,6 +40,7 @@ from aiokq import (
     OffsetAndMetadata,
     Producer,
     ResetTo,
+    ScramDeletion,
     TopicPartition,
 )
 from aiokq.client.registry import Registry
@@ -254,6 +255,11 @@ TABLE: dict[str, tuple[Kind, Call]] = {
             terminate_transaction=("x",),
             describe_client_quotas=(),
             alter_client_quotas=({ClientQuotaEntity(user="u"): {"producer_byte_rate": 1.0}},),
+            describe_acls=(),
+            create_acls=(["User:u Allow Read Topic:t"],),
+            delete_acls=(["User:u Allow Read Topic:t"],),
+            describe_user_scram_credentials=(),
+            alter_user_scram_credentials=([ScramDeletion("u")],),
             unregister_broker=(7,),
             update_features=({"group.version": 1},),
         )
@@ -600,9 +606,10 @@ MADE_BY_AIOKQ = {
     "PartitionsAdded", "PartitionsCreated", "ProcessAborted", "ProcessReport", "ProducerHealth",
     "ProduceResult", "ProducerState", "QuorumInfo", "QuorumNode", "QuorumReplicaState",
     "RaftVoterEndpoint", "Reassignment", "RecordBatch", "RecordsDeleted", "RegistryNode",
-    "RegistryWatch", "ReplicaInfo", "Results", "Revoked", "Subscription", "SupportedVersionRange",
-    "Throttled", "TopicAdded", "TopicCreated", "TopicInfo", "TopicListing", "TopicRecreated",
-    "Topology", "TransactionDescription", "TransactionListing", "TransactionListings",
+    "RegistryWatch", "ReplicaInfo", "Results", "Revoked", "ScramCredential", "Subscription",
+    "SupportedVersionRange", "Throttled", "TopicAdded", "TopicCreated", "TopicInfo", "TopicListing",
+    "TopicRecreated", "Topology", "TransactionDescription", "TransactionListing",
+    "TransactionListings",
 }  # fmt: skip
 """Results, events and similar classes, whose numbers come from a broker."""
 
@@ -613,9 +620,11 @@ CHECKED_WHERE_USED = {
     "FeatureUpdate",
     "GroupMetadata",
     "OffsetAndMetadata",
+    "OAuthToken",
     "OffsetAndTimestamp",
     "Outgoing",
     "ProducerRecord",
+    "ScramUpsertion",
 }
 """Values that users and aiokq create; they are checked when they are used."""
 

@@ -14,7 +14,14 @@ from uuid import UUID
 import pytest
 import pytest_asyncio
 
-from aiokq import AbortTransactionSpec, Admin, ClientQuotaEntity, EmbeddedCluster, TopicPartition
+from aiokq import (
+    AbortTransactionSpec,
+    Admin,
+    ClientQuotaEntity,
+    EmbeddedCluster,
+    ScramDeletion,
+    TopicPartition,
+)
 from aiokq.admin.config_types import ConfigResourceType
 from aiokq.admin.partitions import NewPartitions
 from aiokq.admin.topics import NewTopic
@@ -57,6 +64,11 @@ RIGHT: dict[str, dict[str, Any]] = {
     "describe_features": {},
     "update_features": {"updates": {"group.version": 1}},
     "unregister_broker": {"broker_id": 7},
+    "describe_acls": {},
+    "create_acls": {"acls": ["User:u Allow Read Topic:t"]},
+    "delete_acls": {"filters": ["User:u Allow Read Topic:t"]},
+    "describe_user_scram_credentials": {},
+    "alter_user_scram_credentials": {"changes": [ScramDeletion("u")]},
     "describe_client_quotas": {},
     "alter_client_quotas": {
         "changes": {ClientQuotaEntity(user="alice"): {"producer_byte_rate": 1e6}}

@@ -27,6 +27,7 @@ MAXIMA: dict[str | None, float] = {
     "--duration-filter": INT64_MAX,
     "--every": MAX_SECONDS,
     "--http": PORT_MAX,
+    "--iterations": 16384,
     "--max-messages": INT64_MAX,
     "--producer-epoch": INT16_MAX,
     "--producer-id": INT64_MAX,
