@@ -33,8 +33,8 @@ __all__ = [
 REFUSAL_SEEN: Final = b"\x01"
 """The client's answer to a refusal; the broker then answers with error 58."""
 
-MAX_BYTES: Final = 262144
-"""Length of the longest client-first message that is parsed."""
+MAX_BYTES: Final = 64 * 1024
+"""Length of the longest client-first message that is parsed; twice that of the longest token."""
 
 MAX_REFUSAL_BYTES: Final = 16384
 """Length of the longest refusal that is parsed."""
@@ -69,11 +69,13 @@ class ClientFirst:
     @classmethod
     def parse(cls, message: bytes) -> Self:
         """Return the parts of a message. Raises OAuthMessageError."""
+        if len(message) > MAX_BYTES:
+            raise OAuthMessageError("the client-first message is too long")
         try:
             found = _CLIENT_FIRST.fullmatch(bytes(message).decode())
         except UnicodeDecodeError:
             found = None
-        if found is None or len(message) > MAX_BYTES:
+        if found is None:
             raise OAuthMessageError("the client-first message is malformed")
         pairs = [
             (pair.partition("=")[0], pair.partition("=")[2])

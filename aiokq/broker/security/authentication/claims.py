@@ -17,7 +17,15 @@ from aiokq.broker.security.authentication.oauthbearer import TokenRefused
 from aiokq.connection.principal import Principal
 from aiokq.core.named_tuple import NamedTuple
 
-__all__ = ["MAX_TOKEN_BYTES", "Claims", "ClaimRules", "authenticated", "json_object", "seconds"]
+__all__ = [
+    "MAX_TOKEN_BYTES",
+    "ClaimRules",
+    "Claims",
+    "authenticated",
+    "json_object",
+    "principal_name",
+    "seconds",
+]
 
 MAX_TOKEN_BYTES: Final = 32 * 1024
 """Length of the longest token that is examined."""
@@ -26,6 +34,9 @@ Claims = Mapping[str, object]
 
 _LATEST: Final = 2**53
 """The last second that a claim may name, so that its milliseconds are an int64."""
+
+_BLANKS: Final = "".join(map(chr, range(0x21)))
+"""The characters that Java's `String.trim` removes."""
 
 
 class ClaimRules(NamedTuple):
@@ -71,10 +82,24 @@ def authenticated(claims: Claims, rules: ClaimRules, now: float) -> Authenticate
         raise TokenRefused("the issuer of the token is not the expected one")
     _check_audience(claims, rules.audiences)
     _check_scopes(claims.get(rules.scope_claim), rules.scope_claim)
-    name = claims.get(rules.name_claim)
-    if not isinstance(name, str) or not name.strip():
-        raise TokenRefused(f"the claim {rules.name_claim} of the token is not a name")
-    return Authenticated(Principal.user(name.strip()), int(expires * 1000))
+    name = principal_name(claims, rules.name_claim)
+    return Authenticated(Principal.user(name), int(expires * 1000))
+
+
+def principal_name(claims: Claims, claim: str) -> str:
+    """Return the name in a claim, without the blanks around it that Kafka removes, too.
+
+    A name with other blanks around it, such as U+00A0, is refused: it must not become the name of
+    another principal, and it would look like that name.
+
+    Raises:
+        TokenRefused: the claim is missing, or is not a name.
+    """
+    value = claims.get(claim)
+    name = value.strip(_BLANKS) if isinstance(value, str) else ""
+    if not name or name != name.strip():
+        raise TokenRefused(f"the claim {claim} of the token is not a name")
+    return name
 
 
 def seconds(claims: Claims, name: str) -> float:

@@ -1,21 +1,26 @@
 """Where the keys of tokens are: a file, or an address on the web. Used by threads.
 
 Only the configured address is read, and those that `sasl.oauthbearer.allowed.urls` names: a
-redirect to any other address is refused, and so is one to another protocol.
+redirect to any other address is refused, and so is one to another protocol. Over plain http, others
+could replace the keys on the way, so http is for this machine and for listed addresses only.
 
 Tests: ``tests/unit/broker/security/authentication/test_key_source.py``.
 """
 
 from __future__ import annotations
 
+import http.client
+import io
+import ipaddress
 import os
+import socket
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Collection
 from http.client import HTTPMessage
-from typing import IO, Final
+from typing import IO, Any, Final
 
 from aiokq.core.errors import ConfigError
 
@@ -46,7 +51,8 @@ class KeySource:
         is_file: whether the address is that of a file.
 
     Raises:
-        ConfigError: the address is malformed, not allowed, or that of a file that does not exist.
+        ConfigError: the address is malformed, not allowed, not encrypted, or that of a file that
+            does not exist.
     """
 
     def __init__(self, setting: str, url: str, allowed: Collection[str] = ()) -> None:
@@ -55,20 +61,27 @@ class KeySource:
             scheme, host = parsed.scheme.lower(), parsed.hostname
         except ValueError:
             raise ConfigError(f"{setting} is not an address") from None
+        if parsed.username is not None or parsed.password is not None:
+            raise ConfigError(f"{setting}: the address must not have a user name or password")
+        shown = parsed._replace(query="", fragment="").geturl()
         if scheme not in SCHEMES:
             raise ConfigError(
                 f"{setting}: write an address that begins with https://, http:// or file://"
             )
         if allowed and url not in allowed:
-            raise ConfigError(f"{setting}: {url} is not in sasl.oauthbearer.allowed.urls")
+            raise ConfigError(f"{setting}: {shown} is not in sasl.oauthbearer.allowed.urls")
         self.is_file = scheme == "file"
         if self.is_file and host not in (None, "", "localhost"):
-            raise ConfigError(f"{setting}: the file of {url} is on another machine")
+            raise ConfigError(f"{setting}: the file of {shown} is on another machine")
         if not self.is_file and not host:
-            raise ConfigError(f"{setting}: {url} names no host")
-        if parsed.username is not None or parsed.password is not None:
-            raise ConfigError(f"{setting}: the address must not have a user name or password")
+            raise ConfigError(f"{setting}: {shown} names no host")
+        if scheme == "http" and not allowed and not _is_loopback(host or ""):
+            raise ConfigError(
+                f"{setting}: {shown} is not encrypted, so the keys could be replaced on the way: "
+                "use https, or list the address in sasl.oauthbearer.allowed.urls"
+            )
         self._url = url
+        self._shown = shown
         self._allowed = frozenset(allowed)
         self._path = urllib.request.url2pathname(parsed.path) if self.is_file else ""
         self._version: tuple[int, int, int] | None = None
@@ -76,7 +89,7 @@ class KeySource:
             raise ConfigError(f"{setting}: there is no file {self._path}")
 
     def __str__(self) -> str:
-        return urllib.parse.urlsplit(self._url)._replace(query="", fragment="").geturl()
+        return self._shown
 
     def read(self) -> bytes | None:
         """Return the key set; None for a file that has not changed since the last call.
@@ -102,8 +115,8 @@ class KeySource:
         opener = urllib.request.OpenerDirector()
         for handler in (
             urllib.request.ProxyHandler(),
-            urllib.request.HTTPHandler(),
-            urllib.request.HTTPSHandler(),
+            _Http(),
+            _Https(),
             urllib.request.HTTPDefaultErrorHandler(),
             urllib.request.HTTPErrorProcessor(),
             _Redirects(self._allowed),
@@ -122,6 +135,67 @@ class KeySource:
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"the answer takes more than {LONGEST:g} s")
         return b"".join(parts)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+class _Reads(io.RawIOBase):
+    """The bytes of an answer; reading them fails `LONGEST` after the request.
+
+    A socket's own time limit begins again with each byte, so that a server could send the header of
+    an answer for hours.
+    """
+
+    def __init__(self, connection: socket.socket, stream: io.RawIOBase) -> None:
+        self._connection = connection
+        self._stream = stream
+        self._deadline = time.monotonic() + LONGEST
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError(f"the answer takes more than {LONGEST:g} s")
+        self._connection.settimeout(min(SILENCE, left))
+        return self._stream.readinto(buffer)
+
+    def close(self) -> None:
+        self._stream.close()
+        super().close()
+
+
+class _Answer(http.client.HTTPResponse):
+    def __init__(self, sock: socket.socket, *args: Any, **kwargs: Any) -> None:
+        super().__init__(sock, *args, **kwargs)
+        stream: Any = self.fp
+        self.fp: Any = io.BufferedReader(_Reads(sock, stream.detach()))
+
+
+class _TimedConnections(urllib.request.AbstractHTTPHandler):
+    """Makes connections whose answers have a time limit."""
+
+    def do_open(self, http_class: Any, req: urllib.request.Request, **arguments: Any) -> Any:
+        def connection(*args: Any, **kwargs: Any) -> Any:
+            made = http_class(*args, **kwargs)
+            made.response_class = _Answer
+            return made
+
+        return super().do_open(connection, req, **arguments)
+
+
+class _Http(_TimedConnections, urllib.request.HTTPHandler):
+    pass
+
+
+class _Https(_TimedConnections, urllib.request.HTTPSHandler):
+    pass
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):

@@ -47,6 +47,12 @@ All of them are asymmetric: with HMAC, a token could be signed with the public k
 MAX_KEY_ID: Final = 1000
 """Length of the longest key id that is looked up, as in Kafka."""
 
+MAX_TRIED_KEYS: Final = 8
+"""Number of keys that are tried for one token, which matters for tokens without a key id.
+
+Anybody can send tokens, and each attempt costs the broker the check of a signature.
+"""
+
 
 class SignedTokens:
     """The validator of tokens that are signed.
@@ -70,13 +76,19 @@ class SignedTokens:
             TokenRefused: the token is not signed with one of the keys, or its claims are wrong.
         """
         algorithm, key_id = _header(token)
-        for key in await self._keys.find(key_id, *KEY_TYPES[algorithm]):
+        keys = await self._keys.find(key_id, *KEY_TYPES[algorithm])
+        for key in keys[:MAX_TRIED_KEYS]:
             try:
                 found = self._signatures.decode_complete(token, key, algorithms=[algorithm])
             except (jwt.PyJWTError, ValueError, TypeError):
                 continue
             return authenticated(
                 json_object(found["payload"]), self._rules, self._clock.timestamp_ms() / 1000
+            )
+        if len(keys) > MAX_TRIED_KEYS:
+            raise TokenRefused(
+                f"the signature of the token is not of one of the first {MAX_TRIED_KEYS} keys, and "
+                "its key id does not select one"
             )
         raise TokenRefused("the signature of the token is not of one of the keys")
 

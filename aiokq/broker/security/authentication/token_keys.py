@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 from jwt.exceptions import PyJWTError
 
+from aiokq.broker.security.authentication.key_source import LONGEST
 from aiokq.core.errors import Closed
 from aiokq.core.named_tuple import NamedTuple
 from aiokq.core.warning_backoff import WarningBackoff
@@ -150,7 +151,7 @@ class TokenKeys:
         fetching = self._fetching = asyncio.get_running_loop().create_future()
         self._attempted_at = self._now()
         try:
-            text = await self._offload.run(self._source.read)
+            text = await self._read()
             if text is not None:
                 keys = await self._offload.run(parse_key_set, text)
                 logger.info("keys of tokens read: source=%s keys=%d", self._source, len(keys))
@@ -173,6 +174,19 @@ class TokenKeys:
             self._fetching = None
             fetching.set_result(None)
         return True
+
+    async def _read(self) -> bytes | None:
+        """Read the source; a server that sends slowly must not keep logins waiting.
+
+        A file has no time limit: it is local, and an abandoned read would hide a change of it.
+        """
+        try:
+            async with asyncio.timeout(None if self._source.is_file else LONGEST) as limit:
+                return await self._offload.run(self._source.read)
+        except TimeoutError:
+            if limit.expired():
+                raise TimeoutError(f"no complete answer within {LONGEST:g} s") from None
+            raise
 
 
 def parse_key_set(text: bytes) -> tuple[TokenKey, ...]:

@@ -11,7 +11,12 @@ import binascii
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from aiokq.broker.security.authentication.claims import MAX_TOKEN_BYTES, json_object, seconds
+from aiokq.broker.security.authentication.claims import (
+    MAX_TOKEN_BYTES,
+    json_object,
+    principal_name,
+    seconds,
+)
 from aiokq.broker.security.authentication.exchange import Authenticated
 from aiokq.broker.security.authentication.oauthbearer import TokenRefused
 from aiokq.connection.principal import Principal
@@ -58,9 +63,7 @@ class UnsecuredTokens:
         """
         claims = _claims(token)
         now = self._clock.timestamp_ms() / 1000
-        name = claims.get(self._name_claim)
-        if not isinstance(name, str) or not name.strip():
-            raise TokenRefused(f"the claim {self._name_claim} of the token is not a name")
+        name = principal_name(claims, self._name_claim)
         expires = seconds(claims, "exp")
         if "iat" in claims:
             issued = seconds(claims, "iat")

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aiokq.connection.sasl import oauthbearer_messages
 from aiokq.connection.sasl.oauthbearer_messages import (
     ClientFirst,
     OAuthMessageError,
@@ -55,12 +56,22 @@ def test_the_scheme_is_read_in_any_case() -> None:
         b"n,a=,\x01auth=Bearer t\x01\x01",
         b"n,a=x=,\x01auth=Bearer t\x01\x01",
         b"n,,\x01auth=Bearer \xff\x01\x01",
-        b"n,,\x01auth=Bearer " + b"t" * 300_000 + b"\x01\x01",
+        b"n,,\x01auth=Bearer " + b"t" * 65_536 + b"\x01\x01",
     ],
 )
 def test_malformed_messages(message: bytes) -> None:
     with pytest.raises(OAuthMessageError):
         ClientFirst.parse(message)
+
+
+def test_a_long_message_is_refused_before_it_is_examined(monkeypatch) -> None:
+    """Anybody may send one; the longest token that a broker examines has half the length."""
+    longest = b"n,,\x01auth=Bearer " + b"t" * 65_518 + b"\x01\x01"
+    assert len(longest) == 65_536
+    assert len(ClientFirst.parse(longest).token) == 65_518
+    monkeypatch.setattr(oauthbearer_messages, "_CLIENT_FIRST", None)
+    with pytest.raises(OAuthMessageError, match="too long"):
+        ClientFirst.parse(longest + b"\x01")
 
 
 @given(st.binary() | st.from_regex(rb"n,,\x01(auth=Bearer [a-z ]*\x01|[a-z]*=[a-z]*\x01)*\x01"))

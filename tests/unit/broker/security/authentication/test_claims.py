@@ -13,7 +13,7 @@ GOOD = {"sub": "alice", "iat": NOW - 10, "exp": NOW + 100}
 
 def test_a_token_is_of_its_subject_until_it_expires() -> None:
     """The default rules demand no issuer."""
-    found = authenticated({**GOOD, "sub": " alice ", "iss": "any"}, ClaimRules(), NOW)
+    found = authenticated({**GOOD, "sub": " \t\x1falice\x00 ", "iss": "any"}, ClaimRules(), NOW)
     assert str(found.principal) == "User:alice"
     assert found.expires_at_ms == (NOW + 100) * 1000
 
@@ -69,6 +69,10 @@ def test_claims_that_kafka_accepts(changed: dict[str, object], rules: ClaimRules
         ({"scope": " "}, ClaimRules()),
         ({"sub": ""}, ClaimRules()),
         ({"sub": "  "}, ClaimRules()),
+        ({"sub": "alice\u00a0"}, ClaimRules()),
+        ({"sub": " \u2003alice"}, ClaimRules()),
+        ({"sub": "\u3000"}, ClaimRules()),
+        ({"sub": "alice\x85"}, ClaimRules()),
         ({"sub": 5}, ClaimRules()),
         ({"sub": ["alice"]}, ClaimRules()),
         ({}, ClaimRules(name_claim="client")),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import http.server
+import socket
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -102,6 +104,28 @@ def test_a_long_page_is_not_read_to_its_end(tmp_path) -> None:
         KeySource("s", file.as_uri()).read()
 
 
+def test_a_header_that_never_ends_is_not_awaited(monkeypatch) -> None:
+    """Each byte comes in time; the thread of the fetch must not be kept for hours."""
+    monkeypatch.setattr(key_source, "LONGEST", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def answer() -> None:
+            connection, _ = listening.accept()
+            with connection, suppress(OSError):
+                connection.sendall(b"HTTP/1.1 200 OK\r\nX: ")
+                for _ in range(100):
+                    connection.sendall(b"x")
+                    time.sleep(0.05)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        began = time.monotonic()
+        with pytest.raises(TimeoutError):
+            KeySource("s", f"http://127.0.0.1:{listening.getsockname()[1]}/keys").read()
+        assert time.monotonic() - began < 3
+        thread.join()
+
+
 @pytest.mark.parametrize(
     ("url", "message"),
     [
@@ -113,6 +137,12 @@ def test_a_long_page_is_not_read_to_its_end(tmp_path) -> None:
         ("file:///nowhere/keys.json", "there is no file"),
         ("https://user:secret@host/keys", "must not have a user name"),
         ("https://[::1/keys", "is not an address"),
+        ("ftp://user:secret@host/keys", "must not have a user name"),
+        ("file://user:secret@host/keys", "must not have a user name"),
+        ("https:///keys?token=secret", "names no host"),
+        ("http://host/keys?token=secret", r"sasl\.oauthbearer\.allowed\.urls"),
+        ("HTTP://192.0.2.1/keys", r"sasl\.oauthbearer\.allowed\.urls"),
+        ("http://127.0.0.1.example.com/keys", r"sasl\.oauthbearer\.allowed\.urls"),
     ],
 )
 def test_wrong_addresses_end_the_start(url: str, message: str) -> None:
@@ -121,6 +151,22 @@ def test_wrong_addresses_end_the_start(url: str, message: str) -> None:
         KeySource("the.setting", url)
     assert "the.setting" in str(refused.value)
     assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1:8080", "127.1.2.3", "[::1]"])
+def test_plain_http_is_for_this_machine_and_for_listed_addresses(host: str) -> None:
+    """Over http, anybody on the way could replace the keys."""
+    assert str(KeySource("s", f"http://{host}/keys")) == f"http://{host}/keys"
+    listed = "http://keys.internal/keys"
+    assert str(KeySource("s", listed, [listed])) == listed
+
+
+def test_a_refused_address_is_shown_without_secrets() -> None:
+    """The list may name other addresses."""
+    for url in ("https://user:secret@host/keys", "https://host/keys?token=secret"):
+        with pytest.raises(ConfigError) as refused:
+            KeySource("s", url, ["https://other/keys"])
+        assert "secret" not in str(refused.value)
 
 
 def test_the_address_must_be_allowed_if_there_is_a_list() -> None:

@@ -83,6 +83,26 @@ async def test_without_a_key_id_every_fitting_key_is_tried():
         await validator(*keys)(CONTEXT, token(key_id="a"))
 
 
+@pytest.mark.parametrize(("key_id", "kids"), [(None, "abcdefghi"), ("k", "kkkkkkkkk")])
+async def test_at_most_eight_keys_are_tried(key_id, kids, monkeypatch):
+    """A token of a stranger must not cost a thousand checks of signatures."""
+    keys = [jwk(ec_key(), kid) for kid in kids]
+    check = validator(*keys)
+    assert await check(CONTEXT, token(ec_key(), "ES256", key_id=key_id))
+    other = ec.generate_private_key(ec.SECP256R1())
+    tried = []
+    decode = check._signatures.decode_complete
+    monkeypatch.setattr(
+        check._signatures,
+        "decode_complete",
+        lambda *args, **kwargs: tried.append(args) or decode(*args, **kwargs),
+    )
+    with pytest.raises(TokenRefused) as refused:
+        await check(CONTEXT, token(other, "ES256", key_id=key_id))
+    assert len(tried) == 8
+    assert "first 8 keys" in refused.value.reason
+
+
 def tampered():
     header, claims, signature = token().split(".")
     other = token(sub="admin").split(".")

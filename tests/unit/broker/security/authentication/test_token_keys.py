@@ -178,6 +178,41 @@ def test_a_server_that_is_down_is_asked_again_with_growing_pauses(caplog):
     assert len(caplog.records) <= 5
 
 
+class SlowOffload:
+    """Runs the first reads quickly; the later ones do not end."""
+
+    def __init__(self, quick):
+        self.quick = quick
+
+    async def run(self, fn, *args):
+        if fn is not parse_key_set:
+            self.quick -= 1
+            if self.quick < 0:
+                await asyncio.Event().wait()
+        return fn(*args)
+
+
+def test_a_server_that_sends_slowly_does_not_keep_logins_waiting(caplog):
+    """A fetch ends after fifteen seconds; the last keys stay in use, and are fetched again."""
+    source = Source(A)
+
+    async def main(keys):
+        keys._offload = offload = SlowOffload(0)
+        await asyncio.sleep(10)
+        began = asyncio.get_running_loop().time()
+        assert await keys.find("b", "RSA", None) == []
+        assert asyncio.get_running_loop().time() - began == pytest.approx(15)
+        assert len(await keys.find("a", "RSA", None)) == 1
+        offload.quick = 10
+        source.answers = [B]
+        await asyncio.sleep(10)
+        assert len(await keys.find("b", "RSA", None)) == 1
+
+    with caplog.at_level(logging.WARNING):
+        with_keys(source, main)
+    assert "no complete answer within 15 s" in caplog.text
+
+
 def test_an_error_page_does_not_replace_the_keys():
     """A proxy may answer 200 with HTML."""
     source = Source(A, b"<html>")
