@@ -17,6 +17,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.log import file_names
@@ -89,7 +90,7 @@ class FormatOptions:
             (``--no-initial-controllers``).
         release: value of ``--release-version``; None for the default.
         features: the levels given by ``--feature``, by name; other features get their default.
-        scram: the values of ``--add-scram``.
+        scram: the values of ``--add-scram``, which contain passwords.
         ignore_formatted: leave formatted directories as they are, and format the others.
     """
 
@@ -102,7 +103,7 @@ class FormatOptions:
     without_voters: bool = False
     release: str | None = None
     features: Mapping[str, int] | None = None
-    scram: tuple[str, ...] = ()
+    scram: tuple[str, ...] = field(default=(), repr=False)
     ignore_formatted: bool = False
 
 

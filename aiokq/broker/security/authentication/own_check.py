@@ -8,8 +8,10 @@ Tests: ``tests/unit/broker/security/authentication/test_own_check.py``.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
+import traceback
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -36,6 +38,16 @@ a coroutine function may wait.
 UNVERIFIED: Final = "Authentication failed: credentials for user could not be verified"
 """Kafka's text for a check that could not be made."""
 
+TIME_LIMIT: Final = 30.0
+"""Seconds after which a coroutine function is cancelled and the login is refused."""
+
+LOGGED_FRAMES: Final = 10
+"""Number of calls that are logged of an exception."""
+
+
+class _WrongAnswer(TypeError):
+    """The function returned what is not an answer; the message has no secret."""
+
 
 class OwnCheck:
     """Calls the caller's function for a login.
@@ -55,7 +67,8 @@ class OwnCheck:
         """Return who a client with this name and password is; None if the password is wrong.
 
         Raises:
-            ExchangeFailed: the function raised an exception, or returned something else.
+            ExchangeFailed: the function raised an exception, took too long, or returned something
+                else.
         """
         try:
             return await self._ask("PLAIN", connection, name, password)
@@ -67,8 +80,8 @@ class OwnCheck:
         """Return to whom a token belongs.
 
         Raises:
-            TokenRefused: the function returned None, raised an exception, or returned something
-                else.
+            TokenRefused: the function returned None, raised an exception, took too long, or
+                returned something else.
         """
         try:
             principal = await self._ask("OAUTHBEARER", connection, "", token)
@@ -84,22 +97,33 @@ class OwnCheck:
     ) -> Principal | None:
         answer = self._authenticate(mechanism, connection.listener, name, secret)
         if inspect.isawaitable(answer):
-            answer = await answer
+            async with asyncio.timeout(TIME_LIMIT):
+                answer = await answer
         if answer is None or isinstance(answer, Principal):
             return answer
         if not isinstance(answer, str) or not answer or answer.startswith(f"{USER}:"):
-            raise TypeError(
+            raise _WrongAnswer(
                 "authenticate() must return the name of the user without its type, a Principal, or "
                 f"None, and returned an object of {type(answer).__name__}"
             )
         return Principal.user(answer)
 
     def _warn(self, error: Exception) -> None:
+        """Log the type of an exception and where it comes from.
+
+        The text of an exception of the function is not logged, as it may contain the password.
+        """
         level, times = self._warnings.note(type(error))
         logger.log(
             logging.ERROR if level == logging.WARNING else level,
-            "authenticate() failed, the login is refused: error=%s times=%d",
+            "authenticate() failed, the login is refused: error=%s times=%d; %s",
             type(error).__name__,
             times,
-            exc_info=error,
+            error if isinstance(error, _WrongAnswer) else _place(error),
         )
+
+
+def _place(error: Exception) -> str:
+    """Return the calls that led to an exception, the innermost last, without texts."""
+    frames = traceback.extract_tb(error.__traceback__, limit=-LOGGED_FRAMES)
+    return " > ".join(f"{one.filename}:{one.lineno} in {one.name}" for one in frames)

@@ -357,3 +357,10 @@ def test_random_ids_are_valid_arguments() -> None:
         assert len(text) == 22
         assert not text.startswith("-")
         assert parse_uuid(text).int >= 100
+
+
+def test_the_passwords_of_users_are_not_shown() -> None:
+    """Errors and debuggers show options."""
+    options = options_of(scram=("SCRAM-SHA-512=[name=admin,password=hidden]",))
+    assert "hidden" not in repr(options)
+    assert CLUSTER in repr(options)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import re
 
 import pytest
 
+from aiokq.broker.security.authentication import own_check
 from aiokq.broker.security.authentication.exchange import ExchangeFailed
 from aiokq.broker.security.authentication.oauthbearer import TokenRefused
 from aiokq.broker.security.authentication.own_check import OwnCheck
@@ -65,6 +68,48 @@ async def test_anything_else_is_a_mistake_that_logs_nobody_in(answer, caplog) ->
     assert "secret" not in caplog.text
     with pytest.raises(TokenRefused):
         await own.token(CONTEXT, "x")
+
+
+async def test_the_text_of_an_exception_is_not_logged(caplog) -> None:
+    """It may contain the password; the place where it was raised is logged."""
+
+    def look_up(password):
+        raise ValueError(f"bad password {password}") from KeyError(password)
+
+    def authenticate(mechanism, listener, name, secret):
+        look_up(secret)
+
+    own = check(authenticate)
+    with caplog.at_level(logging.DEBUG):
+        with pytest.raises(ExchangeFailed):
+            await own.password(CONTEXT, "alice", "hunter2")
+        with pytest.raises(TokenRefused):
+            await own.token(CONTEXT, "hunter2")
+    assert "hunter2" not in caplog.text
+    assert all(one.exc_info is None for one in caplog.records)
+    assert "error=ValueError" in caplog.text
+    assert re.search(r"test_own_check\.py:\d+ in look_up", caplog.text)
+
+
+async def test_a_function_that_does_not_answer_refuses_the_login(monkeypatch, caplog) -> None:
+    """The client would wait, and so would whatever the function holds."""
+    cancelled = []
+
+    async def authenticate(*arguments):
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.append(arguments)
+            raise
+
+    monkeypatch.setattr(own_check, "TIME_LIMIT", 0.01)
+    own = check(authenticate)
+    with pytest.raises(ExchangeFailed):
+        await own.password(CONTEXT, "alice", "secret")
+    with pytest.raises(TokenRefused):
+        await own.token(CONTEXT, "x")
+    assert len(cancelled) == 2
+    assert "error=TimeoutError" in caplog.text
 
 
 @pytest.mark.parametrize("error", [RuntimeError("down"), StopIteration(), KeyError("x")])
