@@ -26,7 +26,7 @@ from aiokq.core.named_tuple import NamedTuple
 from aiokq.wire.registration_records import BrokerEndpoint, ControllerEndpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from aiokq.broker.config.listener_security import ListenerSettings
     from aiokq.broker.config.listeners import Listeners
@@ -78,6 +78,7 @@ class NodeServers:
         *,
         turn: Turn,
         max_frame_bytes: int,
+        failed: Callable[[RequestContext, str, str], None] | None = None,
     ) -> None:
         """Bind the port of every listener, or of none.
 
@@ -85,6 +86,8 @@ class NodeServers:
             counters: the node's metrics.
             turn: the node's limit of requests per event loop iteration.
             max_frame_bytes: the largest request that the gate admits.
+            failed: called with the connection, "SSL" and the reason if the certificate of a client
+                is that of no principal.
 
         Raises:
             ListenerFailed: a port cannot be bound, for example because it is in use.
@@ -122,7 +125,7 @@ class NodeServers:
                     budget=budget,
                     sockets=sockets,
                     security=server_security(
-                        listeners.security.get(endpoint.name), environment.offload
+                        listeners.security.get(endpoint.name), environment.offload, failed
                     ),
                 )
                 try:
@@ -298,12 +301,18 @@ class NodeServers:
         return next(one.port for one in self.configured.opened if one.name == listener)
 
 
-def server_security(settings: ListenerSettings | None, offload: Offload) -> ServerSecurity:
+def server_security(
+    settings: ListenerSettings | None,
+    offload: Offload,
+    failed: Callable[[RequestContext, str, str], None] | None = None,
+) -> ServerSecurity:
     """Return what a listener demands of its clients.
 
     Args:
         settings: the listener's settings of TLS and SASL; None for PLAINTEXT.
         offload: reads changed certificates outside the loop.
+        failed: called with the connection, "SSL" and the reason if the certificate of a client is
+            that of no principal.
 
     Raises:
         ConfigError: a key store, a trust store or a rule of principals cannot be used.
@@ -329,6 +338,7 @@ def server_security(settings: ListenerSettings | None, offload: Offload) -> Serv
         ).principal_of,
         handshake_timeout=timeout / 1000,
         offload=offload,
+        failed=failed,
     )
 
 

@@ -122,8 +122,8 @@ def prepare(options: Options, clock: Clock) -> SecureDirectory:
 
     Raises:
         ConfigError: an option contradicts `--secure`; the directory belongs to something else or
-            can be read by others; one of its files is damaged or cannot be written; or the package
-            cryptography is missing.
+            to another user, or can be read by others; one of its files is damaged or cannot be
+            written; or the package cryptography is missing.
     """
     assert options.secure is not None
     if options.config is not None or options.data_dirs:
@@ -152,6 +152,7 @@ def _make_directory(path: str) -> None:
         status = os.stat(path)
     if not stat.S_ISDIR(status.st_mode):
         raise ConfigError(f"--secure {path}: it is not a directory")
+    _check_owner(path, path, status)
     names = os.listdir(path)
     foreign = {name.removesuffix(TEMPORARY) for name in names} - OWN_FILES
     if foreign and not os.path.exists(f"{path}/ca.pem"):
@@ -165,6 +166,23 @@ def _make_directory(path: str) -> None:
                 f"700 {path}`, or begin with a new directory if they may have read them"
             )
         os.chmod(path, 0o700)
+    for name in (OWN_FILES - {"data"}).intersection(names):
+        file = f"{path}/{name}"
+        _check_owner(path, file, os.stat(file))
+
+
+def _check_owner(path: str, file: str, status: os.stat_result) -> None:
+    """Check that the user of this process owns the directory or one of its files.
+
+    Raises:
+        ConfigError: another user owns it, who can read and replace secrets.
+    """
+    if hasattr(os, "geteuid") and status.st_uid != os.geteuid():
+        raise ConfigError(
+            f"--secure {path}: {file} belongs to the user with the id {status.st_uid}, not to the "
+            f"user of this process, {os.geteuid()}: start the broker as its owner, or name a new "
+            "directory"
+        )
 
 
 def _names(directory: SecureDirectory, options: Options) -> list[str]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from aiokq.connection.principal import ANONYMOUS, Principal
 from aiokq.connection.request_context import RequestContext, SessionState
+from aiokq.core.errors import AuthenticationFailed
 from aiokq.core.frozen import frozen
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ class ServerSecurity:
         handshake_timeout: seconds from the accept until TLS and SASL must be complete
             (`handshake.timeout.ms`).
         offload: reads changed certificates outside the loop; None to read them on the loop.
+        failed: called with the connection, "SSL" and the reason if no principal can be had from the
+            certificate of a client.
     """
 
     tls: TlsContexts | None = None
@@ -41,6 +44,7 @@ class ServerSecurity:
     principal_of: Callable[[bytes | None], Principal] = lambda certificate: ANONYMOUS
     handshake_timeout: float = 30.0
     offload: Offload | None = None
+    failed: Callable[[RequestContext, str, str], None] | None = None
 
     @property
     def contexts(self) -> Callable[[], ssl.SSLContext] | None:
@@ -64,7 +68,12 @@ class ServerSecurity:
             return
         tls_object: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
         assert tls_object is not None
-        context.session.principal = self.principal_of(tls_object.getpeercert(binary_form=True))
+        try:
+            context.session.principal = self.principal_of(tls_object.getpeercert(binary_form=True))
+        except AuthenticationFailed as error:
+            if self.failed is not None:
+                self.failed(context, "SSL", str(error.args[0]))
+            raise
 
 
 PLAINTEXT_SERVER = ServerSecurity()

@@ -72,6 +72,26 @@ def test_the_first_start_makes_all_files_for_the_owner_alone(path):
     assert directory.renewed
 
 
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="files have no owner")
+@pytest.mark.parametrize("name", [None, "client.properties", "ca-key.pem"])
+def test_what_belongs_to_another_user_is_refused(path, name, monkeypatch):
+    """Its owner could read the secrets, or replace them."""
+    made(path)
+    foreign = str(path if name is None else path / name)
+    real = os.stat
+
+    def stat_of(file, *args, **kwargs):
+        found = real(file, *args, **kwargs)
+        if str(file) != foreign:
+            return found
+        return os.stat_result([*found[:4], found.st_uid + 1, *found[5:]])
+
+    monkeypatch.setattr(os, "stat", stat_of)
+    with pytest.raises(ConfigError, match="belongs to the user with the id") as refused:
+        made(path)
+    assert f"{foreign} belongs" in str(refused.value)
+
+
 def test_a_later_start_changes_nothing(path):
     made(path)
     before = contents(path)

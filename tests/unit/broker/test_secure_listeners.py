@@ -12,7 +12,8 @@ import aiokq
 from aiokq.broker.gate import Gate
 from aiokq.connection.principal import Principal
 from aiokq.connection.request_context import RequestContext
-from aiokq.errors import ConfigError, KafkaError
+from aiokq.connection.tls.principal_rules import PrincipalRules
+from aiokq.errors import AuthenticationFailed, ConfigError, KafkaError
 from tests.peers.pki import Pki
 
 
@@ -96,6 +97,27 @@ async def test_the_principal_is_that_of_the_certificate(files):
         kafka.node.gate.__class__ = Noted
         await produced(files.cluster(kafka.bootstrap_servers, "client"))
     assert seen == {("SSL", Principal.parse("User:CN=carol"))}
+
+
+async def test_a_certificate_without_a_principal_is_in_the_audit_log(files, monkeypatch, caplog):
+    """Nobody reads the lines of closed connections, which are debug lines."""
+
+    def name_of(rules, distinguished_name):
+        raise AuthenticationFailed(f"no rule applies to {distinguished_name!r}")
+
+    monkeypatch.setattr(PrincipalRules, "name_of", name_of)
+    settings = files.settings(ssl_client_auth="required")
+    async with aiokq.EmbeddedCluster(settings=settings) as kafka:
+        with caplog.at_level("WARNING", "aiokq.audit.login"), pytest.raises(KafkaError):
+            await produced(files.cluster(kafka.bootstrap_servers, "client"))
+    [line] = [one for one in caplog.records if one.name == "aiokq.audit.login"]
+    assert line.audit == {
+        "event": "login failed",
+        "host": "127.0.0.1",
+        "listener": "SSL",
+        "mechanism": "SSL",
+        "reason": "no rule applies to 'CN=carol'",
+    }
 
 
 async def test_registration_and_settings_name_the_protocol(files):
