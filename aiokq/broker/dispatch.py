@@ -102,6 +102,8 @@ class Dispatcher:
         try:
             response = await handler(request, call)
         except CloseConnection as closing:
+            # A Produce request with acks=0 may have appended batches before one was refused.
+            gate.throttle_ms(context, header.api_key, header.client_id, nbytes, answered=False)
             self._encode_last(closing, header)
             raise
         throttle_ms = 0

@@ -34,6 +34,7 @@ from aiokq.broker.permissions import (
     ResourceType,
     operation_bits,
 )
+from aiokq.connection.quota_windows import MAX_THROTTLE_MS
 from aiokq.connection.request_context import CloseConnection, SessionState
 from aiokq.wire import API_NAMES
 
@@ -448,7 +449,7 @@ class Gate:
         throttle_ms = self.quotas.throttle_ms(
             connection, api_key, client_id, nbytes, answered=answered
         )
-        throttle_ms = max(throttle_ms, least_ms)
+        throttle_ms = min(max(throttle_ms, least_ms), MAX_THROTTLE_MS)
         if throttle_ms > 0:
             until = asyncio.get_running_loop().time() + throttle_ms / 1000
             connection.mute_until = max(connection.mute_until, until)

@@ -13,7 +13,10 @@ from typing import Final
 
 from aiokq.core.named_tuple import NamedTuple
 
-__all__ = ["DEFAULT_WINDOW", "QuotaWindow", "Rate", "TokenBucket"]
+__all__ = ["DEFAULT_WINDOW", "MAX_THROTTLE_MS", "QuotaWindow", "Rate", "TokenBucket"]
+
+MAX_THROTTLE_MS: Final = 2**31 - 1
+"""The longest throttle time, because responses have it as an int32."""
 
 
 class QuotaWindow(NamedTuple):
@@ -74,6 +77,8 @@ class Rate:
     def excess_ms(self, limit: float, now_ms: int, *, more: float = 0.0) -> int:
         """Return the time after which the rate is down to `limit`; 0 if the rate is within it.
 
+        The time is at most `MAX_THROTTLE_MS`.
+
         Args:
             limit: the permitted rate per second; above 0.
             more: added to what was counted, for this call only.
@@ -82,7 +87,7 @@ class Rate:
         rate = (total + more) / span_ms * 1000
         if rate <= limit:
             return 0
-        return math.floor((rate - limit) / limit * span_ms + 0.5)
+        return _whole_ms((rate - limit) / limit * span_ms)
 
     def left(self, limit: float, now_ms: int) -> float:
         """Return what may be counted now until the rate is at `limit`; below 0 if it is above."""
@@ -143,6 +148,14 @@ class TokenBucket:
         return self._tokens
 
     def excess_ms(self, limit: float, now_ms: int) -> int:
-        """Return the time after which the bucket is no longer overdrawn; 0 if it is not."""
+        """Return the time after which the bucket is no longer overdrawn; 0 if it is not.
+
+        The time is at most `MAX_THROTTLE_MS`.
+        """
         left = self.left(limit, now_ms)
-        return math.floor(-left / limit * 1000 + 0.5) if left < 0 else 0
+        return _whole_ms(-left / limit * 1000) if left < 0 else 0
+
+
+def _whole_ms(ms: float) -> int:
+    """Round a throttle time, as Kafka does, and cap it. With a tiny limit it may be infinite."""
+    return math.floor(min(ms, MAX_THROTTLE_MS) + 0.5)

@@ -57,11 +57,15 @@ if TYPE_CHECKING:
     from aiokq.broker.log.partition_log import PartitionLog
     from aiokq.broker.replica.fetch_sessions import FetchContext
     from aiokq.broker.replica.partition import Partition
+    from aiokq.connection.turn import Turn
     from aiokq.core.files import FileRange
 
 READ_COMMITTED: Final = 1
 FIRST_V2_VERSION: Final = 4
 """The first version whose clients read message format 2."""
+
+TARGETS_PER_REQUEST: Final = 1000
+"""Number of partitions that count as one more request in the node's turn."""
 
 HEADER_BYTES: Final = 4
 """Size of a response's header without tagged fields; flexible versions have one more byte."""
@@ -95,12 +99,20 @@ class Pass:
 
 
 async def handle(
-    topics: Topics, logs: Logs, configs: Configs, host: Host, request: FetchRequest, call: Call
+    topics: Topics,
+    logs: Logs,
+    configs: Configs,
+    host: Host,
+    turn: Turn,
+    request: FetchRequest,
+    call: Call,
 ) -> FetchResponse:
     """Read the partitions; wait and read again until they return `min_bytes` or the time is up."""
-    context = logs.fetch_sessions.open(request, call.version)
     replica_id = _replica_id(request, call.version)
-    quotas = call.gate.quotas if replica_id < 0 else None
+    permits = _Permits(call, replica_id)
+    is_trusted = permits.is_trusted()  # may raise Undecided, before anything changes
+    context = logs.fetch_sessions.open(request, call.version)
+    quotas = None if is_trusted else call.gate.quotas
     if context.error_code:
         response = FetchResponse(error_code=context.error_code, session_id=0)
         if quotas is not None:
@@ -108,11 +120,13 @@ async def handle(
         return response
     if call.gate.asks_caller:
         await _settle(topics, call, request, context.targets)
+    more = len(context.targets) // TARGETS_PER_REQUEST
+    if more and turn.spend(more):  # a small request may read a large session
+        await turn.next()
     max_bytes = min(request.max_bytes, configs.settings.fetch_max_bytes)
     if quotas is not None:
         max_bytes = min(max_bytes, quotas.fetch_bytes(call.connection, call.client_id))
     min_bytes = min(request.min_bytes, max_bytes)
-    permits = _Permits(call, replica_id)
     clock = host.clock
     deadline = clock.monotonic() + request.max_wait_ms / 1000
 
@@ -151,7 +165,7 @@ async def handle(
     if not fresh:
         await _load_cold(logs, call, found)
     call.counters.record_bytes_fetched += found.size
-    session_id, results = context.finish(found.results, privileged=replica_id >= 0)
+    session_id, results = context.finish(found.results, privileged=is_trusted)
     response = FetchResponse(responses=_by_topic(results))
     if call.version >= 7:
         response.session_id = session_id
@@ -214,14 +228,29 @@ async def _read_cold(logs: Logs, found: Pass, look: Callable[[], Pass]) -> Pass:
 class _Permits:
     """The decisions about the topics that a consumer may read, or a follower may replicate."""
 
-    __slots__ = ("_decisions", "_is_follower")
+    __slots__ = ("_decisions", "_has_authorizer", "_is_follower")
 
     def __init__(self, call: Call, replica_id: int) -> None:
         self._is_follower = replica_id >= 0
+        self._has_authorizer = call.gate.authorizer is not None
         if self._is_follower:
             self._decisions = Decisions(call, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
         else:
             self._decisions = Decisions(call, Operation.READ, ResourceType.TOPIC)
+
+    def is_trusted(self) -> bool:
+        """Return whether the client is a follower, and an authorizer permits it to be one.
+
+        Every client can claim to be a follower. Only a trusted one is exempt from quotas and has
+        priority in the cache of sessions.
+        """
+        if not self._is_follower or not self._has_authorizer:
+            return False
+        try:
+            self._decisions.check()
+        except BrokerError:
+            return False
+        return True
 
     def check(self, topic: str) -> None:
         """Check that the client may read a topic, or replicate it if the client is a follower.

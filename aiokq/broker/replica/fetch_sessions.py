@@ -35,6 +35,17 @@ FETCH_SESSION_TOPIC_ID_ERROR: Final = 106
 EVICTION_SECONDS: Final = 120.0
 """Kafka's constant `min.incremental.fetch.session.eviction.ms`, in seconds."""
 
+MAX_SESSION_TARGETS: Final = 200_000
+"""The maximum number of partitions in one session.
+
+Without a limit, one request of 100 MB could create a session of 3,000,000 partitions, because each
+partition takes 33 bytes in a request. The session would outlive its connection, and each small
+request of the session would read all of its partitions.
+"""
+
+MAX_TARGETS: Final = 1_000_000
+"""The maximum number of partitions in all sessions, which use some hundreds of MB of memory."""
+
 TargetKey = tuple[str | uuid.UUID, int]
 """The topic (its id from version 13 of Fetch on, its name before) and the partition number."""
 
@@ -166,7 +177,11 @@ class FetchContext:
 
 
 class FetchSessionCache:
-    """The fetch sessions of a node, at most `slots`."""
+    """The fetch sessions of a node, at most `slots`.
+
+    The partitions of one session and of all sessions are bounded. A client whose session would
+    exceed a bound has to name all partitions in each request.
+    """
 
     def __init__(self, slots: int, *, clock: Clock, rng: random.Random) -> None:
         self._slots = slots
@@ -185,7 +200,8 @@ class FetchSessionCache:
         """Return the context of a request: an error code, or the partitions to read.
 
         A request with session epoch 0 or -1 ends the session whose id it has. Any other request
-        updates its session, and reads all partitions of the session.
+        updates its session, and reads all partitions of the session. If the session would become
+        too large, it ends with FETCH_SESSION_ID_NOT_FOUND, and the client begins a new one.
         """
         uses_topic_ids = version >= 13
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
@@ -201,8 +217,12 @@ class FetchSessionCache:
             return FetchContext(self, error_code=INVALID_FETCH_SESSION_EPOCH)
         if session.uses_topic_ids != uses_topic_ids:
             return FetchContext(self, error_code=FETCH_SESSION_TOPIC_ID_ERROR)
-        _update(session, request)
         del self._sessions[session.session_id]
+        asked = _targets(request)
+        size = len(session.targets.keys() | asked.keys())
+        if size > len(session.targets) and self._is_full(size):
+            return FetchContext(self, error_code=FETCH_SESSION_ID_NOT_FOUND)
+        _update(session, asked, request)
         if not session.targets:
             return FetchContext(self, uses_topic_ids=uses_topic_ids)
         self._sessions[session.session_id] = session  # now the most recently used
@@ -216,13 +236,16 @@ class FetchSessionCache:
         )
 
     def create(self, results: Sequence[Result], uses_topic_ids: bool, privileged: bool) -> int:
-        """Create a session with these partitions; return its id, or 0 if there is no slot for it.
+        """Create a session with these partitions; return its id, or 0 if there is no room for it.
 
-        If all slots are in use, another session may be evicted; see `_evict`.
+        If there is no room, other sessions may be evicted; see `_evict`.
         """
         now = self._clock.monotonic()
-        if len(self._sessions) >= self._slots and not self._evict(now, len(results), privileged):
+        if len(results) > MAX_SESSION_TARGETS:
             return NO_SESSION
+        while len(self._sessions) >= self._slots or self._is_full(len(results)):
+            if not self._evict(now, len(results), privileged):
+                return NO_SESSION
         session_id = self._random.randint(1, MAX_SESSION_ID)
         while session_id in self._sessions:
             session_id = self._random.randint(1, MAX_SESSION_ID)
@@ -232,6 +255,12 @@ class FetchSessionCache:
             session.targets[target.key] = target
         self._sessions[session_id] = session
         return session_id
+
+    def _is_full(self, size: int) -> bool:
+        """Return whether there is no room for a session of `size` partitions."""
+        if size > MAX_SESSION_TARGETS:
+            return True
+        return size + sum(len(one.targets) for one in self._sessions.values()) > MAX_TARGETS
 
     def _evict(self, now: float, size: int, privileged: bool) -> bool:
         """Evict a session if the rules allow a new session; return whether a session was evicted.
@@ -279,9 +308,11 @@ def _targets(request: FetchRequest) -> dict[TargetKey, FetchTarget]:
     return targets
 
 
-def _update(session: FetchSession, request: FetchRequest) -> None:
-    for key, asked in _targets(request).items():
-        session.targets.setdefault(key, asked).take(asked)
+def _update(
+    session: FetchSession, asked: dict[TargetKey, FetchTarget], request: FetchRequest
+) -> None:
+    for key, target in asked.items():
+        session.targets.setdefault(key, target).take(target)
     for topic in request.forgotten_topics_data:
         name = topic.topic if topic.topic_id == ZERO_UUID else topic.topic_id
         for partition in topic.partitions:

@@ -8,7 +8,7 @@ import pytest
 
 from aiokq import wire
 from aiokq.broker.config.settings import broker_settings
-from aiokq.connection.request_context import RequestContext
+from aiokq.connection.request_context import CloseConnection, RequestContext
 from tests.unit.broker.harness import Broker, batch, until
 
 
@@ -220,15 +220,63 @@ async def test_a_full_fetch_beyond_the_quota_begins_no_session():
         assert len(broker.node.fetch_sessions) == 0
 
 
-async def test_a_follower_is_not_throttled():
-    """Replication must not depend on quotas of clients."""
+class Permitting:
+    """An authorizer that permits or denies everything."""
+
+    asks_caller = False
+
+    def __init__(self, *, permits):
+        self.permits = permits
+
+    def authorize(self, connection, operation, resource_type, names):
+        return names if self.permits else ()
+
+
+@pytest.mark.parametrize("authorizer", [None, Permitting(permits=False), Permitting(permits=True)])
+async def test_only_a_permitted_follower_is_not_throttled(authorizer):
+    """Replication must not depend on quotas of clients, but every client can claim a replica id."""
     async with Broker() as broker:
         await broker.create("t")
         await broker.produce("t", batch(5))
         await alter(broker, {"client_id": "test"}, consumer_byte_rate=1)
-        found = await broker.fetch(("t", 0, 0), replica_id=5)
-        assert found.throttle_time_ms == 0
-        assert found.responses
+        broker.node.gate.authorizer = authorizer
+        is_permitted = authorizer is not None and authorizer.permits
+        found = await broker.fetch(("t", 0, 0), replica_id=5, session_epoch=0)
+        assert (found.throttle_time_ms == 0) == is_permitted
+        assert bool(found.responses) == is_permitted
+        sessions = broker.node.fetch_sessions._sessions.values()
+        assert [session.privileged for session in sessions] == [True] * is_permitted
+
+
+async def test_a_claimed_follower_without_quotas_gets_no_privileged_session():
+    """A privileged session would evict the sessions of consumers."""
+    async with Broker() as broker:
+        await broker.create("t")
+        await broker.fetch(("t", 0, 0), replica_id=5, session_epoch=0)
+        [session] = broker.node.fetch_sessions._sessions.values()
+        assert not session.privileged
+
+
+async def test_batches_appended_before_a_refusal_with_acks_0_count():
+    """On the general path, which closes the connection without a response."""
+    async with Broker() as broker:
+        await broker.create("t", compression_type="gzip")
+        await alter(broker, {"client_id": "test"}, producer_byte_rate=1)
+        request = wire.ProduceRequest(
+            acks=0,
+            timeout_ms=1000,
+            topic_data=[
+                wire.TopicProduceData(
+                    name=name,
+                    partition_data=[wire.PartitionProduceData(index=0, records=batch(3))],
+                )
+                for name in ("t", "absent")
+            ],
+        )
+        with pytest.raises(CloseConnection):
+            await broker.ask(request, 9)
+        assert broker.node.topics.partition("t", 0).log.log_end_offset == 3
+        assert broker.node.counters.throttled["producer_byte_rate"] == 1
 
 
 # Partitions

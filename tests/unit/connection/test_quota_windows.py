@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aiokq.connection.quota_windows import QuotaWindow, Rate, TokenBucket
+from aiokq.connection.quota_windows import MAX_THROTTLE_MS, QuotaWindow, Rate, TokenBucket
 
 
 def test_one_large_request_is_throttled_as_by_kafka() -> None:
@@ -100,3 +100,14 @@ def test_a_bucket_refills_up_to_its_size() -> None:
     bucket.take(20, 2, 0)
     assert bucket.left(2, 5_000) == 10
     assert bucket.left(2, 3_600_000) == 20
+
+
+@pytest.mark.parametrize("limit", [1e-3, 1e-9, 1e-300, 5e-324])
+def test_a_throttle_time_fits_into_the_field_of_a_response(limit: float) -> None:
+    """The field is an int32; the quotient of a tiny limit is even infinite."""
+    rate = Rate()
+    rate.record(1e9, 5_000)
+    assert rate.excess_ms(limit, 5_000) == MAX_THROTTLE_MS == 2**31 - 1
+    bucket = TokenBucket()
+    bucket.take(1e9, limit, 0)
+    assert bucket.excess_ms(limit, 0) == MAX_THROTTLE_MS

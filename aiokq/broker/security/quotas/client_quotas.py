@@ -34,11 +34,14 @@ __all__ = ["ClientQuotas", "Partitions", "QuotaSource", "user_of"]
 PRODUCE: Final = 0
 FETCH: Final = 1
 SASL_HANDSHAKE: Final = 17
-WRITE_TXN_MARKERS: Final = 27
 SASL_AUTHENTICATE: Final = 36
 
-EXEMPT: Final = frozenset({SASL_HANDSHAKE, WRITE_TXN_MARKERS, SASL_AUTHENTICATE})
-"""The APIs whose time does not count: those of logins, and those of other brokers."""
+EXEMPT: Final = frozenset({SASL_HANDSHAKE, SASL_AUTHENTICATE})
+"""The APIs of logins, whose time does not count.
+
+Kafka also exempts WriteTxnMarkers, which its brokers send to each other. No broker sends it to this
+node, and every client can send it if there is no authorizer.
+"""
 
 OVERHEAD_MS: Final = 1000
 MOST_OVERHEAD: Final = 1.5

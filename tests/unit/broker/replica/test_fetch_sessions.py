@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import uuid
 
+from aiokq.broker.replica import fetch_sessions
 from aiokq.broker.replica.fetch_sessions import FetchSessionCache
 from aiokq.wire.fetch import (
     FetchPartition,
@@ -198,3 +199,34 @@ def test_the_epoch_wraps_to_one():
     context.session.epoch = 2**31 - 1
     cache.open(fetch(session=session_id, epoch=2**31 - 1), 12)
     assert context.session.epoch == 1
+
+
+def test_a_session_has_a_largest_size(monkeypatch):
+    """A larger one is not created, and one that would grow beyond the size ends."""
+    monkeypatch.setattr(fetch_sessions, "MAX_SESSION_TARGETS", 2)
+    cache = make_cache()
+    a, b, c = ("a", 0, 0), ("b", 0, 0), ("c", 0, 0)
+    assert open_session(cache, a, b, c) == 0
+    session = open_session(cache, a, b)
+    assert session
+    same = cache.open(fetch(a, session=session, epoch=1), 12)
+    assert (same.error_code, len(same.targets)) == (0, 2)
+    assert cache.open(fetch(c, session=session, epoch=2), 12).error_code == 70
+    assert len(cache) == 0
+
+
+def test_all_sessions_together_have_a_largest_size(monkeypatch):
+    """Without room a session is refused, until others may be evicted."""
+    monkeypatch.setattr(fetch_sessions, "MAX_TARGETS", 3)
+    clock = ManualClock()
+    cache = make_cache(clock=clock)
+    a, b = ("a", 0, 0), ("b", 0, 0)
+    first, second = open_session(cache, a, b), open_session(cache, a)
+    assert first
+    assert second
+    assert open_session(cache, a) == 0
+    assert cache.open(fetch(b, session=second, epoch=1), 12).error_code == 70
+    assert len(cache) == 1
+    clock.now += 121
+    assert open_session(cache, a, b)
+    assert len(cache) == 1

@@ -150,12 +150,18 @@ def test_time_after_the_response_counts_for_the_next_request() -> None:
     assert world.request(METADATA) == 170  # 102 % in 10.03 s
 
 
-@pytest.mark.parametrize("key", [17, 36, 27])
-def test_logins_and_requests_of_brokers_are_exempt(key: int) -> None:
-    """SaslHandshake, SaslAuthenticate and WriteTxnMarkers; their time does not count later."""
+@pytest.mark.parametrize("key", [17, 36])
+def test_logins_are_exempt(key: int) -> None:
+    """SaslHandshake and SaslAuthenticate; their time does not count later."""
     world = World(request_percentage=1)
     assert world.request(key, ms=10_000) == 0
     assert world.request(METADATA) == 0
+
+
+def test_what_only_brokers_send_to_each_other_is_not_exempt() -> None:
+    """No broker sends WriteTxnMarkers to this node, so a client sends it."""
+    world = World(request_percentage=1)
+    assert world.request(27, ms=10_000) == 1000
 
 
 def test_requests_before_the_login_are_exempt() -> None:
