@@ -107,7 +107,7 @@ PERMISSIONS: Final[dict[int, tuple[Permission, ...]]] = {
     8: (_READ_GROUP, _READ_TOPIC),
     9: (_DESCRIBE_GROUP, _DESCRIBE_TOPIC),
     10: (_DESCRIBE_GROUP, _DESCRIBE_TRANSACTIONAL),
-    11: (_READ_GROUP,),
+    11: (_READ_GROUP, _DESCRIBE_TOPIC),
     12: (_READ_GROUP,),
     13: (_READ_GROUP,),
     14: (_READ_GROUP,),

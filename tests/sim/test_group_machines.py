@@ -153,7 +153,7 @@ class World:
 
     def _serve(self, request: Any, version: int, answered: Callable[[Any], None]) -> None:
         shard, instant = self.broker.shard, self.broker.instant
-        caller = Caller("c", "/10.0.0.1", version)
+        caller = Caller("c", "/10.0.0.1", version, frozenset)
 
         def operation() -> Outcome[Any]:
             match request:

@@ -15,12 +15,7 @@ if TYPE_CHECKING:
     from aiokq.broker.handlers.areas import Quorum
     from aiokq.broker.handlers.call import Call
 
-__all__ = ["caller_of", "check_consumer_groups", "check_group_id", "subscriber_of"]
-
-
-def caller_of(call: Call) -> Caller:
-    """Return the sender of a request as a `Caller`."""
-    return Caller(call.client_id or "", f"/{call.connection.peer_host}", call.version)
+__all__ = ["check_consumer_groups", "check_group_id", "subscriber_of"]
 
 
 def subscriber_of(call: Call) -> Caller:

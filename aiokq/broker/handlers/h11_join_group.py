@@ -1,7 +1,8 @@
 """JoinGroup (11), versions 0-9: join a group by the classic protocol.
 
 In a classic group, the response to a join that causes a rebalance is sent when the next generation
-begins. KIP-345, KIP-394.
+begins. In a consumer group, a join may also resolve the regular expressions of other members.
+These expressions then match only topics that the sender may describe. KIP-345, KIP-394.
 
 Errors: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR,
 INCONSISTENT_GROUP_PROTOCOL, INVALID_GROUP_ID, UNKNOWN_MEMBER_ID, INVALID_SESSION_TIMEOUT,
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from aiokq.broker.handlers.group_calls import caller_of, check_group_id
+from aiokq.broker.handlers.group_calls import check_group_id, subscriber_of
 from aiokq.broker.permissions import Operation, ResourceType
 from aiokq.core.errors import BrokerError, InvalidSessionTimeout
 from aiokq.wire.join_group import JoinGroupRequest, JoinGroupResponse
@@ -36,7 +37,7 @@ async def handle(
     """Join the member, and return the generation of the group."""
     if call.version < FIRST_WITH_REBALANCE_TIMEOUT:
         request.rebalance_timeout_ms = request.session_timeout_ms
-    caller = caller_of(call)
+    caller = subscriber_of(call)
     try:
         call.authorize(Operation.READ, ResourceType.GROUP, request.group_id)
         check_group_id(request.group_id)

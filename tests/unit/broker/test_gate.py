@@ -293,6 +293,8 @@ async def test_each_row_of_the_table_is_asked_by_its_handler():
                     }
                     assert authorizer.asked <= rows, api.name
                     asked |= authorizer.asked
+        if key == 11:  # asked only for the expressions of other members, in a test of its own
+            asked.add((Operation.DESCRIBE, ResourceType.TOPIC))
         assert asked == rows, api.name
 
 
@@ -575,6 +577,40 @@ async def test_a_subscription_by_expression_matches_no_denied_topic():
         assert found == set(ids.values())
 
 
+async def test_a_classic_member_lets_no_expression_match_a_denied_topic():
+    """Its JoinGroup resolves the expressions of the group's other members again."""
+    pytest.importorskip("re2")
+    async with world(legacy=False) as broker:
+        ids = await populate(broker, "open")
+        heartbeat = wire.ConsumerGroupHeartbeatRequest(
+            group_id="by-expression",
+            member_id="m",
+            member_epoch=0,
+            rebalance_timeout_ms=1000,
+            subscribed_topic_regex="open|secret",
+            topic_partitions=[],
+        )
+        joined = await broker.ask(heartbeat, 1)
+        assert {topic.topic_id for topic in joined.assignment.topic_partitions} == {ids["open"]}
+        authorizer = broker.node.gate.authorizer = Denying(
+            lambda operation, kind, name: kind is ResourceType.TOPIC and name == SECRET
+        )
+        await broker.create(SECRET)
+        [request] = every_request(11, 3, [], ids, "by-expression")
+        assert (await broker.ask(request, 3)).error_code == 0
+        assert (Operation.DESCRIBE, ResourceType.TOPIC) in authorizer.asked
+        assert broker.node.topics.get(SECRET) is not None
+        broker.node.gate.authorizer = None
+        described = await broker.ask(
+            wire.ConsumerGroupDescribeRequest(group_ids=["by-expression"]), 1
+        )
+        [group] = described.groups
+        assert len(group.members) == 2
+        [member] = [one for one in group.members if one.member_id == "m"]
+        target = member.target_assignment.topic_partitions
+        assert [topic.topic_name for topic in target] == ["open"]
+
+
 # Admission
 
 
@@ -790,3 +826,11 @@ async def test_a_shorter_throttle_does_not_end_a_longer_one():
         quotas.ms = 1
         await broker.ask(wire.ApiVersionsRequest(), 1)
         assert broker.client.mute_until == until
+
+
+async def test_a_throttle_time_beyond_an_int32_is_shortened():
+    """The field of the response holds no longer time."""
+    async with world(legacy=False) as broker:
+        broker.node.gate.quotas = Slow(2**31)
+        response = await broker.ask(wire.ApiVersionsRequest(), 1)
+        assert response.throttle_time_ms == 2**31 - 1

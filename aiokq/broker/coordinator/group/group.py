@@ -33,7 +33,7 @@ class Caller(NamedTuple):
     client_host: str
     """The client's address as Kafka formats it: "/" and the address."""
     version: int
-    describable: Callable[[frozenset[str]], Collection[str]] = lambda topics: topics
+    describable: Callable[[frozenset[str]], Collection[str]]
     """Selects the topics that the sender may describe.
 
     A subscription by regular expression matches only these topics.

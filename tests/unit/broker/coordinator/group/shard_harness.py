@@ -189,7 +189,7 @@ class ShardWorld:
                 for name, metadata in protocols.items()
             ],
         )
-        caller = Caller(client, "/10.0.0.9", version)
+        caller = Caller(client, "/10.0.0.9", version, frozenset)
         return self.ask(lambda: self.shard.join(request, caller, self.instant))
 
     def enter(self, **options: object) -> Answer:

@@ -20,7 +20,7 @@ def consumer_heartbeat(world, epoch, member_id="m", group="g", **options) -> Ans
     request = ConsumerGroupHeartbeatRequest(
         group_id=group, member_id=member_id, member_epoch=epoch, **options
     )
-    caller = Caller("c", "/h", 1)
+    caller = Caller("c", "/h", 1, frozenset)
     return world.ask(lambda: world.shard.consumer_group_heartbeat(request, caller, world.instant))
 
 

@@ -159,7 +159,7 @@ class World:
         if self.group.image.epoch == 0 and request.member_epoch != 0:
             raise GroupIdNotFound("Group g not found.")
         outcome = self.group.heartbeat(
-            request, Caller(client_id, "/127.0.0.1", version), self.instant
+            request, Caller(client_id, "/127.0.0.1", version, frozenset), self.instant
         )
         self.take(outcome)
         assert outcome.response is not None

@@ -733,7 +733,7 @@ def test_records_that_were_never_written_are_made_again() -> None:
     world.join("a", "orders")
     world.topics.grow("orders", 2)
     request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="a", member_epoch=1)
-    lost = world.group.heartbeat(request, Caller("c", "/127.0.0.1", 1), world.instant)
+    lost = world.group.heartbeat(request, Caller("c", "/127.0.0.1", 1, frozenset), world.instant)
     assert lost.records
     assert world.group.image.epoch == 1, "only replaying changes the group"
     assert world.assigned(world.beat("a", 1)) == {"orders": {0, 1}}
@@ -744,7 +744,7 @@ def test_a_leave_that_was_never_written_leaves_the_session_running() -> None:
     world = World(orders=1)
     world.join("a", "orders")
     request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="a", member_epoch=-1)
-    lost = world.group.heartbeat(request, Caller("c", "/127.0.0.1", 1), world.instant)
+    lost = world.group.heartbeat(request, Caller("c", "/127.0.0.1", 1, frozenset), world.instant)
     assert lost.on_written is not None
     lost.on_written(KafkaStorage())
     world.advance(SESSION + 1)
@@ -846,7 +846,7 @@ def test_a_topic_seen_by_a_heartbeat_that_was_not_written_is_seen_by_the_next_on
     epoch = world.beat("m", world.group.image.epoch, {"a1": [0]}).member_epoch
     world.topics.create("a2", 1)
     request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=epoch)
-    outcome = world.group.heartbeat(request, Caller("c", "/127.0.0.1", 1), world.instant)
+    outcome = world.group.heartbeat(request, Caller("c", "/127.0.0.1", 1, frozenset), world.instant)
     assert outcome.records
     outcome.on_written(KafkaStorage("disk full"))
     world.leave("n")  # has the group epoch that was not written
