@@ -17,7 +17,11 @@ import pytest
 from aiokq import Admin, Cluster, EmbeddedCluster, ScramUpsertion
 from tests.peers.apache_kafka import run_tool, why_absent
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    # kafka-python leaves sockets open, which a later test would be blamed for.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 
 _numbers = itertools.count()
 USERS = {"alice": 'alice=,"secret', "bob": "bob-secret"}
@@ -77,6 +81,7 @@ def aiokafka(server: str, mechanism: str, user: str, password: str) -> None:
     """Write one record; raise an error if the login fails."""
     from aiokafka import AIOKafkaProducer
     from aiokafka.abc import AbstractTokenProvider
+    from aiokafka.errors import UnknownTopicOrPartitionError
 
     class Tokens(AbstractTokenProvider):
         async def token(self) -> str:
@@ -97,7 +102,15 @@ def aiokafka(server: str, mechanism: str, user: str, password: str) -> None:
         )
         try:
             await producer.start()
-            await producer.send_and_wait(f"sasl-{next(_numbers)}", b"v")
+            topic = f"sasl-{next(_numbers)}"
+            for _ in range(20):  # aiokafka does not wait for a topic that is being created
+                try:
+                    await producer.send_and_wait(topic, b"v")
+                    break
+                except UnknownTopicOrPartitionError:
+                    await asyncio.sleep(0.1)
+            else:
+                await producer.send_and_wait(topic, b"v")
         finally:
             await producer.stop()
 
