@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 from collections.abc import Iterator
 
@@ -23,6 +24,13 @@ def apache() -> Iterator[ApacheKafka]:
     properties = {"max_request_partition_size_limit": "20", "log_cleaner_backoff_ms": "200"}
     with apache_kafka(1, **properties) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="module", autouse=True)
+def leaks_blame_their_file() -> Iterator[None]:
+    """Finalizes what a file's tests left open while pytest still reports warnings for that file."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ NEVER_REFUSED = {
     ("AddPartitionsToTxn", 31),  # only brokers get it
     ("DescribeCluster", 31),
     ("DescribeTransactions", 29),
+    ("JoinGroup", 29),
     ("ListGroups", 30),
     ("ListGroups", 31),
     ("ListTransactions", 53),
