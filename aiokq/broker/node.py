@@ -521,6 +521,7 @@ class BrokerNode:
                 security,
                 LoginResources(
                     credentials=lambda: metadata.image.principals.scram_credentials,
+                    shapes=lambda: metadata.image.principals.scram_shapes,
                     # Only clients that may list all users can find out the id of a directory.
                     secret=directories.metadata.directory_id.bytes,
                     clock=self.environment.clock,

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Iterator
 from typing import Final, TypeAlias
 
+from aiokq.broker.metadata.image.scram_shapes import ScramShape, shape_of
 from aiokq.core.errors import CorruptRecord
 from aiokq.core.quota_keys import QuotaEntity
 from aiokq.wire.principal_records import (
@@ -69,16 +70,18 @@ class PrincipalsImage:
         acl_values: the number of entries of each value. Kafka writes no two with the same value.
         scram_credentials: credentials by user name and mechanism (1 for SCRAM-SHA-256, 2 for
             SCRAM-SHA-512).
+        scram_shapes: the number of SCRAM credentials of each shape.
         tokens: delegation tokens by id.
         quotas: the values of each entity, by key such as ``producer_byte_rate``.
     """
 
-    __slots__ = ("acl_values", "acls", "quotas", "scram_credentials", "tokens")
+    __slots__ = ("acl_values", "acls", "quotas", "scram_credentials", "scram_shapes", "tokens")
 
     def __init__(self) -> None:
         self.acls: dict[uuid.UUID, AccessControlEntryRecord] = {}
         self.acl_values: dict[AclValue, int] = {}
         self.scram_credentials: dict[tuple[str, int], UserScramCredentialRecord] = {}
+        self.scram_shapes: dict[ScramShape, int] = {}
         self.tokens: dict[str, DelegationTokenRecord] = {}
         self.quotas: dict[QuotaEntity, dict[str, float]] = {}
 
@@ -88,6 +91,7 @@ class PrincipalsImage:
         image.acls = dict(self.acls)
         image.acl_values = dict(self.acl_values)
         image.scram_credentials = dict(self.scram_credentials)
+        image.scram_shapes = dict(self.scram_shapes)
         image.tokens = dict(self.tokens)
         image.quotas = self.quotas_copy()
         return image
@@ -117,9 +121,9 @@ class PrincipalsImage:
                     raise CorruptRecord(f"removal of ACL {record.id}, which does not exist")
                 self._count(removed, -1)
             case UserScramCredentialRecord():
-                self.scram_credentials[record.name, record.mechanism] = record
+                self._set_credential(record.name, record.mechanism, record)
             case RemoveUserScramCredentialRecord():
-                if self.scram_credentials.pop((record.name, record.mechanism), None) is None:
+                if not self._set_credential(record.name, record.mechanism, None):
                     raise CorruptRecord(
                         f"removal of a SCRAM credential of {record.name!r}, which does not exist"
                     )
@@ -132,6 +136,23 @@ class PrincipalsImage:
             case _:
                 return False
         return True
+
+    def _set_credential(
+        self, name: str, mechanism: int, record: UserScramCredentialRecord | None
+    ) -> bool:
+        """Store a credential, or remove it if `record` is None; return whether there was one."""
+        before = self.scram_credentials.get((name, mechanism))
+        for credential, change in ((before, -1), (record, 1)):
+            if credential is not None:
+                shape = shape_of(credential)
+                count = self.scram_shapes.pop(shape, 0) + change
+                if count:
+                    self.scram_shapes[shape] = count
+        if record is not None:
+            self.scram_credentials[name, mechanism] = record
+        elif before is not None:
+            del self.scram_credentials[name, mechanism]
+        return before is not None
 
     def _count(self, acl: AccessControlEntryRecord, change: int) -> None:
         value = acl_value(acl)

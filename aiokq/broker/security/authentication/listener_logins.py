@@ -20,6 +20,7 @@ from aiokq.core.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from aiokq.broker.config.listener_security import ListenerSettings
+    from aiokq.broker.metadata.image.scram_shapes import ScramShape
     from aiokq.broker.security.authentication.exchange import Mechanism
     from aiokq.broker.security.authentication.oauthbearer import TokenValidator
     from aiokq.broker.security.authentication.own_check import Authenticate
@@ -44,6 +45,7 @@ class LoginResources(NamedTuple):
 
     Attributes:
         credentials: returns the SCRAM credentials of the node.
+        shapes: returns how many of them have each shape.
         secret: makes the salts of unknown users.
         clock: the broker's clock.
         offload: runs what blocks.
@@ -51,6 +53,7 @@ class LoginResources(NamedTuple):
     """
 
     credentials: Callable[[], Credentials]
+    shapes: Callable[[], Mapping[ScramShape, int]]
     secret: bytes
     clock: Clock
     offload: Offload
@@ -95,7 +98,9 @@ def _mechanism(
     if name in SCRAM_MECHANISMS:
         from aiokq.broker.security.authentication.scram import ScramCredentials, ScramExchange
 
-        credentials = ScramCredentials(name, resources.credentials, resources.secret)
+        credentials = ScramCredentials(
+            name, resources.credentials, resources.shapes, resources.secret
+        )
         return lambda connection: ScramExchange(credentials)
     if name == "PLAIN":
         return functools.partial(_plain, _passwords(settings, resources))

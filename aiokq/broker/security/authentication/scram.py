@@ -4,7 +4,8 @@ A login costs the broker three HMACs. PBKDF2, which is expensive, runs only wher
 made.
 
 A client that names an unknown user gets a salt, too, and is refused after its proof, as after a
-wrong password. Kafka refuses it before, which tells which users exist.
+wrong password. Kafka refuses it before, which tells which users exist. The shape of the invented
+credential (iterations, length and alphabet of the salt) is one of those in use.
 
 Source: RFC 5802; Kafka ``ScramSaslServer.java``. The differences from Kafka's parser are named in
 ``connection/sasl/scram_messages.py``.
@@ -14,12 +15,20 @@ Tests: ``tests/unit/broker/security/authentication/test_scram.py``.
 from __future__ import annotations
 
 import base64
+import hashlib
+import heapq
 import hmac
+import math
 import secrets
-import string
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from aiokq.broker.metadata.image.scram_shapes import (
+    BASE_36,
+    KAFKA_SALT,
+    KAFKA_SALT_BITS,
+    ScramShape,
+)
 from aiokq.broker.security.authentication.exchange import Authenticated, ExchangeFailed
 from aiokq.connection.principal import Principal
 from aiokq.connection.sasl.scram_formulas import (
@@ -50,8 +59,8 @@ Credentials: TypeAlias = Mapping[tuple[str, int], UserScramCredentialRecord]
 
 NONCE_BYTES: Final = 24
 
-_BASE36: Final = string.digits.encode() + string.ascii_lowercase.encode()
-"""The characters of the salts that Kafka's tools make."""
+MOST_SHAPES: Final = 64
+"""Maximum number of shapes among which one is chosen: the most frequent ones."""
 
 
 class ScramCredentials:
@@ -60,6 +69,7 @@ class ScramCredentials:
     Args:
         mechanism: name of the mechanism, such as "SCRAM-SHA-256".
         credentials: returns the stored credentials, which may change.
+        shapes: returns how many stored credentials have each shape.
         secret: makes salts of unknown users that nobody can foresee, and that stay the same.
 
     Attributes:
@@ -67,54 +77,84 @@ class ScramCredentials:
     """
 
     def __init__(
-        self, mechanism: str, credentials: Callable[[], Credentials], secret: bytes
+        self,
+        mechanism: str,
+        credentials: Callable[[], Credentials],
+        shapes: Callable[[], Mapping[ScramShape, int]],
+        secret: bytes,
     ) -> None:
         self.mechanism: ScramMechanism = SCRAM_MECHANISMS[mechanism]
         self._credentials = credentials
+        self._shapes = shapes
         self._secret = secret
-        self._model: UserScramCredentialRecord | None = None
 
     def of(self, name: str) -> tuple[UserScramCredentialRecord, bool]:
         """Return the credential of a user, and whether it is genuine.
 
-        An invented credential looks like the oldest one of this mechanism: it has as many
-        iterations, and a salt of the same length and alphabet. No proof fits it.
+        An invented credential stays the same, and has one of the shapes in use, the more frequent
+        ones for more names. No proof fits it.
         """
-        stored = self._credentials()
-        invented = self._invented(name, self._model_of(stored))  # in any case: it takes time
-        found = stored.get((name, self.mechanism.number))
+        invented = self._invented(name)  # in any case: it takes time
+        found = self._credentials().get((name, self.mechanism.number))
         if found is None or found.iterations < LEAST_ITERATIONS:
             return invented, False
         return found, True
 
-    def _model_of(self, stored: Credentials) -> UserScramCredentialRecord | None:
-        """Return the credential that invented ones look like; None if none is stored."""
-        model, number = self._model, self.mechanism.number
-        if model is None or stored.get((model.name, number)) is not model:
-            # A copy, because a thread may add a credential meanwhile.
-            every = list(stored.values())
-            model = self._model = next((one for one in every if one.mechanism == number), None)
-        return model
-
-    def _invented(
-        self, name: str, model: UserScramCredentialRecord | None
-    ) -> UserScramCredentialRecord:
-        like = bytes(SALT_BYTES) if model is None else bytes(model.salt)[:256]
-        salt = b""
-        while len(salt) < len(like):
-            text = f"{self.mechanism.name},{len(salt)},{name}"
-            salt += hmac.digest(self._secret, text.encode(), "sha512")
-        if model is not None and not like.strip(_BASE36):
-            salt = bytes(_BASE36[byte % len(_BASE36)] for byte in salt)
+    def _invented(self, name: str) -> UserScramCredentialRecord:
+        seed = hmac.digest(self._secret, f"{self.mechanism.name},{name}".encode(), "sha512")
+        shape = self._shape_for(seed)
         key = secrets.token_bytes(self.mechanism.size)
         return UserScramCredentialRecord(
             name=name,
             mechanism=self.mechanism.number,
-            salt=salt[: len(like)],
+            salt=_invented_salt(seed, shape),
             stored_key=key,
             server_key=key,
-            iterations=DEFAULT_ITERATIONS if model is None else model.iterations,
+            iterations=shape.iterations,
         )
+
+    def _shape_for(self, seed: bytes) -> ScramShape:
+        """Return the shape of the invented credential of a user.
+
+        The shape with the best score of the user is taken (rendezvous hashing), so that a new shape
+        changes few users' shapes. The credential of such a user then looks like one that was
+        changed, because the salt depends on the shape. The frequency counts roughly, so that a new
+        credential of a known shape changes almost no user's.
+        """
+        number = self.mechanism.number
+        shapes = [  # of a copy, because a thread may add a credential meanwhile
+            (shape, count)
+            for shape, count in list(self._shapes().items())
+            if shape.mechanism == number and shape.iterations >= LEAST_ITERATIONS
+        ]
+        if not shapes:
+            return ScramShape(number, DEFAULT_ITERATIONS, SALT_BYTES, is_text=False)
+        if len(shapes) > MOST_SHAPES:
+            shapes = heapq.nlargest(MOST_SHAPES, shapes, key=lambda one: (one[1], one[0]))
+        scores = [
+            (-math.log(_fraction(seed, shape)) / (1 << count.bit_length()), shape)
+            for shape, count in shapes
+        ]
+        return min(scores)[1]
+
+
+def _fraction(seed: bytes, shape: ScramShape) -> float:
+    """Return a number above 0 and below 1 that follows from the seed of a user and a shape."""
+    digest = hmac.digest(seed, f"shape {shape!r}".encode(), "sha512")
+    return (int.from_bytes(digest[:6], "big") + 1) / (2**48 + 1)
+
+
+def _invented_salt(seed: bytes, shape: ScramShape) -> bytes:
+    stream = hashlib.shake_256(seed + f"salt {shape!r}".encode())
+    if shape.salt_bytes == KAFKA_SALT:
+        number = int.from_bytes(stream.digest(32), "big") % (1 << KAFKA_SALT_BITS)
+        digits = bytearray()
+        while number:
+            number, digit = divmod(number, len(BASE_36))
+            digits.append(BASE_36[digit])
+        return bytes(reversed(digits))
+    salt = stream.digest(shape.salt_bytes)
+    return bytes(BASE_36[byte % len(BASE_36)] for byte in salt) if shape.is_text else salt
 
 
 class ScramExchange:

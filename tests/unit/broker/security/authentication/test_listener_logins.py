@@ -37,7 +37,7 @@ def logins(settings, *, authenticate=None):
     }
     own = authenticate is not None
     security = configured_listeners(broker_settings(every), own_check=own).security
-    resources = LoginResources(dict, b"secret", Clock(), InlineOffload(), authenticate)
+    resources = LoginResources(dict, dict, b"secret", Clock(), InlineOffload(), authenticate)
     return listener_logins(security, resources)
 
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import base64
+import random
+import string
+from collections import Counter
 from collections.abc import Mapping
 
 import pytest
 
+from aiokq.broker.metadata.image.scram_shapes import ScramShape, shape_of
 from aiokq.broker.security.authentication.exchange import ExchangeFailed
 from aiokq.broker.security.authentication.scram import ScramCredentials, ScramExchange
 from aiokq.connection.sasl.scram_formulas import (
@@ -54,8 +58,12 @@ def stored(*records: UserScramCredentialRecord) -> dict[tuple[str, int], UserScr
     return {(one.name, one.mechanism): one for one in records}
 
 
-def of(records: Stored, mechanism: str = "SCRAM-SHA-256") -> ScramCredentials:
-    return ScramCredentials(mechanism, lambda: records, b"secret")
+def of(
+    records: Stored, mechanism: str = "SCRAM-SHA-256", secret: bytes = b"secret"
+) -> ScramCredentials:
+    return ScramCredentials(
+        mechanism, lambda: records, lambda: Counter(map(shape_of, records.values())), secret
+    )
 
 
 async def log_in(
@@ -119,11 +127,78 @@ def test_an_invented_salt_stays_the_same_and_looks_like_a_real_one() -> None:
     assert found.salt.isalnum()
     assert found.iterations == 8192
     assert found.salt != credentials.of("nobody2")[0].salt
-    assert (
-        found.salt != ScramCredentials("SCRAM-SHA-256", lambda: records, b"2").of("nobody")[0].salt
-    )
+    assert found.salt != of(records, secret=b"2").of("nobody")[0].salt
     without, _ = of({}).of("nobody")
     assert (len(without.salt), without.iterations) == (20, 4096)
+
+
+def shaped(name: str, salt: bytes, iterations: int = 4096) -> UserScramCredentialRecord:
+    """Return a credential without its keys, which take time."""
+    keys = {"stored_key": b"", "server_key": b""}
+    return UserScramCredentialRecord(
+        name=name, mechanism=1, salt=salt, iterations=iterations, **keys
+    )
+
+
+def kafka_salt(number: int) -> bytes:
+    """Return a salt as Kafka's tools make it."""
+    value, digits = random.Random(number).getrandbits(130), ""
+    while value:
+        value, digit = divmod(value, 36)
+        digits = (string.digits + string.ascii_lowercase)[digit] + digits
+    return digits.encode()
+
+
+def test_shapes_of_invented_credentials_are_those_in_use() -> None:
+    """As often as in use, within a factor of two, and each name keeps its shape and its salt.
+
+    Otherwise the iterations or the length of a salt would tell whether a user exists.
+    """
+    made = [
+        *(("kafka", kafka_salt(n), 4096) for n in range(60)),
+        *(("librdkafka", random.Random(n).randbytes(64), 8192) for n in range(30)),
+        *(("own", random.Random(n).randbytes(20), 4096) for n in range(10)),
+        *(("few iterations", bytes(7), 100),) * 50,
+    ]
+    records = {
+        (f"user-{n}", 1): shaped(f"user-{n}", salt, iterations)
+        for n, (_, salt, iterations) in enumerate(made)
+    }
+    records["other", 2] = record("other", "", mechanism="SCRAM-SHA-512", salt=bytes(5))
+    shapes = Counter(map(shape_of, records.values()))
+    credentials = ScramCredentials("SCRAM-SHA-256", lambda: records, lambda: shapes, b"secret")
+    names = [f"nobody-{n}" for n in range(1000)]
+    invented = {name: credentials.of(name)[0] for name in names}
+    counts = Counter(map(shape_of, invented.values()))
+    real = Counter(shape_of(one) for one in records.values() if one.iterations > 4000)
+    real = Counter({shape: n for shape, n in real.items() if shape.mechanism == 1})
+    assert set(counts) == set(real)
+    for shape, number in counts.items():
+        assert real[shape] * 10 / 2.5 < number < real[shape] * 10 * 2.5
+    salts = [bytes(one.salt) for one in invented.values()]
+    assert len(set(salts)) == len(salts)
+    # Kafka's salts of 26 digits begin with 1, because they have 130 bits, and none begins with 0.
+    longest = [salt for salt in salts if len(salt) == 26 and salt.isalnum()]
+    assert len(longest) > 100
+    assert {salt[:1] for salt in longest} == {b"1"}
+    # A new credential of a known shape changes nothing, and a new shape little.
+    salt = random.Random(-1).randbytes(20)
+    shapes[shape_of(shaped("new", salt))] += 1
+    assert all(credentials.of(name)[0].salt == invented[name].salt for name in names)
+    shapes[shape_of(shaped("odd", salt, 16384))] += 1
+    changed = [name for name in names if credentials.of(name)[0].salt != invented[name].salt]
+    assert 0 < len(changed) < 60
+    assert {credentials.of(name)[0].iterations for name in changed} == {16384}
+
+
+def test_many_shapes_cost_a_login_little() -> None:
+    """The most frequent ones are considered."""
+    one = record("x", "")
+    shapes = {ScramShape(1, 4096 + n, 20, False): n + 1 for n in range(1000)}
+    credentials = ScramCredentials("SCRAM-SHA-256", lambda: {("x", 1): one}, lambda: shapes, b"s")
+    chosen = {credentials.of(f"nobody-{n}")[0].iterations for n in range(100)}
+    assert 1 < len(chosen) <= 64
+    assert min(chosen) >= 4096 + 1000 - 64
 
 
 async def test_no_proof_fits_an_invented_credential() -> None:
