@@ -8,7 +8,7 @@ Tests: ``tests/unit/broker/security/authentication/test_claims.py``.
 from __future__ import annotations
 
 import json
-import math
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -34,6 +34,8 @@ Claims = Mapping[str, object]
 
 _LATEST: Final = 2**53
 """The last second that a claim may name, so that its milliseconds are an int64."""
+
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 _BLANKS: Final = "".join(map(chr, range(0x21)))
 """The characters that Java's `String.trim` removes."""
@@ -90,14 +92,15 @@ def principal_name(claims: Claims, claim: str) -> str:
     """Return the name in a claim, without the blanks around it that Kafka removes, too.
 
     A name with other blanks around it, such as U+00A0, is refused: it must not become the name of
-    another principal, and it would look like that name.
+    another principal, and it would look like that name. So is one that is no Unicode text, because
+    JSON can describe half of a surrogate pair.
 
     Raises:
         TokenRefused: the claim is missing, or is not a name.
     """
     value = claims.get(claim)
     name = value.strip(_BLANKS) if isinstance(value, str) else ""
-    if not name or name != name.strip():
+    if not name or name != name.strip() or _SURROGATE.search(name):
         raise TokenRefused(f"the claim {claim} of the token is not a name")
     return name
 
@@ -111,7 +114,7 @@ def seconds(claims: Claims, name: str) -> float:
     value = claims.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TokenRefused(f"the claim {name} of the token is not a time")
-    if not (math.isfinite(value) and 0 <= value <= _LATEST):
+    if not 0 <= value <= _LATEST:  # NaN neither; `math.isfinite` fails for a long integer
         raise TokenRefused(f"the claim {name} of the token is out of range")
     return value
 

@@ -53,7 +53,7 @@ class PlainExchange:
                 act as another user.
         """
         try:
-            parts = message.decode().split("\0")
+            parts = message.decode().split("\0", PARTS)
         except UnicodeDecodeError:
             raise ExchangeFailed("the message is not UTF-8", told=WRONG) from None
         if len(parts) != PARTS:

@@ -11,7 +11,6 @@ Tests: ``tests/unit/broker/security/authentication/test_signed_tokens.py``.
 from __future__ import annotations
 
 import base64
-import binascii
 from typing import TYPE_CHECKING, Final
 
 import jwt
@@ -110,7 +109,7 @@ def _header(token: str) -> tuple[str, str | None]:
         text = base64.b64decode(
             parts[0] + "=" * (-len(parts[0]) % 4), altchars=b"-_", validate=True
         )
-    except binascii.Error:
+    except ValueError:  # `binascii.Error`, or a character that is not ASCII
         raise TokenRefused("the header of the token is not base64") from None
     header = json_object(text)
     algorithm, key_id = header.get("alg"), header.get("kid")

@@ -7,7 +7,6 @@ Tests: ``tests/unit/broker/security/authentication/test_unsecured_tokens.py``.
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -93,5 +92,5 @@ def _claims(token: str) -> dict[str, object]:
 def _decoded(part: str) -> bytes:
     try:
         return base64.b64decode(part + "=" * (-len(part) % 4), altchars=b"-_", validate=True)
-    except binascii.Error:
+    except ValueError:  # `binascii.Error`, or a character that is not ASCII
         raise TokenRefused("a part of the token is not base64") from None
