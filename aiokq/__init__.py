@@ -94,6 +94,7 @@ if TYPE_CHECKING:
     from aiokq.assign.assignor import Assignor
     from aiokq.assign.model import Assignment, RebalanceProtocol, Subscription, Topology
     from aiokq.broker.embedded import EmbeddedCluster
+    from aiokq.broker.security.authentication.expiring_login import ExpiringLogin
     from aiokq.client.blocking import run_blocking
     from aiokq.client.cluster import Cluster
     from aiokq.client.health import ClusterHealth
@@ -319,6 +320,7 @@ __all__ = [
     "UserScramAltered",
     "UserScramCredentials",
     # security
+    "ExpiringLogin",
     "Principal",
     # registry
     "Registry",
@@ -445,6 +447,7 @@ _HOMES = {
     "aiokq.assign.assignor": ["Assignor"],
     "aiokq.assign.model": ["Assignment", "RebalanceProtocol", "Subscription", "Topology"],
     "aiokq.broker.embedded": ["EmbeddedCluster"],
+    "aiokq.broker.security.authentication.expiring_login": ["ExpiringLogin"],
     "aiokq.client.blocking": ["run_blocking"],
     "aiokq.client.cluster": ["Cluster"],
     "aiokq.client.health": ["ClusterHealth"],

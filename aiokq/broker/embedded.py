@@ -101,8 +101,9 @@ class EmbeddedCluster:
             there already.
         authenticate: finds out who a client is: `authenticate(mechanism, listener, name, secret)`
             gets a name and a password of PLAIN, or "" and a token of OAUTHBEARER, and returns the
-            name of the user, a `Principal`, or None. A function runs on the cluster's loop and must
-            not block; a coroutine function may wait. It is not asked for the names in `users`.
+            name of the user, a `Principal`, an `ExpiringLogin`, which also says when the session
+            ends, or None. A function runs on the cluster's loop and must not block; a coroutine
+            function may wait. It is not asked for the names in `users`.
 
     Raises:
         ConfigError: an argument, a setting or a feature is unknown, out of range or of the wrong

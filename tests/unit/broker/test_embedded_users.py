@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 
 import pytest
 
-from aiokq import Admin, Cluster, EmbeddedCluster, Principal, ScramUpsertion
+from aiokq import (
+    Admin,
+    Cluster,
+    EmbeddedCluster,
+    ExpiringLogin,
+    OAuthToken,
+    Principal,
+    ScramUpsertion,
+    wire,
+)
 from aiokq.core.errors import AuthenticationFailed, BootstrapFailed, ConfigError
 
 USERS = {"alice": "alice-secret", "bob": "bob-secret"}
@@ -184,6 +194,80 @@ async def test_a_token_of_the_callers_function_and_mechanisms_by_settings() -> N
     async with EmbeddedCluster(authenticate=lambda *arguments: None) as kafka:
         security = kafka.node.servers.configured.security["SASL_PLAINTEXT"]
         assert security.mechanisms == ("PLAIN", "OAUTHBEARER")
+
+
+async def sends_for_a_while(client: dict[str, object]) -> None:
+    """Send records for some seconds; nothing may be lost or refused."""
+    async with Cluster(**client) as cluster, cluster.producer(linger_ms=0) as producer:
+        loop = asyncio.get_running_loop()
+        end = loop.time() + 3.5
+        offsets = []
+        while loop.time() < end:
+            offsets.append((await producer.send("t", b"v")).offset)
+            await asyncio.sleep(0.01)
+    assert offsets == list(range(len(offsets)))
+
+
+@pytest.mark.parametrize("by", ["ExpiringLogin", "connections.max.reauth.ms"])
+@pytest.mark.parametrize("mechanism", ["PLAIN", "OAUTHBEARER"])
+async def test_a_session_of_the_callers_function_ends(by: str, mechanism: str) -> None:
+    """At the time that the function says, or after the time of the setting; then it is renewed."""
+    asked = []
+
+    def authenticate(mechanism, listener, name, secret):
+        asked.append((mechanism, name, secret))
+        if by == "ExpiringLogin":
+            return ExpiringLogin("alice", time.time() + 1.5)
+        return "alice"
+
+    settings = FAST if by == "ExpiringLogin" else {**FAST, by: "1500"}
+    async with EmbeddedCluster(authenticate=authenticate, settings=settings) as kafka:
+        client: dict[str, object] = {
+            "bootstrap_servers": kafka.bootstrap_servers,
+            "security_protocol": "SASL_PLAINTEXT",
+            "sasl_mechanism": mechanism,
+        }
+        if mechanism == "PLAIN":
+            client |= {"sasl_plain_username": "alice", "sasl_plain_password": "secret"}
+        else:
+            client["sasl_oauth_token_provider"] = lambda: OAuthToken("a.good.token")
+        await sends_for_a_while(client)
+        logins = kafka.node.counters.logins
+        assert logins[f"{mechanism} again"] >= 2
+        assert kafka.node.counters.failed_logins == {}
+    secrets = {
+        "PLAIN": ("PLAIN", "alice", "secret"),
+        "OAUTHBEARER": ("OAUTHBEARER", "", "a.good.token"),
+    }
+    assert set(asked) == {secrets[mechanism]}
+
+
+async def test_a_client_that_does_not_log_in_again_is_closed() -> None:
+    """After the end of its session, it is served nothing."""
+
+    def authenticate(*arguments):
+        return ExpiringLogin("alice", time.time() + 0.3)
+
+    async with EmbeddedCluster(authenticate=authenticate, settings=FAST) as kafka:
+        host, _, port = kafka.bootstrap_servers.rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+
+        async def ask(request, version):
+            fragments = wire.encode_request(
+                request, version=version, correlation_id=1, client_id="c"
+            )
+            writer.write(b"".join(map(bytes, fragments)))
+            frame = await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
+            return wire.decode_response(type(request).RESPONSE, memoryview(frame), version)[1]
+
+        await ask(wire.SaslHandshakeRequest(mechanism="PLAIN"), 1)
+        token = wire.SaslAuthenticateRequest(auth_bytes=b"\0alice\0x")
+        assert 0 < (await ask(token, 2)).session_lifetime_ms <= 300
+        assert (await ask(wire.MetadataRequest(topics=[]), 9)).cluster_id
+        await asyncio.sleep(0.4)
+        with pytest.raises(asyncio.IncompleteReadError):
+            await ask(wire.MetadataRequest(topics=[]), 9)
+        writer.close()
 
 
 @pytest.mark.parametrize(

@@ -21,13 +21,12 @@ from aiokq.core.named_tuple import NamedTuple
 if TYPE_CHECKING:
     from aiokq.broker.config.listener_security import ListenerSettings
     from aiokq.broker.metadata.image.scram_shapes import ScramShape
-    from aiokq.broker.security.authentication.exchange import Mechanism
+    from aiokq.broker.security.authentication.exchange import Authenticated, Mechanism
     from aiokq.broker.security.authentication.oauthbearer import TokenValidator
     from aiokq.broker.security.authentication.own_check import Authenticate
     from aiokq.broker.security.authentication.plain import PasswordCheck
     from aiokq.broker.security.authentication.scram import Credentials
     from aiokq.broker.security.authentication.token_keys import TokenKeys
-    from aiokq.connection.principal import Principal
     from aiokq.connection.request_context import RequestContext
     from aiokq.core.clock import Clock
     from aiokq.core.offload import Offload
@@ -130,7 +129,9 @@ def _passwords(settings: ListenerSettings, resources: LoginResources) -> Passwor
         return check
     own = OwnCheck(resources.authenticate, resources.clock)
 
-    async def check_both(connection: RequestContext, name: str, password: str) -> Principal | None:
+    async def check_both(
+        connection: RequestContext, name: str, password: str
+    ) -> Authenticated | None:
         return await (check if name in users else own.password)(connection, name, password)
 
     return check_both

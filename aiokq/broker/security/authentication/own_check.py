@@ -1,7 +1,8 @@
 """`authenticate`, the caller's own function that finds out who a client is.
 
 ``authenticate(mechanism, listener, name, secret)`` gets a user name and a password of PLAIN, or ""
-and a token of OAUTHBEARER. It returns the name of the user, a `Principal`, or None.
+and a token of OAUTHBEARER. It returns the name of the user, a `Principal`, an `ExpiringLogin` that
+also says when the session ends, or None.
 
 Tests: ``tests/unit/broker/security/authentication/test_own_check.py``.
 """
@@ -13,9 +14,11 @@ import inspect
 import logging
 import traceback
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from aiokq.broker.security.authentication.exchange import Authenticated, ExchangeFailed
+from aiokq.broker.security.authentication.expiring_login import ExpiringLogin
 from aiokq.broker.security.authentication.oauthbearer import TokenRefused
 from aiokq.connection.principal import USER, Principal
 from aiokq.core.warning_backoff import WarningBackoff
@@ -28,7 +31,7 @@ __all__ = ["Authenticate", "OwnCheck"]
 
 logger = logging.getLogger("aiokq.broker")
 
-_Answer: TypeAlias = "str | Principal | None"
+_Answer: TypeAlias = "str | Principal | ExpiringLogin | None"
 
 Authenticate: TypeAlias = Callable[[str, str, str, str], "_Answer | Awaitable[_Answer]"]
 """Takes mechanism, listener, name and secret. A function runs on the event loop and must not block;
@@ -40,6 +43,9 @@ UNVERIFIED: Final = "Authentication failed: credentials for user could not be ve
 
 TIME_LIMIT: Final = 30.0
 """Seconds after which a coroutine function is cancelled and the login is refused."""
+
+LATEST: Final = 2**43
+"""The last second since 1970 that may be the end of a session."""
 
 LOGGED_FRAMES: Final = 10
 """Number of calls that are logged of an exception."""
@@ -59,11 +65,12 @@ class OwnCheck:
 
     def __init__(self, authenticate: Authenticate, clock: Clock) -> None:
         self._authenticate = authenticate
+        self._timestamp_ms = clock.timestamp_ms
         self._warnings = WarningBackoff(clock.monotonic)
 
     async def password(
         self, connection: RequestContext, name: str, password: str
-    ) -> Principal | None:
+    ) -> Authenticated | None:
         """Return who a client with this name and password is; None if the password is wrong.
 
         Raises:
@@ -84,29 +91,29 @@ class OwnCheck:
                 returned something else.
         """
         try:
-            principal = await self._ask("OAUTHBEARER", connection, "", token)
+            found = await self._ask("OAUTHBEARER", connection, "", token)
         except Exception as error:  # noqa: BLE001 - the caller's code may raise anything
             self._warn(error)
             raise TokenRefused("authenticate() has failed") from None
-        if principal is None:
+        if found is None:
             raise TokenRefused("authenticate() has refused the token")
-        return Authenticated(principal)
+        return found
 
     async def _ask(
         self, mechanism: str, connection: RequestContext, name: str, secret: str
-    ) -> Principal | None:
+    ) -> Authenticated | None:
         answer = self._authenticate(mechanism, connection.listener, name, secret)
         if inspect.isawaitable(answer):
             async with asyncio.timeout(TIME_LIMIT):
                 answer = await answer
-        if answer is None or isinstance(answer, Principal):
-            return answer
-        if not isinstance(answer, str) or not answer or answer.startswith(f"{USER}:"):
-            raise _WrongAnswer(
-                "authenticate() must return the name of the user without its type, a Principal, or "
-                f"None, and returned an object of {type(answer).__name__}"
-            )
-        return Principal.user(answer)
+        if answer is None:
+            return None
+        if not isinstance(answer, ExpiringLogin):
+            return Authenticated(_principal(answer))
+        expires_at_ms = _milliseconds(answer.expires_at)
+        if expires_at_ms <= self._timestamp_ms():
+            return None  # the session would be over before it begins
+        return Authenticated(_principal(answer.principal), expires_at_ms)
 
     def _warn(self, error: Exception) -> None:
         """Log the type of an exception and where it comes from.
@@ -121,6 +128,33 @@ class OwnCheck:
             times,
             error if isinstance(error, _WrongAnswer) else _place(error),
         )
+
+
+def _principal(answer: object) -> Principal:
+    if isinstance(answer, Principal):
+        return answer
+    if not isinstance(answer, str) or not answer or answer.startswith(f"{USER}:"):
+        raise _WrongAnswer(
+            "authenticate() must return the name of the user without its type, a Principal, an "
+            f"ExpiringLogin with one of them, or None, and returned {type(answer).__name__}"
+        )
+    return Principal.user(answer)
+
+
+def _milliseconds(expires_at: object) -> int:
+    """Return the end of a session in milliseconds since 1970."""
+    if isinstance(expires_at, datetime) and expires_at.tzinfo is not None:
+        expires_at = expires_at.timestamp()
+    if (
+        isinstance(expires_at, bool)
+        or not isinstance(expires_at, int | float)
+        or not -LATEST <= expires_at <= LATEST
+    ):
+        raise _WrongAnswer(
+            "expires_at of an ExpiringLogin must be seconds since 1970 or a datetime with a time "
+            "zone"
+        )
+    return int(expires_at * 1000)
 
 
 def _place(error: Exception) -> str:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["PasswordCheck", "PlainExchange", "password_check"]
 
-PasswordCheck: TypeAlias = Callable[["RequestContext", str, str], Awaitable[Principal | None]]
-"""Takes a connection, a user name and a password; returns the principal, or None."""
+PasswordCheck: TypeAlias = Callable[["RequestContext", str, str], Awaitable[Authenticated | None]]
+"""Takes a connection, a user name and a password; returns who the client is, or None."""
 
 WRONG: Final = "Authentication failed: Invalid username or password"
 """Kafka's text, which is the same for an unknown user and for a wrong password."""
@@ -65,8 +65,8 @@ class PlainExchange:
             if not value:
                 told = f"Authentication failed: {what} not specified"
                 raise ExchangeFailed(f"no {what}", told=told)
-        principal = await self._check(self._connection, name, password)
-        if principal is None:
+        found = await self._check(self._connection, name, password)
+        if found is None:
             raise ExchangeFailed("unknown user or wrong password", told=WRONG)
         if authorization_id not in ("", name):
             told = (
@@ -74,7 +74,7 @@ class PlainExchange:
                 "from username"
             )
             raise ExchangeFailed("the client asks to act as another user", told=told)
-        self.outcome = Authenticated(principal)
+        self.outcome = found
         return b""
 
 
@@ -85,9 +85,9 @@ def password_check(users: Mapping[str, str]) -> PasswordCheck:
     """
     passwords = {name: password.encode() for name, password in users.items()}
 
-    async def check(connection: RequestContext, name: str, password: str) -> Principal | None:
+    async def check(connection: RequestContext, name: str, password: str) -> Authenticated | None:
         stored = passwords.get(name)
         is_equal = hmac.compare_digest(password.encode(), stored or b"\0")
-        return Principal.user(name) if is_equal and stored is not None else None
+        return Authenticated(Principal.user(name)) if is_equal and stored is not None else None
 
     return check

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+from datetime import datetime, timedelta, timezone
 
 import pytest
 
+from aiokq import ExpiringLogin
 from aiokq.broker.security.authentication import own_check
-from aiokq.broker.security.authentication.exchange import ExchangeFailed
+from aiokq.broker.security.authentication.exchange import Authenticated, ExchangeFailed
 from aiokq.broker.security.authentication.oauthbearer import TokenRefused
 from aiokq.broker.security.authentication.own_check import OwnCheck
 from aiokq.connection.principal import Principal
@@ -18,9 +20,15 @@ from aiokq.connection.request_context import RequestContext
 CONTEXT = RequestContext(1, "", "", "CLIENTS")
 
 
+NOW = 1_700_000_000.0
+
+
 class Clock:
     def monotonic(self) -> float:
         return 1.0
+
+    def timestamp_ms(self) -> int:
+        return int(NOW * 1000)
 
 
 def check(authenticate) -> OwnCheck:
@@ -41,7 +49,7 @@ async def test_a_function_or_coroutine_function_says_who_it_is(answer, is_async)
         return authenticate(*arguments)
 
     own = check(authenticate_later if is_async else authenticate)
-    assert await own.password(CONTEXT, "alice", "secret") == Principal.user("alice")
+    assert await own.password(CONTEXT, "alice", "secret") == Authenticated(Principal.user("alice"))
     found = await own.token(CONTEXT, "a.token")
     assert (found.principal, found.expires_at_ms) == (Principal.user("alice"), None)
     assert asked == [
@@ -58,13 +66,45 @@ async def test_none_refuses_the_login() -> None:
         await own.token(CONTEXT, "x")
 
 
-@pytest.mark.parametrize("answer", [True, 1, "", "User:alice", b"alice", ["alice"]])
+@pytest.mark.parametrize("user", ["alice", Principal.user("alice")])
+@pytest.mark.parametrize(
+    "expires_at", [NOW + 1.5, datetime.fromtimestamp(NOW + 1.5, timezone(timedelta(hours=5)))]
+)
+async def test_an_expiring_login_says_when_the_session_ends(user, expires_at) -> None:
+    """In seconds since 1970, or as a datetime; for a token as for a password."""
+    own = check(lambda *arguments: ExpiringLogin(user, expires_at))
+    expected = Authenticated(Principal.user("alice"), int(NOW * 1000) + 1500)
+    assert await own.token(CONTEXT, "x") == expected
+    assert await own.password(CONTEXT, "alice", "x") == expected
+
+
+@pytest.mark.parametrize("expires_at", [NOW, NOW - 1, 0, -5.0])
+async def test_a_login_that_has_expired_is_refused(expires_at) -> None:
+    """Its session would be over before it begins."""
+    own = check(lambda *arguments: ExpiringLogin("alice", expires_at))
+    assert await own.password(CONTEXT, "alice", "x") is None
+    with pytest.raises(TokenRefused):
+        await own.token(CONTEXT, "x")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        *(True, 1, "", "User:alice", b"alice", ["alice"]),
+        *(ExpiringLogin("", NOW + 5), ExpiringLogin(None, NOW + 5)),
+        *(
+            ExpiringLogin("alice", wrong)
+            for wrong in (None, True, "5", float("nan"), float("inf"), 10**400, 1e18)
+        ),
+        ExpiringLogin("alice", datetime(2100, 1, 1)),
+    ],
+)
 async def test_anything_else_is_a_mistake_that_logs_nobody_in(answer, caplog) -> None:
     """True names nobody, and `User:alice` would be a user of this name."""
     own = check(lambda *arguments: answer)
     with pytest.raises(ExchangeFailed), caplog.at_level(logging.ERROR):
         await own.password(CONTEXT, "alice", "secret")
-    assert "authenticate() must return" in caplog.text
+    assert re.search(r"authenticate\(\) must return|expires_at of an ExpiringLogin", caplog.text)
     assert "secret" not in caplog.text
     with pytest.raises(TokenRefused):
         await own.token(CONTEXT, "x")
