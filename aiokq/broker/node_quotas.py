@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from aiokq.connection.connection_rates import HostRates
@@ -73,6 +73,10 @@ class NodeQuotas:
         self._quota = quota
         self._changes: MetadataChanges | None = None
         self._clients: ClientQuotas | None = None
+        # Addresses by the name of a host, the names to look up, and whether a task does so.
+        self._found: dict[str, Sequence[str]] = {}
+        self._unresolved: Collection[str] = ()
+        self._is_resolving = False
 
     def start(self, changes: MetadataChanges, stored: Stored) -> None:
         """Apply the quotas with which the node starts.
@@ -85,17 +89,24 @@ class NodeQuotas:
             self.apply(stored)
 
     def apply(self, stored: Stored) -> None:
-        """Replace the quotas; what clients have used so far still counts."""
+        """Replace the quotas; what clients have used so far still counts.
+
+        The names of hosts are looked up again. Until then, and if that fails, the addresses that
+        were found last stay in use.
+        """
         self.stored = stored
         clients = self._clients or self._new_clients()
         clients.configure(stored)
         self._clients = clients
         self._gate.quotas = clients if clients.is_needed else None
         self._servers.measure_loop_time(clients.needs_loop_time)
-        self._limit_hosts(_NONE)
-        names = [name for name in _hosts(stored) if _address(name) is None]
-        if names:
-            self._spawn(self._resolve(stored, names), "resolve the hosts of quotas")
+        names = _names(stored)
+        self._found = {name: self._found[name] for name in names if name in self._found}
+        self._limit_hosts()
+        self._unresolved = names
+        if names and not self._is_resolving:
+            self._is_resolving = True
+            self._spawn(self._resolve(), "resolve the hosts of quotas")
 
     async def alter(
         self, changes: Sequence[QuotaChange], *, validate_only: bool
@@ -116,6 +127,7 @@ class NodeQuotas:
             if kind == IP and name and _address(name) is None
         }
         found = await self._environment.offload.run(_resolved, names) if names else _NONE
+        self._found.update(found)  # the quotas of new names are in effect with the change
         return await self._changes.alter_client_quotas(
             changes, unknown_hosts=names - found.keys(), validate_only=validate_only
         )
@@ -145,20 +157,27 @@ class NodeQuotas:
 
         return CallerQuotas(quota, self._environment.clock.monotonic, self._spawn)
 
-    async def _resolve(self, stored: Stored, names: Sequence[str]) -> None:
-        """Apply the quotas of hosts that have names, unless other quotas have replaced them."""
-        found = await self._environment.offload.run(_resolved, names)
-        if stored is self.stored:
-            self._limit_hosts(found)
-        for name in set(names) - found.keys():
-            logger.warning("quota has no effect: its host is unknown: host=%s", name)
+    async def _resolve(self) -> None:
+        """Look up the names of hosts, and apply their quotas; again if they change meanwhile."""
+        try:
+            while self._unresolved:
+                names, self._unresolved = self._unresolved, ()
+                found = await self._environment.offload.run(_resolved, names)
+                for name in _names(self.stored).intersection(names):
+                    if name in found:
+                        self._found[name] = found[name]
+                    else:
+                        logger.warning(
+                            "host of a quota is unknown: host=%s addresses_until_now=%s",
+                            name,
+                            ",".join(self._found.get(name, ())) or "none",
+                        )
+                self._limit_hosts()
+        finally:
+            self._is_resolving = False
 
-    def _limit_hosts(self, found: Mapping[str, Sequence[str]]) -> None:
-        """Apply the quotas of addresses.
-
-        Args:
-            found: the addresses of hosts that have names.
-        """
+    def _limit_hosts(self) -> None:
+        """Apply the quotas of addresses, and of the addresses of names that are known."""
         default: float | None = None
         rates: dict[str, float] = {}
         for entity, values in self.stored.items():
@@ -170,17 +189,20 @@ class NodeQuotas:
                 default = rate
                 continue
             address = _address(name)
-            for host in found.get(name, ()) if address is None else (address,):
+            for host in self._found.get(name, ()) if address is None else (address,):
                 rates[host] = rate
         limited = default is not None or rates
         self._servers.limit_hosts(HostRates(default, rates) if limited else None)
 
 
-def _hosts(stored: Stored) -> Iterable[str]:
-    for entity in stored:
-        for kind, name in entity:
-            if kind == IP and name is not None:
-                yield name
+def _names(stored: Stored) -> set[str]:
+    """Return the hosts of quotas that are names, not addresses."""
+    return {
+        name
+        for entity in stored
+        for kind, name in entity
+        if kind == IP and name is not None and _address(name) is None
+    }
 
 
 def _address(name: str) -> str | None:

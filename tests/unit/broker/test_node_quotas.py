@@ -7,8 +7,10 @@ import asyncio
 import pytest
 
 from aiokq import wire
+from aiokq.broker import node_quotas
 from aiokq.broker.config.settings import broker_settings
 from aiokq.connection.request_context import CloseConnection, RequestContext
+from aiokq.core.errors import ProtocolError
 from tests.unit.broker.harness import Broker, batch, until
 
 
@@ -88,6 +90,101 @@ async def test_quotas_are_kept_and_in_effect_again_after_a_restart():
             assert await alter(broker, parts, **{key: None}) == 0
         assert await alter(broker, {**ALICE, **APP}, consumer_byte_rate=None) == 0
         assert await describe(broker) == {}
+        assert broker.node.gate.quotas is None
+
+
+LONGEST = 32_767
+"""The longest name in bytes that Kafka's strings can have."""
+
+ODD_NAMES = [
+    "CN=alice,OU=a/b; c",
+    "<default>",
+    "default",
+    " ",
+    "\0",
+    "line\nbreak\t%s {} \\ '\"",
+    "jürgen \U0001f40c",
+    "x" * LONGEST,
+    "y" * (LONGEST - 3) + "€",
+]
+
+
+@pytest.mark.parametrize("name", ODD_NAMES, ids=range(len(ODD_NAMES)))
+async def test_names_may_have_any_characters_and_any_length_of_a_string(name):
+    """Set, described, in effect for a client with this id, kept over a restart, and removed."""
+    names = {"client_id": name}
+    async with Broker() as broker:
+        assert await alter(broker, {"client_id": None}, producer_byte_rate=1_000_000) == 0
+        assert await alter(broker, names, producer_byte_rate=1) == 0
+        assert await alter(broker, {"user": name, "client_id": name}, consumer_byte_rate=5) == 0
+    async with Broker(broker.files) as broker:
+        assert await describe(broker, ("client-id", 0, name), strict=True) == {
+            (("client-id", name),): {"producer_byte_rate": 1}
+        }
+        assert await describe(broker, ("user", 0, name)) == {
+            (("client-id", name), ("user", name)): {"consumer_byte_rate": 5}
+        }
+        await broker.create("t")
+        for _ in range(3):
+            await broker.produce("t", batch(3), client_id=name)
+        assert broker.node.counters.throttled["producer_byte_rate"] == 3
+        await broker.produce("t", batch(3), client_id="another")
+        assert broker.node.counters.throttled["producer_byte_rate"] == 3
+        assert await alter(broker, names, producer_byte_rate=None) == 0
+        assert await describe(broker, ("client-id", 0, name), strict=True) == {}
+
+
+async def test_a_name_that_is_no_string_of_kafka_is_refused_at_both_ends():
+    """64 KB: the client says so before it sends anything, the broker closes the connection."""
+    name = "x" * 65_536
+    async with Broker() as broker:
+        with pytest.raises(ProtocolError):
+            await alter(broker, {"client_id": name}, producer_byte_rate=1)
+        frame = bytearray(
+            b"".join(
+                map(
+                    bytes,
+                    wire.encode_request(
+                        wire.AlterClientQuotasRequest(
+                            entries=[
+                                wire.AlterClientQuotasEntryData(
+                                    entity=entity(client_id="NAME"),
+                                    ops=[wire.AlterClientQuotasOpData(key="k", value=1.0)],
+                                )
+                            ]
+                        ),
+                        version=1,
+                        correlation_id=7,
+                        client_id="test",
+                    ),
+                )
+            )[4:]
+        )
+        # A compact string: its length + 1 as a varint of three bytes, 65,537.
+        hostile = frame.replace(b"\x05NAME", b"\x81\x80\x04" + name.encode())
+        assert len(hostile) > 65_000
+        with pytest.raises(ProtocolError):
+            await broker.frame(bytes(hostile))
+        assert await describe(broker) == {}
+
+
+async def test_the_default_of_each_level_is_set_and_removed():
+    """Each is an entity of its own; what is removed leaves the others in effect."""
+    defaults = [
+        {"user": None},
+        {"client_id": None},
+        {"user": None, "client_id": None},
+        {"user": None, **APP},
+        {**ALICE, "client_id": None},
+    ]
+    async with Broker() as broker:
+        for n, parts in enumerate(defaults):
+            assert await alter(broker, parts, producer_byte_rate=n + 1) == 0
+        assert len(await describe(broker)) == len(defaults)
+        for n, parts in enumerate(defaults, 1):
+            assert await alter(broker, parts, producer_byte_rate=None) == 0
+            assert await alter(broker, parts, producer_byte_rate=None) == 0  # removed already
+            assert len(await describe(broker)) == len(defaults) - n
         assert broker.node.gate.quotas is None
 
 
@@ -362,6 +459,81 @@ async def test_quotas_of_addresses_reach_the_servers():
         await alter(broker, {"ip": "10.0.0.1"}, connection_creation_rate=None)
         await alter(broker, {"ip": None}, connection_creation_rate=None)
         assert broker.node.servers._host_rates is None
+
+
+class SlowNames:
+    """`getaddrinfo` in an executor that answers when the test says so."""
+
+    def __init__(self, broker, monkeypatch):
+        self.addresses = {"client.example": "10.1.1.1"}
+        self.asked = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+        monkeypatch.setattr(node_quotas, "_resolved", self.resolved)
+        offload = broker.node._quotas._environment.offload
+        run = offload.run
+
+        async def run_slowly(fn, *args):
+            if fn == self.resolved:
+                await self.gate.wait()
+            return await run(fn, *args)
+
+        monkeypatch.setattr(offload, "run", run_slowly)
+
+    def resolved(self, names):
+        self.asked.append(sorted(names))
+        return {name: [self.addresses[name]] for name in names if name in self.addresses}
+
+
+HOST = {"ip": "client.example"}
+
+
+async def test_the_quota_of_a_host_does_not_lapse_while_its_name_is_looked_up(monkeypatch, caplog):
+    """Each change of any quota looks the names up again; the last answers hold until then."""
+    async with Broker() as broker:
+        names = SlowNames(broker, monkeypatch)
+
+        def rates():
+            found = broker.node.servers._host_rates
+            return None if found is None else dict(found.of_host)
+
+        assert await alter(broker, HOST, connection_creation_rate=5) == 0
+        assert rates() == {"10.1.1.1": 5}  # in effect with the answer
+        await until(lambda: not broker.node._quotas._is_resolving)
+        names.gate.clear()
+        names.asked.clear()
+        names.addresses["client.example"] = "10.1.1.2"
+        for rate in (1, 2, 3):
+            assert await alter(broker, APP, producer_byte_rate=rate) == 0
+            assert rates() == {"10.1.1.1": 5}
+        names.gate.set()
+        await until(lambda: rates() == {"10.1.1.2": 5})
+        await until(lambda: not broker.node._quotas._is_resolving)
+        assert len(names.asked) <= 2  # one task, which asks again for what came meanwhile
+        del names.addresses["client.example"]
+        assert await alter(broker, APP, producer_byte_rate=4) == 0
+        await until(lambda: not broker.node._quotas._is_resolving)
+        assert rates() == {"10.1.1.2": 5}
+        assert "host=client.example addresses_until_now=10.1.1.2" in caplog.text
+        names.addresses["client.example"] = "10.1.1.2"  # a change must name a host that exists
+        assert await alter(broker, HOST, connection_creation_rate=None) == 0
+        assert rates() is None
+        assert not broker.node._quotas._found
+
+
+async def test_changes_of_quotas_do_not_keep_a_new_name_from_being_looked_up(monkeypatch):
+    """An answer counts although the quotas have changed while it was on its way."""
+    async with Broker() as broker:
+        names = SlowNames(broker, monkeypatch)
+        assert await alter(broker, HOST, connection_creation_rate=5) == 0
+        await until(lambda: not broker.node._quotas._is_resolving)
+        names.addresses["client.example"] = "10.1.1.9"
+        names.gate.clear()
+        assert await alter(broker, APP, producer_byte_rate=1) == 0
+        await asyncio.sleep(0)
+        assert await alter(broker, APP, producer_byte_rate=2) == 0
+        names.gate.set()
+        await until(lambda: "10.1.1.9" in broker.node.servers._host_rates.of_host)
 
 
 def test_settings_of_windows_and_rates():
