@@ -95,6 +95,7 @@ if TYPE_CHECKING:
     from aiokq.assign.model import Assignment, RebalanceProtocol, Subscription, Topology
     from aiokq.broker.embedded import EmbeddedCluster
     from aiokq.broker.security.authentication.expiring_login import ExpiringLogin
+    from aiokq.broker.security.quotas.shared_quota import SharedQuota
     from aiokq.client.blocking import run_blocking
     from aiokq.client.cluster import Cluster
     from aiokq.client.health import ClusterHealth
@@ -322,6 +323,7 @@ __all__ = [
     # security
     "ExpiringLogin",
     "Principal",
+    "SharedQuota",
     # registry
     "Registry",
     "RegistryChange",
@@ -448,6 +450,7 @@ _HOMES = {
     "aiokq.assign.model": ["Assignment", "RebalanceProtocol", "Subscription", "Topology"],
     "aiokq.broker.embedded": ["EmbeddedCluster"],
     "aiokq.broker.security.authentication.expiring_login": ["ExpiringLogin"],
+    "aiokq.broker.security.quotas.shared_quota": ["SharedQuota"],
     "aiokq.client.blocking": ["run_blocking"],
     "aiokq.client.cluster": ["Cluster"],
     "aiokq.client.health": ["ClusterHealth"],

@@ -92,10 +92,11 @@ class EmbeddedCluster:
         quota: `quota(principal, client_id, key)` returns the rate that a client may have, or None
             to leave the client to the quotas that were set in the cluster. `principal` is a text
             such as "User:alice", `key` is `producer_byte_rate`, `consumer_byte_rate`,
-            `request_percentage` or `controller_mutation_rate`. A function or a coroutine function,
-            called on the cluster's loop. An answer is used for a second; then the function is asked
-            again, but not while the client waits. A coroutine function is never awaited in a
-            request, so that a new client has no quota for the first moments.
+            `request_percentage` or `controller_mutation_rate`. All clients of a principal have the
+            rate together, whatever their client ids; a `SharedQuota` names other clients that share
+            a rate. A function or a coroutine function, called on the cluster's loop. The first
+            request of a client waits for its answer, at most ten seconds. An answer is used for a
+            second; then the function is asked again, but not while the client waits.
         users: passwords by user name. Clients must log in by SCRAM-SHA-256, SCRAM-SHA-512 or PLAIN.
             The users are stored as SCRAM credentials with the data, together with those that are
             there already.

@@ -611,7 +611,7 @@ class BrokerNode:
                 recovery.result()
             if self._users:
                 await self._store_users(self._users)
-            await self.servers.serve(self.dispatcher)
+            await self.servers.serve(self._quotas.holding(self.dispatcher))
             self.servers.warn_of_exposure()
             self._supervisor.spawn(
                 warm_up(self.background, fatal=self._fail), name="import modules"

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from aiokq.broker.metadata.controller.quota_changes import QuotaChange
     from aiokq.broker.security.quotas.caller_quotas import CallerQuotas, QuotaCallable
     from aiokq.broker.security.quotas.client_quotas import ClientQuotas
+    from aiokq.connection.request_context import RequestHandler
     from aiokq.core.counters import BrokerCounters
     from aiokq.core.environment import Environment
     from aiokq.core.errors import BrokerError
@@ -71,6 +72,7 @@ class NodeQuotas:
         self._counters = counters
         self._spawn = spawn
         self._quota = quota
+        self._source: CallerQuotas | None = None
         self._changes: MetadataChanges | None = None
         self._clients: ClientQuotas | None = None
         # Addresses by the name of a host, the names to look up, and whether a task does so.
@@ -87,6 +89,17 @@ class NodeQuotas:
         self._changes = changes
         if stored or self._quota is not None:
             self.apply(stored)
+
+    def holding(self, handler: RequestHandler) -> RequestHandler:
+        """Return a handler that holds requests until the user's function has said their quotas.
+
+        Without such a function it is the same handler.
+        """
+        if self._source is None:
+            return handler
+        from aiokq.broker.security.quotas.held_requests import HeldRequests
+
+        return HeldRequests(handler, self._source)
 
     def apply(self, stored: Stored) -> None:
         """Replace the quotas; what clients have used so far still counts.
@@ -136,9 +149,9 @@ class NodeQuotas:
         from aiokq.broker.security.quotas.client_quotas import ClientQuotas
         from aiokq.connection.quota_windows import QuotaWindow
 
-        settings, source = self._settings, None
+        settings = self._settings
         if self._quota is not None:
-            source = self._new_source(self._quota)
+            self._source = self._new_source(self._quota)
         return ClientQuotas(
             self._environment.clock,
             self._counters,
@@ -149,7 +162,7 @@ class NodeQuotas:
                 settings.controller_quota_window_num,
                 settings.controller_quota_window_size_seconds * 1000,
             ),
-            source=source,
+            source=self._source,
         )
 
     def _new_source(self, quota: QuotaCallable) -> CallerQuotas:

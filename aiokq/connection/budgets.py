@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Final, Generic, TypeVar
 
-__all__ = ["Budgets"]
+__all__ = ["Budgets", "short_name"]
 
 T = TypeVar("T")
 
@@ -51,8 +51,7 @@ class Budgets(Generic[T]):
             names: the user, the client id, or both.
         """
         budgets = self._budgets
-        key = tuple([name if name is None or len(name) <= LONG_NAME else _short(name)
-                     for name in names])  # fmt: skip
+        key = tuple([name if name is None else short_name(name) for name in names])
         found = budgets.get(key)
         if found is None:
             budget = self._create()
@@ -72,5 +71,6 @@ class Budgets(Generic[T]):
         self._budgets.clear()
 
 
-def _short(name: str) -> tuple[str, int, int]:
-    return name[:LONG_NAME], len(name), hash(name)
+def short_name(name: str) -> Hashable:
+    """Return a name, or what stands for a long name in a table: its beginning and its hash."""
+    return name if len(name) <= LONG_NAME else (name[:LONG_NAME], len(name), hash(name))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from aiokq.connection.principal import ANONYMOUS
@@ -111,6 +111,8 @@ class RequestContext:
             (KIP-219) set it, and the connection checks it after the response is sent.
         loop_time: counts the time of the loop that the connection takes; None while no quota
             depends on it.
+        quota_answers: answers of a user's function about the client's quotas, by key; owned by
+            `CallerQuotas`.
         connected: whether the client is still connected.
         on_login: called when the first login of the connection is complete; None without SASL.
     """
@@ -126,6 +128,7 @@ class RequestContext:
         "on_login",
         "peer",
         "peer_host",
+        "quota_answers",
         "session",
     )
 
@@ -138,6 +141,7 @@ class RequestContext:
         self.session = Session()
         self.mute_until = 0.0
         self.loop_time: LoopTime | None = None
+        self.quota_answers: dict[str, tuple[Hashable, object]] | None = None
         self.connected = True
         self.on_login: Callable[[], object] | None = None
         self._disconnect_callbacks: list[Callable[[], object]] = []

@@ -1,9 +1,14 @@
 """CallerQuotas: quotas that a function of the user's gives (`EmbeddedCluster(quota=...)`).
 
-The function is not called for each request: its answers are kept, and asked for again in tasks of
-their own. A synchronous function is called in the request only for a client that is not known yet;
-a coroutine function never, so that such a client has no quota for the first moments.
+As in Kafka's ``ClientQuotaCallback``, an answer has a rate and says which clients share it. A
+number is shared by all clients of the principal: a client chooses its client id itself, and a new
+id must not give it a new budget.
 
+Answers are kept, and asked for again in tasks of their own. Only the first request of a client
+waits for an answer (`HeldRequests`), for a limited time. Then the last answer for another client id
+of the principal applies, until there is one for this id.
+
+Source: Kafka ``ClientQuotaCallback``; KIP-257.
 Tests: ``tests/unit/broker/security/quotas/test_caller_quotas.py``.
 """
 
@@ -14,20 +19,34 @@ import inspect
 import logging
 import math
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from aiokq.broker.security.quotas.precedence import Applied
+from aiokq.broker.security.quotas.shared_quota import SharedQuota
+from aiokq.connection.budgets import short_name
+from aiokq.core.log_lines import log_line
+from aiokq.core.quota_keys import (
+    CONSUMER_BYTE_RATE,
+    CONTROLLER_MUTATION_RATE,
+    PRODUCER_BYTE_RATE,
+    REQUEST_PERCENTAGE,
+)
 from aiokq.core.user_errors import INTERRUPTS
 from aiokq.core.warning_backoff import WarningBackoff
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     from aiokq.connection.request_context import RequestContext
 
 __all__ = ["CallerQuotas", "QuotaCallable"]
 
 logger = logging.getLogger("aiokq.broker")
 
-QuotaCallable: TypeAlias = Callable[[str, str, str], "float | Awaitable[float | None] | None"]
+Result: TypeAlias = "float | SharedQuota | None"
+
+QuotaCallable: TypeAlias = "Callable[[str, str, str], Result | Awaitable[Result]]"
 """A function of a principal, a client id and the key of a quota, such as ``producer_byte_rate``."""
 
 REFRESH_SECONDS: Final = 1.0
@@ -36,22 +55,73 @@ REFRESH_SECONDS: Final = 1.0
 ANSWER_SECONDS: Final = 10.0
 """Maximum number of seconds to wait for an answer of a coroutine function."""
 
+HELD_SECONDS: Final = 10.0
+"""Maximum number of seconds for which a request waits for the first answer."""
+
 MOST: Final = 10_000
 """Maximum number of answers that are kept; then the longest unused one is forgotten."""
 
 AT_ONCE: Final = 16
 """Maximum number of answers that are awaited at the same time."""
 
-Question: TypeAlias = tuple[str, str, str]
+MOST_RENEWALS: Final = 256
+"""Maximum number of answers that wait to be renewed; the others are renewed at a later request.
+
+The number of first questions needs no limit: each belongs to a request that waits.
+"""
+
+_LOGGED_CHARACTERS: Final = 128
+
+_NO_KEYS: Final = ()
+_KEYS_OF_API: Final[Mapping[int, tuple[str, ...]]] = {
+    0: (PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE),  # Produce
+    1: (CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE),  # Fetch
+    3: (CONTROLLER_MUTATION_RATE, REQUEST_PERCENTAGE),  # Metadata may create topics
+    17: _NO_KEYS,  # SaslHandshake
+    19: (CONTROLLER_MUTATION_RATE, REQUEST_PERCENTAGE),  # CreateTopics
+    20: (CONTROLLER_MUTATION_RATE, REQUEST_PERCENTAGE),  # DeleteTopics
+    36: _NO_KEYS,  # SaslAuthenticate
+    37: (CONTROLLER_MUTATION_RATE, REQUEST_PERCENTAGE),  # CreatePartitions
+}
+_KEYS_OF_OTHERS: Final = (REQUEST_PERCENTAGE,)
 
 
 class _Answer:
-    __slots__ = ("asked_at", "is_pending", "limit")
+    """The answer for one principal, client id and key.
+
+    Attributes:
+        applied: the quota; None leaves the client to the quotas in the metadata.
+        is_known: whether `applied` is an answer; False until the first valid one.
+        asked_at: the time of the last answer, valid or not.
+        is_pending: whether an answer is being waited for.
+        first: done when the first answer is there; None from then on.
+    """
+
+    __slots__ = ("applied", "asked_at", "first", "is_known", "is_pending")
 
     def __init__(self) -> None:
-        self.limit: float | None = None
+        self.applied: Applied | None = None
+        self.is_known = False
         self.asked_at = 0.0
         self.is_pending = False
+        self.first: asyncio.Future[None] | None = None
+
+
+class _Question:
+    """What the function is asked for an answer; the names are complete.
+
+    Attributes:
+        result: what the function has returned, if it was called already, and has to be awaited.
+    """
+
+    __slots__ = ("answer", "client_id", "key", "principal", "result")
+
+    def __init__(self, answer: _Answer, principal: str, client_id: str, key: str) -> None:
+        self.answer = answer
+        self.principal = principal
+        self.client_id = client_id
+        self.key = key
+        self.result: Awaitable[Result] | None = None
 
 
 class CallerQuotas:
@@ -64,8 +134,8 @@ class CallerQuotas:
         spawn: starts a task that ends with the node.
     """
 
-    __slots__ = ("_answers", "_complaints", "_is_async", "_now", "_quota", "_running", "_spawn",
-                 "_waiting")  # fmt: skip
+    __slots__ = ("_answers", "_complaints", "_first", "_is_async", "_last", "_now", "_quota",
+                 "_renewals", "_running", "_spawn")  # fmt: skip
 
     def __init__(
         self,
@@ -78,83 +148,152 @@ class CallerQuotas:
         self._spawn = spawn
         called = getattr(quota, "__call__", quota)  # noqa: B004 - an object with a coroutine method
         self._is_async = inspect.iscoroutinefunction(quota) or inspect.iscoroutinefunction(called)
-        self._answers: OrderedDict[Question, _Answer] = OrderedDict()  # longest unused first
-        self._waiting: OrderedDict[Question, _Answer] = OrderedDict()
+        self._answers: OrderedDict[Hashable, _Answer] = OrderedDict()  # longest unused first
+        # The last answer for any client id of a principal, by principal and key.
+        self._last: OrderedDict[Hashable, Applied | None] = OrderedDict()
+        # Questions in the order in which they are asked, by the identity of the answer.
+        self._first: OrderedDict[int, _Question] = OrderedDict()
+        self._renewals: OrderedDict[int, _Question] = OrderedDict()
         self._running = 0
         self._complaints = WarningBackoff(now)
 
-    def limit(self, connection: RequestContext, client_id: str, key: str) -> float | None:
-        """Return the last answer for a client; None if it has none, or if it was None."""
-        question = str(connection.session.principal), client_id, key
-        answers = self._answers
-        answer = answers.get(question)
-        if answer is None:
-            if len(answers) >= MOST:
-                answers.popitem(last=False)
-            answer = answers[question] = _Answer()
-            self._ask_first(question, answer)
-        else:
-            answers.move_to_end(question)
-            if self._now() - answer.asked_at >= REFRESH_SECONDS and not answer.is_pending:
-                self._ask_later(question, answer)
-        return answer.limit
+    def ask(
+        self, connection: RequestContext, api_key: int, client_id: str
+    ) -> Awaitable[None] | None:
+        """Ask for the quotas that a request depends on.
 
-    def _ask_first(self, question: Question, answer: _Answer) -> None:
-        if self._is_async:
-            self._ask_later(question, answer)
+        Returns:
+            What the request has to await, if a quota is not known yet; else None.
+        """
+        keys = _KEYS_OF_API.get(api_key, _KEYS_OF_OTHERS)
+        answers = [self._answer(connection, client_id, key) for key in keys]
+        waiting = [answer for answer in answers if answer.first is not None]
+        return self._settled(waiting) if waiting else None
+
+    def applied(self, connection: RequestContext, client_id: str, key: str) -> Applied | None:
+        """Return the last answer for a client; None leaves it to the quotas in the metadata.
+
+        Without a valid answer it is the last one for another client id of the principal.
+        """
+        answer = self._answer(connection, client_id, key)
+        if answer.is_known:
+            return answer.applied
+        return self._last.get((short_name(str(connection.session.principal)), key))
+
+    def _answer(self, connection: RequestContext, client_id: str, key: str) -> _Answer:
+        """Return an answer, which the function is asked for if it is new or old.
+
+        The connection keeps its answers, so that the ids of others cannot make them be forgotten
+        during a request.
+        """
+        kept = connection.quota_answers
+        if kept is None:
+            kept = connection.quota_answers = {}
+        name = short_name(client_id)
+        found = kept.get(key)
+        if found is not None and found[0] == name:
+            answer = found[1]
+            assert isinstance(answer, _Answer)
+        else:
+            answer = self._shared_answer(connection, client_id, name, key)
+            kept[key] = name, answer
+        if not answer.is_pending and self._now() - answer.asked_at >= REFRESH_SECONDS:
+            self._renew(_question(answer, connection, client_id, key))
+        return answer
+
+    def _shared_answer(
+        self, connection: RequestContext, client_id: str, name: Hashable, key: str
+    ) -> _Answer:
+        """Return the answer that all connections of a client share; ask for it if it is new."""
+        answers = self._answers
+        principal = short_name(str(connection.session.principal))
+        where = principal, name, key
+        answer = answers.get(where)
+        if answer is not None:
+            answers.move_to_end(where)
+            return answer
+        if len(answers) >= MOST:
+            answers.popitem(last=False)
+        answer = answers[where] = _Answer()
+        self._ask_first(_question(answer, connection, client_id, key))
+        return answer
+
+    def _ask_first(self, question: _Question) -> None:
+        if not self._is_async:
+            result = self._called(question)
+            if not inspect.isawaitable(result):
+                question.answer.asked_at = self._now()
+                return
+            question.result = result
+        answer = question.answer
+        answer.is_pending = True
+        answer.first = asyncio.get_running_loop().create_future()
+        self._first[id(answer)] = question
+        self._work()
+
+    def _renew(self, question: _Question) -> None:
+        if len(self._renewals) >= MOST_RENEWALS:
             return
-        answer.asked_at = self._now()
+        question.answer.is_pending = True
+        self._renewals[id(question.answer)] = question
+        self._work()
+
+    def _work(self) -> None:
+        if self._running < AT_ONCE:
+            self._running += 1
+            self._spawn(self._ask_all(), "ask for quotas")
+
+    async def _settled(self, answers: Sequence[_Answer]) -> None:
+        """Await first answers, for a limited time."""
         try:
-            result = self._quota(*question)
+            firsts = [answer.first for answer in answers if answer.first is not None]
+            await asyncio.wait(firsts, timeout=HELD_SECONDS)
+        finally:
+            for answer in answers:
+                # A question that was not asked in time is not kept: its request waits no longer.
+                question = self._first.pop(id(answer), None)
+                if question is not None:
+                    _discard(question)
+                    self._asked(answer)
+
+    async def _ask_all(self) -> None:
+        """Ask the questions that wait, one after the other."""
+        try:
+            while self._first or self._renewals:
+                waiting = self._first or self._renewals
+                _, question = waiting.popitem(last=False)
+                if question.result is None:
+                    result = self._called(question)
+                    if not inspect.isawaitable(result):
+                        self._asked(question.answer)
+                        await asyncio.sleep(0)  # user code of many clients must not block the loop
+                        continue
+                    question.result = result
+                await self._await(question, question.result)
+        except BaseException:
+            for question in (*self._first.values(), *self._renewals.values()):
+                _discard(question)
+            raise
+        finally:
+            self._running -= 1
+
+    def _called(self, question: _Question) -> object:
+        """Call the function, and take its answer if that is not to be awaited; return it."""
+        try:
+            result = self._quota(question.principal, question.client_id, question.key)
         except INTERRUPTS:
             raise
         except BaseException as error:  # noqa: BLE001 - user code; see DESIGN.md, rule 54
             self._complain(question, error)
-            return
-        if inspect.isawaitable(result):
-            self._later(question, answer, result)
-        else:
-            self._take(question, answer, result)
+            return None
+        if not inspect.isawaitable(result):
+            self._take(question, result)
+        return result
 
-    def _ask_later(self, question: Question, answer: _Answer) -> None:
-        answer.is_pending = True
-        self._waiting[question] = answer
-        if self._running < AT_ONCE:
-            self._running += 1
-            self._spawn(self._ask_waiting(), "ask for quotas")
-
-    def _later(self, question: Question, answer: _Answer, result: Awaitable[float | None]) -> None:
-        """Await an answer that a function without `async` has begun."""
-        answer.is_pending = True
-        self._spawn(self._await(question, answer, result), "ask for quotas")
-
-    async def _ask_waiting(self) -> None:
-        try:
-            while self._waiting:
-                question, answer = self._waiting.popitem(last=False)
-                try:
-                    result = self._quota(*question)
-                except INTERRUPTS:
-                    raise
-                except BaseException as error:  # noqa: BLE001 - user code; see DESIGN.md, rule 54
-                    self._complain(question, error)
-                    self._asked(answer)
-                    continue
-                if inspect.isawaitable(result):
-                    await self._await(question, answer, result)
-                else:
-                    self._take(question, answer, result)
-                    self._asked(answer)
-                    await asyncio.sleep(0)  # user code of many clients must not block the loop
-        finally:
-            self._running -= 1
-
-    async def _await(
-        self, question: Question, answer: _Answer, result: Awaitable[float | None]
-    ) -> None:
+    async def _await(self, question: _Question, result: Awaitable[Result]) -> None:
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                self._take(question, answer, await result)
+                self._take(question, await result)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -165,32 +304,75 @@ class CallerQuotas:
         except BaseException as error:  # noqa: BLE001 - user code; see DESIGN.md, rule 54
             self._complain(question, error)
         finally:
-            self._asked(answer)
+            self._asked(question.answer)
 
     def _asked(self, answer: _Answer) -> None:
         answer.is_pending = False
         answer.asked_at = self._now()
+        if answer.first is not None:
+            if not answer.first.done():
+                answer.first.set_result(None)
+            answer.first = None
 
-    def _take(self, question: Question, answer: _Answer, result: object) -> None:
+    def _take(self, question: _Question, result: object) -> None:
+        rate, budget = result, question.principal
+        if isinstance(result, SharedQuota):
+            rate, budget = result
         if result is None:
-            answer.limit = None
+            applied = None
         elif (
-            isinstance(result, (int, float))
-            and not isinstance(result, bool)
-            and result > 0
-            and math.isfinite(result)
+            isinstance(rate, (int, float))
+            and not isinstance(rate, bool)
+            and rate > 0
+            and math.isfinite(rate)
+            and isinstance(budget, str)
         ):
-            answer.limit = float(result)
+            applied = Applied(float(rate), (budget,))
         else:
-            error = TypeError(f"the result must be a number above 0 or None, not {result!r}")
-            self._complain(question, error)
+            self._complain(
+                question,
+                TypeError(
+                    "the result must be a number above 0, a SharedQuota with such a rate, or None, "
+                    f"not {result!r}"
+                ),
+            )
+            return
+        question.answer.applied = applied
+        question.answer.is_known = True
+        last, where = self._last, (short_name(question.principal), question.key)
+        if where not in last and len(last) >= MOST:
+            last.popitem(last=False)
+        last[where] = applied
+        last.move_to_end(where)
 
-    def _complain(self, question: Question, error: BaseException) -> None:
+    def _complain(self, question: _Question, error: BaseException) -> None:
         level, times = self._complaints.note(type(error))
-        logger.log(
+        log_line(
+            logger,
             level,
-            "quota function failed: principal=%s client_id=%s key=%s error=%r times=%d",
-            *question,
+            "quota function failed: principal=%s client_id=%s key=%s error=%.500r times=%d",
+            _logged(question.principal),
+            _logged(question.client_id),
+            question.key,
             error,
             times,
         )
+
+
+def _logged(name: str) -> str:
+    """Return a name as a line of the log may have it; the client has chosen it."""
+    name = name[:_LOGGED_CHARACTERS]
+    return name if name.isprintable() else ascii(name)
+
+
+def _question(answer: _Answer, connection: RequestContext, client_id: str, key: str) -> _Question:
+    return _Question(answer, str(connection.session.principal), client_id, key)
+
+
+def _discard(question: _Question) -> None:
+    """Discard what the function has returned, so that no coroutine is reported as not awaited."""
+    result = question.result
+    if inspect.iscoroutine(result):
+        result.close()
+    elif isinstance(result, asyncio.Future):
+        result.cancel()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
-from aiokq.broker.security.quotas.precedence import Applied, QuotaTable
+from aiokq.broker.security.quotas.precedence import QuotaTable
 from aiokq.connection.budgets import Budgets
 from aiokq.connection.quota_windows import DEFAULT_WINDOW, QuotaWindow, Rate, TokenBucket
 from aiokq.connection.request_context import SessionState
@@ -24,6 +24,7 @@ from aiokq.core.quota_keys import (
 )
 
 if TYPE_CHECKING:
+    from aiokq.broker.security.quotas.precedence import Applied
     from aiokq.connection.request_context import RequestContext
     from aiokq.core.clock import Clock
     from aiokq.core.counters import BrokerCounters
@@ -60,7 +61,7 @@ _PERCENT: Final = 100.0
 class QuotaSource(Protocol):
     """Gives quotas that take precedence over those in the metadata."""
 
-    def limit(self, connection: RequestContext, client_id: str, key: str) -> float | None:
+    def applied(self, connection: RequestContext, client_id: str, key: str) -> Applied | None:
         """Return the quota of a client; None if the quotas in the metadata apply."""
         ...
 
@@ -220,9 +221,9 @@ class ClientQuotas:
     def _find(self, connection: RequestContext, client_id: str | None, key: str) -> Applied | None:
         client_id = client_id or ""
         if self._source is not None:
-            limit = self._source.limit(connection, client_id, key)
-            if limit is not None:
-                return Applied(limit, (user_of(connection), client_id))
+            applied = self._source.applied(connection, client_id, key)
+            if applied is not None:
+                return applied
         table = self._tables[key]
         return table.find(user_of(connection), client_id) if table else None
 

@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Applied", "Budget", "QuotaTable"]
 
-Budget: TypeAlias = tuple[str | None, str | None]
-"""The clients that share a quota: a user, a client id, or both; the other is None."""
+Budget: TypeAlias = tuple[str | None, ...]
+"""The clients that share a quota: a user and a client id, of which one may be None; or the name
+that a user's function has given.
+"""
 
 
 class Applied(NamedTuple):

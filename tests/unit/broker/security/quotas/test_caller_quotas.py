@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Coroutine
 
 import pytest
 
+from aiokq import SharedQuota
 from aiokq.broker.security.quotas import caller_quotas
 from aiokq.broker.security.quotas.caller_quotas import CallerQuotas, QuotaCallable
+from aiokq.broker.security.quotas.precedence import Applied
+from aiokq.connection.principal import Principal
 from aiokq.connection.request_context import RequestContext
 
 KEY = "producer_byte_rate"
+PRODUCE, FETCH, METADATA, HEARTBEAT, CREATE_TOPICS, SASL_HANDSHAKE = 0, 1, 3, 12, 19, 17
 
 
 class World:
@@ -19,17 +24,24 @@ class World:
         self.now = 0.0
         self.tasks: list[asyncio.Task[None]] = []
         self.quotas = CallerQuotas(quota, lambda: self.now, self.spawn)
-        self.connection = RequestContext(1, "", "", "")
+        self.connection = connection()
 
     def spawn(self, work: Coroutine[object, None, None], name: str) -> None:
         self.tasks.append(asyncio.create_task(work, name=name))
 
-    def limit(self, client_id: str = "c") -> float | None:
-        return self.quotas.limit(self.connection, client_id, KEY)
+    def limit(self, client_id: str = "c", *, by: RequestContext | None = None) -> float | None:
+        applied = self.quotas.applied(by or self.connection, client_id, KEY)
+        return None if applied is None else applied.limit
 
     async def settled(self) -> None:
         while self.tasks:
             await self.tasks.pop()
+
+
+def connection(user: str = "ANONYMOUS") -> RequestContext:
+    made = RequestContext(1, "", "", "")
+    made.session.principal = Principal.user(user)
+    return made
 
 
 async def test_a_function_is_asked_once_a_second_at_most() -> None:
@@ -50,21 +62,92 @@ async def test_a_function_is_asked_once_a_second_at_most() -> None:
     assert set(asked) == {("User:ANONYMOUS", "c", KEY)}
 
 
-async def test_a_coroutine_function_never_delays_a_request() -> None:
-    """A new client has no quota until the answer is there."""
-    answer = asyncio.get_running_loop().create_future()
+async def test_a_rate_is_shared_by_all_clients_of_the_principal() -> None:
+    """A new client id is no new budget, whatever rate the function gives for it."""
+    world = World(lambda principal, client_id, key: 5.0 if client_id == "a" else 7)
+    found = [world.quotas.applied(world.connection, name, KEY) for name in ("a", "b")]
+    assert found == [Applied(5.0, ("User:ANONYMOUS",)), Applied(7.0, ("User:ANONYMOUS",))]
+    alice = world.quotas.applied(connection("alice"), "a", KEY)
+    assert alice == Applied(5.0, ("User:alice",))
+
+
+async def test_a_shared_quota_names_who_shares_it() -> None:
+    """A team, or one client id of a user."""
+    world = World(
+        lambda principal, client_id, key: (
+            SharedQuota(9, "team")
+            if client_id == "t"
+            else SharedQuota(1, f"{principal}/{client_id}")
+        )
+    )
+    bob = connection("bob")
+    assert world.quotas.applied(bob, "t", KEY) == Applied(9.0, ("team",))
+    assert world.quotas.applied(world.connection, "t", KEY) == Applied(9.0, ("team",))
+    assert world.quotas.applied(bob, "b", KEY) == Applied(1.0, ("User:bob/b",))
+
+
+async def test_the_first_request_waits_for_the_answer_of_a_coroutine_function() -> None:
+    """Later ones do not, while the answer is renewed."""
+    answers = [asyncio.get_running_loop().create_future() for _ in range(2)]
+    asked = 0
 
     async def quota(principal: str, client_id: str, key: str) -> float | None:
-        return await answer  # type: ignore[no-any-return]
+        nonlocal asked
+        asked += 1
+        return None if key != KEY else await answers[asked > 2]  # type: ignore[no-any-return]
 
     world = World(quota)
-    assert world.limit() is None
-    await asyncio.sleep(0)
-    assert world.limit() is None
-    assert len(world.tasks) == 1
-    answer.set_result(7)
-    await world.settled()
+    waiting = world.quotas.ask(world.connection, PRODUCE, "c")
+    assert waiting is not None
+    held = asyncio.ensure_future(waiting)
+    other = world.quotas.ask(connection(), PRODUCE, "c")  # another connection of the client
+    assert other is not None
+    held_too = asyncio.ensure_future(other)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not held.done()
+    answers[0].set_result(7)
+    await held
+    await held_too
+    assert asked == 2  # two keys
     assert world.limit() == 7.0
+    assert world.quotas.ask(world.connection, PRODUCE, "c") is None
+    world.now = 1.0
+    assert world.quotas.ask(world.connection, PRODUCE, "c") is None
+    assert world.limit() == 7.0
+    answers[1].set_result(8)
+    await world.settled()
+    assert world.limit() == 8.0
+
+
+@pytest.mark.parametrize(
+    ("api_key", "keys"),
+    [
+        (PRODUCE, {"producer_byte_rate", "request_percentage"}),
+        (FETCH, {"consumer_byte_rate", "request_percentage"}),
+        (METADATA, {"controller_mutation_rate", "request_percentage"}),
+        (CREATE_TOPICS, {"controller_mutation_rate", "request_percentage"}),
+        (HEARTBEAT, {"request_percentage"}),
+        (SASL_HANDSHAKE, set()),
+    ],
+)
+async def test_a_request_waits_for_the_quotas_that_it_depends_on(
+    api_key: int, keys: set[str]
+) -> None:
+    """And for no other ones."""
+    asked = set()
+
+    async def quota(principal: str, client_id: str, key: str) -> float:
+        asked.add(key)
+        return 1.0
+
+    world = World(quota)
+    waiting = world.quotas.ask(world.connection, api_key, "c")
+    assert (waiting is not None) == bool(keys)
+    if waiting is not None:
+        await waiting
+    await world.settled()
+    assert asked == keys
 
 
 async def test_an_object_with_a_coroutine_method_and_a_function_that_returns_one_are_awaited() -> (
@@ -79,12 +162,22 @@ async def test_an_object_with_a_coroutine_method_and_a_function_that_returns_one
     made = Quota()
     for quota in (made, lambda *question: made(*question)):
         world = World(quota)
-        assert world.limit() is None
-        await world.settled()
+        waiting = world.quotas.ask(world.connection, PRODUCE, "c")
+        assert waiting is not None
+        await waiting
         assert world.limit() == 3.0
+        world.now = 1.0
+        assert world.limit() == 3.0
+        await world.settled()
 
 
-@pytest.mark.parametrize("wrong", [-1, 0, float("nan"), float("inf"), True, "5", RuntimeError()])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *(-1, 0, float("nan"), float("inf"), True, "5", RuntimeError()),
+        *(SharedQuota(0, "x"), SharedQuota(1, None), SharedQuota(True, "x")),  # type: ignore[arg-type]
+    ],
+)
 async def test_a_wrong_answer_leaves_the_last_one_in_effect(
     wrong: object, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -110,6 +203,14 @@ async def test_a_wrong_answer_leaves_the_last_one_in_effect(
     assert world.limit() is None
 
 
+async def test_the_log_has_no_line_that_a_client_wrote(caplog: pytest.LogCaptureFixture) -> None:
+    """A client chooses its id."""
+    world = World(lambda *question: -1)
+    world.limit("c\nroot logged in" + "x" * 10_000)
+    assert "\nroot" not in caplog.text
+    assert len(caplog.text) < 1000
+
+
 async def test_a_function_that_hangs_does_not_stop_the_others(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -128,8 +229,78 @@ async def test_a_function_that_hangs_does_not_stop_the_others(
     await asyncio.sleep(0)
     assert world.limit("works") == 1.0
     await world.settled()
-    assert world.limit("hangs") is None
+    assert world.limit("hangs") == 1.0  # the last answer for the principal
     assert "TimeoutError" in caplog.text
+
+
+async def test_a_request_waits_for_a_limited_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then the principal's last answer applies, so that a new client id is not unlimited."""
+    monkeypatch.setattr(caller_quotas, "HELD_SECONDS", 0.02)
+    hangs = asyncio.Event()
+
+    async def quota(principal: str, client_id: str, key: str) -> float:
+        if client_id != "known":
+            await hangs.wait()
+        return 4.0
+
+    world = World(quota)
+    loop = asyncio.get_running_loop()
+    for client_id in ("known", "new"):
+        waiting = world.quotas.ask(world.connection, PRODUCE, client_id)
+        assert waiting is not None
+        began = loop.time()
+        await waiting
+    assert loop.time() - began >= 0.02
+    assert world.limit("new") == 4.0
+    assert world.limit("never asked") == 4.0
+    assert world.limit("new", by=connection("other user")) is None
+    hangs.set()
+    await world.settled()
+
+
+async def test_what_waits_to_be_asked_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A question belongs to a request that waits; nothing is left of it when the wait is over."""
+    monkeypatch.setattr(caller_quotas, "HELD_SECONDS", 0.02)
+    monkeypatch.setattr(caller_quotas, "MOST_RENEWALS", 5)
+    hangs = asyncio.Event()
+
+    async def answer() -> float:
+        await hangs.wait()
+        return 1.0
+
+    world = World(lambda principal, client_id, key: answer())
+    requests = []
+    for n in range(100):
+        waiting = world.quotas.ask(connection(), HEARTBEAT, f"{n}" * 10_000)
+        assert waiting is not None
+        requests.append(asyncio.ensure_future(waiting))
+    await asyncio.gather(*requests)
+    assert len(world.tasks) == caller_quotas.AT_ONCE
+    assert not world.quotas._first
+    world.now = 2.0
+    for n in range(100):
+        world.quotas.applied(connection(), f"{n}" * 10_000, "request_percentage")
+    assert len(world.quotas._renewals) == 5
+    hangs.set()
+    await world.settled()
+    assert not world.quotas._renewals
+    gc.collect()  # a coroutine that nobody awaits would be a warning, and so an error
+
+
+async def test_long_names_are_asked_for_and_not_kept() -> None:
+    """A client id may have 32 KB, and a principal more."""
+    asked = []
+
+    def quota(principal: str, client_id: str, key: str) -> float:
+        asked.append(len(client_id))
+        return 1.0
+
+    world = World(quota)
+    for n in range(20):
+        assert world.limit(f"{n}" + "x" * 30_000) == 1.0
+    assert len(asked) == 20
+    kept = repr([*world.quotas._answers, *world.quotas._last, world.connection.quota_answers])
+    assert len(kept) < 20 * 500
 
 
 async def test_many_clients_are_asked_for_by_few_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,3 +318,36 @@ async def test_many_clients_are_asked_for_by_few_tasks(monkeypatch: pytest.Monke
     assert len(world.quotas._answers) == 50
     await world.settled()
     assert world.limit("199") == 199.0
+
+
+async def test_the_ids_of_others_do_not_make_an_answer_be_forgotten_during_a_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A Fetch may wait for minutes between its question and its answer."""
+    monkeypatch.setattr(caller_quotas, "MOST", 5)
+    world = World(lambda principal, client_id, key: 3.0 if principal == "User:a" else None)
+    reader = connection("a")
+    assert world.limit("r", by=reader) == 3.0
+    for n in range(20):
+        assert world.limit(str(n)) is None
+    assert len(world.quotas._answers) == 5
+    monkeypatch.setattr(world.quotas, "_quota", lambda *question: None)
+    assert world.limit("r", by=reader) == 3.0
+
+
+async def test_a_node_that_closes_leaves_no_coroutine_behind() -> None:
+    """What was returned and not awaited yet is closed."""
+
+    async def answer() -> float:
+        await asyncio.Event().wait()
+        return 1.0
+
+    world = World(lambda *question: answer())
+    for n in range(100):
+        world.limit(str(n))
+    await asyncio.sleep(0)
+    for task in world.tasks:
+        task.cancel()
+    await asyncio.gather(*world.tasks, return_exceptions=True)
+    del world
+    gc.collect()

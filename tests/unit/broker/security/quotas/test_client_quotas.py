@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aiokq.broker.security.quotas.client_quotas import ClientQuotas
+from aiokq.broker.security.quotas.precedence import Applied
 from aiokq.connection.loop_time import LoopTime
 from aiokq.connection.quota_windows import QuotaWindow
 from aiokq.connection.request_context import RequestContext, SessionState
@@ -247,9 +248,9 @@ def test_a_source_comes_before_the_metadata() -> None:
     asked = []
 
     class Source:
-        def limit(self, connection: RequestContext, client_id: str, key: str) -> float | None:
+        def applied(self, connection: RequestContext, client_id: str, key: str) -> Applied | None:
             asked.append((client_id, key))
-            return 50_000.0 if client_id == "c" else None
+            return Applied(50_000.0, (client_id[0],)) if client_id.startswith("c") else None
 
     quotas = ClientQuotas(Clock(), BrokerCounters(), source=Source())
     assert quotas.is_needed
@@ -257,6 +258,7 @@ def test_a_source_comes_before_the_metadata() -> None:
     quotas.configure({DEFAULT: {"producer_byte_rate": 100_000.0}})
     one = connection()
     assert quotas.throttle_ms(one, PRODUCE, "c", 700_100, answered=True) == 4002
+    assert quotas.throttle_ms(one, PRODUCE, "c2", 0, answered=True) == 4002  # the same budget
     assert quotas.throttle_ms(one, PRODUCE, "d", 700_100, answered=True) == 0
     assert quotas.throttle_ms(one, PRODUCE, None, 700_100, answered=True) == 0
     assert asked[-1] == ("", "producer_byte_rate")
