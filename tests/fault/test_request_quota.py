@@ -19,7 +19,13 @@ from tests.unit.broker.harness import batch
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 WINDOW = 11.0
-MEASURED = 15.0
+WINDOWS = 3
+"""Number of windows that are measured.
+
+A client that asks as fast as it may uses most of its quota in the first moments of a window, as on
+Apache Kafka. A time that is no multiple of the window has one such moment more or less: of 15
+seconds, the client gets between 7 and 15 %.
+"""
 
 Make = Callable[[], tuple[wire.Request[wire.Response], int]]
 
@@ -78,17 +84,19 @@ class Hammer:
             writer.close()
 
 
-@pytest.mark.torture
-@pytest.mark.parametrize("make", [small, metadata, produce])
-@pytest.mark.parametrize(("connections", "pipelined"), [(1, 1), (5, 5)])
-async def test_a_client_gets_ten_percent_of_the_loop(
-    tmp_path: Path, make: Make, connections: int, pipelined: int
-) -> None:
-    """10 +/- 2 %, and another client is answered as fast as without it.
+async def share_of_the_loop(
+    directory: Path,
+    make: Make,
+    *settings: str,
+    window: float,
+    connections: int,
+    pipelined: int,
+) -> float:
+    """Return what a client with a quota of 10 % takes of the loop of a broker.
 
-    The CPU time of a process is measured, which needs a machine without other load.
+    Another client must be answered as fast as without it.
     """
-    with broker_process(tmp_path, "--profile", "dev") as broker:
+    with broker_process(directory, "--profile", "dev", *settings) as broker:
         address = broker.bootstrap_servers
         async with Admin(address) as admin, Cluster(address, client_id="other") as other:
             await admin.create_topics([*(f"topic-{n}" for n in range(20)), "t"])
@@ -99,9 +107,9 @@ async def test_a_client_gets_ten_percent_of_the_loop(
             ]
             tasks = [asyncio.create_task(hammer.run()) for hammer in hammers]
             try:
-                await asyncio.sleep(WINDOW)
+                await asyncio.sleep(window)
                 began, used = time.monotonic(), cpu_seconds(broker)
-                await asyncio.sleep(MEASURED)
+                await asyncio.sleep(WINDOWS * window)
                 share = (cpu_seconds(broker) - used) / (time.monotonic() - began)
                 waits = []
                 async with other.producer(linger_ms=0) as producer:
@@ -117,5 +125,26 @@ async def test_a_client_gets_ten_percent_of_the_loop(
                     with contextlib.suppress(asyncio.CancelledError):
                         await task
             assert sum(hammer.answered for hammer in hammers) > 100
-            assert share == pytest.approx(0.10, abs=0.02)
             assert sorted(waits)[25] < 0.05
+            return share
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("make", [small, metadata, produce])
+@pytest.mark.parametrize(("connections", "pipelined"), [(1, 1), (5, 5)])
+async def test_a_client_gets_ten_percent_of_the_loop(
+    tmp_path: Path, make: Make, connections: int, pipelined: int
+) -> None:
+    """10 +/- 2 %, with Kafka's window. The CPU time of the broker's thread is measured."""
+    share = await share_of_the_loop(
+        tmp_path, make, window=WINDOW, connections=connections, pipelined=pipelined
+    )
+    assert share == pytest.approx(0.10, abs=0.02)
+
+
+async def test_a_client_gets_about_ten_percent_of_the_loop(tmp_path: Path) -> None:
+    """The same in a short time: with a short window, and on a machine that may have other work."""
+    share = await share_of_the_loop(
+        tmp_path, small, "--set", "quota.window.num=3", window=3.0, connections=2, pipelined=2
+    )
+    assert share == pytest.approx(0.10, abs=0.04)

@@ -123,6 +123,41 @@ def test_produced_bytes_keep_to_their_rate(size: int) -> None:
     run(1, main)
 
 
+def test_a_producer_that_wants_no_answers_keeps_to_its_rate() -> None:
+    """With acks=0 there is no response that could tell it to wait; the broker reads no further."""
+    rate = 50_000
+
+    async def main(world: Simulation) -> None:
+        async with broker(world) as node:
+            await node.metadata.create_topic_if_allowed("t", allowed=True)
+            await limit(node, {"producer_byte_rate": float(rate)}, ("client-id", "slow"))
+            loop = asyncio.get_running_loop()
+            client = await connect(world)
+            request = produce(10_000)
+            request.acks = 0
+            fragments = wire.encode_request(request, version=9, correlation_id=1, client_id="slow")
+            frame = b"".join(map(bytes, fragments))
+            partition = node.topics.partition("t", 0)
+            assert partition is not None
+
+            async def send() -> None:
+                while True:
+                    client.transport.write(frame)
+                    await asyncio.sleep(0.01)  # twenty times the rate
+
+            began = loop.time()
+            task = asyncio.create_task(send())
+            await asyncio.sleep(WINDOW)
+            before = partition.log.log_end_offset
+            await asyncio.sleep(began + WINDOW + MEASURED - loop.time())
+            stored = partition.log.log_end_offset - before
+            task.cancel()
+            assert stored * len(frame) / MEASURED == pytest.approx(rate, rel=0.1)
+            assert node.counters.throttled["producer_byte_rate"] > 0
+
+    run(1, main)
+
+
 def test_a_consumer_of_aiokq_keeps_to_its_rate_and_reports_it() -> None:
     """It gets all records in order, waits as told, and emits `Throttled`."""
     rate = 50_000
