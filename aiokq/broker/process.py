@@ -36,6 +36,7 @@ from aiokq.broker.process_settings import Choice, choose_settings, listeners_of
 from aiokq.core.clock import SystemClock
 from aiokq.core.descriptors import raise_limit
 from aiokq.core.errors import ConfigError, KafkaError
+from aiokq.core.log_lines import stderr_handler
 from aiokq.core.named_tuple import NamedTuple
 from aiokq.core.offload import NoThread
 
@@ -67,9 +68,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _run(arguments: Sequence[str]) -> int:
-    logging.basicConfig(
-        level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    logging.basicConfig(level=logging.WARNING, handlers=[stderr_handler()])
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="surrogateescape")  # a path may have bytes that are not UTF-8
     options = _options(arguments)

@@ -50,6 +50,7 @@ from aiokq.cli.topics import topics
 from aiokq.cli.transactions import transactions
 from aiokq.cli.users import users
 from aiokq.core.errors import KafkaError
+from aiokq.core.log_lines import stderr_handler
 from aiokq.core.nearest_name import nearest_name
 
 if TYPE_CHECKING:
@@ -202,8 +203,7 @@ def _logs(verbose: int) -> Iterator[None]:
     levels = (logging.CRITICAL, logging.WARNING, logging.DEBUG)
     logger = logging.getLogger("aiokq")
     before = logger.level
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler = stderr_handler()
     logger.setLevel(levels[min(verbose, len(levels) - 1)])
     logger.addHandler(handler)
     try:

@@ -15,7 +15,9 @@ from typing import Final
 
 from aiokq.core.user_errors import INTERRUPTS
 
-__all__ = ["BURST", "EVERY", "LineLimit", "log_line"]
+__all__ = ["BURST", "EVERY", "LineLimit", "OneLine", "log_line", "stderr_handler"]
+
+FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 EVERY: Final = 60.0
 """Seconds between two lines about a cause that lasts, and the period to which `BURST` applies."""
@@ -26,6 +28,30 @@ BURST: Final = 4
 A cause may end and recur often. For example, a broker that shuts down closes all connections and
 may accept new ones before it exits.
 """
+
+
+class OneLine(logging.Formatter):
+    """Formats a message as one line, with escapes in place of control characters.
+
+    Names of groups and other texts of clients occur in messages. With a line break in such a name,
+    a client could write lines of its own into the log, for example into that of the audit.
+    Tracebacks keep their lines.
+    """
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        text = super().formatMessage(record)
+        if text.isprintable():
+            return text
+        return "".join(
+            char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
+        )
+
+
+def stderr_handler() -> logging.Handler:
+    """Return a handler that writes to standard error, with time, level and name of the logger."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(OneLine(FORMAT))
+    return handler
 
 
 def log_line(

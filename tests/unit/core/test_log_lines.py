@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from aiokq.core.log_lines import BURST, EVERY, LineLimit, log_line
+from aiokq.core.log_lines import BURST, EVERY, LineLimit, OneLine, log_line
 from tests.sim.harness.simulation import run
 
 pytestmark = pytest.mark.build_independent
@@ -69,6 +69,19 @@ def test_a_log_record_has_the_callers_file_and_line(caplog: pytest.LogCaptureFix
     log_line(logger, logging.WARNING, "a=%d", 1)
     [record] = caplog.records
     assert (record.getMessage(), Path(record.pathname).name) == ("a=1", Path(__file__).name)
+
+
+def test_a_message_is_one_line_whatever_a_client_calls_its_group() -> None:
+    """The lines of a traceback stay; they are no text of a client alone."""
+    name = "g\n2026-01-01 ERROR forged\r\x1b[2J\u2028\udc80 ä"
+    try:
+        raise ValueError("bug")
+    except ValueError as error:
+        exc_info = (type(error), error, error.__traceback__)
+    record = logging.LogRecord("aiokq", logging.WARNING, "f", 1, "group=%s", (name,), exc_info)
+    first, *rest = OneLine("%(levelname)s %(message)s").format(record).splitlines()
+    assert first == ("WARNING group=g\\n2026-01-01 ERROR forged\\r\\x1b[2J\\u2028\\udc80 ä")
+    assert rest[0].startswith("Traceback")
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
