@@ -102,14 +102,15 @@ DORY ?=
 interop: $(CACHE)/stamps/wheel $(CACHE)/stamps/programs kafka connector ## Run every test against other makes: Apache Kafka, Java, librdkafka, aiokafka, kafka-python, kcat (DORY=DIR: Dory's programs)
 	@DORY="$(DORY)" $(PY) tools/run_tests.py interop
 
-# For `make torture FAULTS=misuse`, which runs only random faults, limits and misuse under load.
+# For `make torture FAULTS=misuse`, which runs only random faults, limits and misuse under load, and
+# FAULTS=fuzz, which only fuzzes all listeners, clients and the gateway.
 FAULTS ?=
 HOURS ?= 2
 SEED ?=
 
 .PHONY: torture
 ifeq ($(FAULTS),)
-torture: $(CACHE)/stamps/wheel $(CACHE)/stamps/programs kafka connector ## Run the long tests: many seeds, long fuzzing, full matrices (FAULTS=misuse HOURS=2 [SEED=n]: random faults and misuse under load)
+torture: $(CACHE)/stamps/wheel $(CACHE)/stamps/programs kafka connector ## Run the long tests: many seeds, long fuzzing, full matrices (FAULTS=misuse HOURS=2 [SEED=n]: random faults and misuse under load; FAULTS=fuzz: fuzzing)
 	@$(PY) tools/run_tests.py torture
 else
 torture: $(CACHE)/stamps/build

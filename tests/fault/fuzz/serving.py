@@ -1,0 +1,76 @@
+"""The broker under test: `aiokq broker` with a probe, a socket that tells its inner state.
+
+`python -m tests.fault.fuzz.serving DIRECTORY`
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import re
+import sys
+import threading
+from collections import Counter
+from pathlib import Path
+
+import aiokq.broker.node as node_module
+from aiokq.broker.node import BrokerNode
+from aiokq.broker.process import main
+from tests.fault.fuzz.fixture import Fixture
+
+
+class ProbedNode(BrokerNode):
+    """A node that tells its state to whoever connects to the socket of the probe."""
+
+    probe = ""
+
+    async def start(self) -> None:
+        await super().start()
+        self._probe_server = await asyncio.start_unix_server(self._tell, self.probe)
+
+    async def close(self) -> None:
+        self._probe_server.close()
+        await super().close()
+
+    async def _tell(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            if await reader.readline() == b"collect\n":
+                gc.collect()
+            writer.write(json.dumps(self.state()).encode())
+            await writer.drain()
+        except OSError:
+            pass
+        finally:
+            writer.close()
+
+    def state(self) -> dict[str, object]:
+        servers = [one.server for one in self.servers._opened]
+        names = Counter(re.sub(r"[\d.:\[\]-]+", "#", t.get_name()) for t in asyncio.all_tasks())
+        names.pop("Task#", None)  # the probe's own, and those of asyncio's streams
+        return {
+            "tasks": dict(names),
+            "connections": {one._name: one.connections for one in servers},
+            "budget": servers[0].budget.used,
+            "delayed fetches": len(self.purgatory),
+            "fetch sessions": len(self.fetch_sessions),
+            "threads": threading.active_count(),
+            "logins": dict(self.counters.logins),
+            "failed logins": dict(self.counters.failed_logins),
+            "requests": dict(self.counters.requests),
+            "errors": {str(name): count for name, count in self.counters.errors.items()},
+        }
+
+
+if __name__ == "__main__":
+    fixture = Fixture.load(Path(sys.argv[1]))
+    ProbedNode.probe = str(fixture.probe)
+    node_module.BrokerNode = ProbedNode  # type: ignore[misc]
+    sys.exit(
+        main(
+            [
+                *("--json", "--config", str(fixture.properties)),
+                *("--data-dir", str(fixture.directory / "data")),
+            ]
+        )
+    )
