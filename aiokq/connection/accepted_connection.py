@@ -256,6 +256,8 @@ class AcceptedConnection:
             self._server.complain("none", self.transport.peer, error)
         else:
             logger.debug("connection closed: peer=%s reason=%s", self.transport.peer, error)
+            if not self.transport.made:
+                self._server.security.handshake_failed(self.context, error.__cause__)
         self._account()
         self._budget.forget(self)
         self._server.forget(self)

@@ -35,8 +35,8 @@ class ServerSecurity:
         handshake_timeout: seconds from the accept until TLS and SASL must be complete
             (`handshake.timeout.ms`).
         offload: reads changed certificates outside the loop; None to read them on the loop.
-        failed: called with the connection, "SSL" and the reason if no principal can be had from the
-            certificate of a client.
+        failed: called with the connection, "SSL" and the reason if the TLS handshake of a client
+            fails, or no principal can be had from its certificate.
     """
 
     tls: TlsContexts | None = None
@@ -74,6 +74,18 @@ class ServerSecurity:
             if self.failed is not None:
                 self.failed(context, "SSL", str(error.args[0]))
             raise
+
+    def handshake_failed(self, context: RequestContext, error: BaseException | None) -> None:
+        """Report the error with which TLS has ended a handshake; any other end is not reported."""
+        if self.failed is None or not isinstance(error, ssl.SSLError):
+            return
+        if isinstance(error, ssl.SSLCertVerificationError):
+            reason = f"the certificate was refused: {error.verify_message}"
+        else:
+            # An error that was not raised by OpenSSL has no reason.
+            known: str | None = getattr(error, "reason", None)
+            reason = str(error.strerror) if known is None else known.lower().replace("_", " ")
+        self.failed(context, "SSL", f"TLS handshake failed: {reason}")
 
 
 PLAINTEXT_SERVER = ServerSecurity()

@@ -15,7 +15,8 @@ import ssl
 import subprocess
 import sys
 import textwrap
-from collections.abc import AsyncIterator, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,7 @@ async def serving(
     rules: str = "DEFAULT",
     timeout: float = 30.0,
     limits: ServerLimits | None = None,
+    failed: Callable[[RequestContext, str, str], None] | None = None,
 ) -> AsyncIterator[Server]:
     environment = system_environment()
     security = ServerSecurity(
@@ -71,6 +73,7 @@ async def serving(
         principal_of=PrincipalRules(rules).principal_of,
         handshake_timeout=timeout,
         offload=environment.offload,
+        failed=failed,
     )
     server = Server(
         environment.network,
@@ -321,6 +324,63 @@ def test_the_principal_is_that_of_the_certificate(
             await gone(server)
 
     run(loop_factory, main)
+
+
+def connected(
+    port: int, context: ssl.SSLContext, session: ssl.SSLSession | None = None
+) -> tuple[bytes, ssl.SSLSession | None, bool]:
+    """Return the answer to a request, the session, and whether it was resumed; blocks."""
+    with (
+        socket.create_connection(("127.0.0.1", port), timeout=10) as sock,
+        context.wrap_socket(sock, server_hostname="localhost", session=session) as tls,
+    ):
+        answer = b""
+        with contextlib.suppress(ConnectionError):
+            tls.sendall(b"\0\0\0\x02hi")
+            answer = tls.recv(1000)
+        kept, resumed = tls.session, bool(tls.session_reused)
+        with contextlib.suppress(OSError):
+            tls.unwrap()  # OpenSSL forgets a session whose connection ends without this
+        return answer, kept, resumed
+
+
+@both_loops
+@pytest.mark.parametrize("tickets", [True, False])
+def test_a_session_of_tls_1_2_ends_with_the_certificate_of_its_client(
+    loop_factory: LoopFactory, tmp_path: Path, tickets: bool
+) -> None:
+    """OpenSSL verifies no certificate when it resumes a session, by a ticket or from its cache."""
+    reasons: list[str] = []
+
+    async def main() -> None:
+        tls = contexts(client_auth="required")
+        async with serving(tls, failed=lambda *what: reasons.append(what[2])) as server:
+            ends = time.time() + 3
+            context = client_context(PKI.issue("alice", days=3 / 86_400), tmp_path)
+            context.maximum_version = ssl.TLSVersion.TLSv1_2
+            if not tickets:
+                context.options |= ssl.OP_NO_TICKET
+            answer, session, resumed = await asyncio.to_thread(connected, server.port, context)
+            assert answer.endswith(b"User:CN=alice True hi")
+            assert not resumed
+            again = await asyncio.to_thread(connected, server.port, context, session)
+            assert again[0] == answer
+            assert again[2], "the session was not resumed, so this test shows nothing"
+            await asyncio.sleep(ends + 1 - time.time())
+            answer, _, resumed = await asyncio.to_thread(
+                connected, server.port, context, again[1] or session
+            )
+            assert resumed
+            assert answer == b""
+            with pytest.raises(OSError):
+                await ask(server, context)
+            await gone(server)
+
+    run(loop_factory, main)
+    assert reasons == [
+        "TLS handshake failed: the client's certificate has expired since its session began",
+        "TLS handshake failed: the certificate was refused: certificate has expired",
+    ]
 
 
 # -- renewal

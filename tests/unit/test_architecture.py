@@ -46,6 +46,7 @@ CLOCK_AND_CHANCE = {
     "aiokq/connection/sasl/jwt_assertion.py": {"secrets.token_hex"},
     "aiokq/connection/sasl/scram.py": {"secrets.token_urlsafe"},
     "aiokq/connection/tls/key_loading.py": {"os.urandom"},
+    "aiokq/connection/tls/verified_chains.py": {"time.time"},
     "aiokq/admin/users.py": {"secrets.token_bytes"},
     "aiokq/broker/security/authentication/key_source.py": {"time.monotonic"},
     "aiokq/broker/security/authentication/scram.py": {"secrets.token_bytes"},
@@ -55,7 +56,8 @@ CLOCK_AND_CHANCE = {
 
 The compiled core reads the system clock in C unless it gets another one; network.py creates the
 real environment. The password of a temporary key must be random, and nobody may be able to predict
-the salts and nonces of SCRAM and the ids of assertions. A thread fetches keys of tokens. The
+the salts and nonces of SCRAM and the ids of assertions. A thread fetches keys of tokens. OpenSSL
+compares certificates with the system's clock, and so does the check of resumed sessions. The
 gateway's pool seeds the hash of topics, on which no result depends.
 """
 

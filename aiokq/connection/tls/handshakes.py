@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from aiokq.connection.tls.verified_chains import VerifiedChains
 from aiokq.core.errors import ConnectionLost
 
 if TYPE_CHECKING:
@@ -28,11 +29,15 @@ class Handshakes:
     The answer to a client's first message takes up to a millisecond of CPU. In one iteration of the
     event loop, one such answer is computed, so that a storm of new connections delays the requests
     of other clients by no more than that.
+
+    Attributes:
+        chains: the clients' certificates, if the listener asks for them.
     """
 
-    __slots__ = ("_connections", "_loop", "_ran", "_under_way", "_waiting")
+    __slots__ = ("_connections", "_loop", "_ran", "_under_way", "_waiting", "chains")
 
     def __init__(self) -> None:
+        self.chains = VerifiedChains()
         self._loop = asyncio.get_running_loop()
         self._connections: dict[TlsConnection, None] = {}
         self._under_way: dict[TlsConnection, None] = {}

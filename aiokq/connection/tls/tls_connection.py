@@ -377,7 +377,7 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
                 server_hostname=self._server_hostname,
             )
         except ValueError as error:  # not a host name
-            self._fail(ssl.SSLError(f"{self._server_hostname!r}: {error}"))
+            self._fail(ssl.SSLError(ssl.SSL_ERROR_SSL, f"{self._server_hostname!r}: {error}"))
             return
         if server:
             self._plain.resume_reading()
@@ -400,9 +400,16 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
             self._flush()
         if not complete:
             return
-        self._made = True
         if self._handshakes is not None:
+            assert self._context is not None
+            if self._context.verify_mode is not ssl.CERT_NONE:
+                try:
+                    self._handshakes.chains.check(self._ssl)
+                except ssl.SSLError as refusal:
+                    self._fail(refusal)
+                    return
             self._handshakes.end(self)
+        self._made = True
         self._protocol.connection_made(self)
         if self.opened is not None and not self.opened.done():
             self.opened.set_result(None)
@@ -509,7 +516,8 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
         if not self._plain.get_write_buffer_size():
             self._unread_answers = 0
         elif self._unread_answers > _UNREAD_ANSWERS:
-            self.fail(ssl.SSLError("the peer does not read the answers to its TLS messages"))
+            text = "the peer does not read the answers to its TLS messages"
+            self.fail(ssl.SSLError(ssl.SSL_ERROR_SSL, text))
 
     def _fail(self, error: Exception) -> None:
         """Close because of an error, after the alert is sent."""

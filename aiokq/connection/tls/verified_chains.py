@@ -1,0 +1,79 @@
+"""VerifiedChains: until when the certificates of clients that may resume a session are valid.
+
+OpenSSL verifies a client's certificate in a full handshake only. TLS 1.3 resumes no session on a
+listener that asks for certificates, because such a listener sends no tickets. TLS 1.2 resumes
+sessions by tickets and from OpenSSL's cache, and Python can turn off only one of the two. A client
+that resumes a session is therefore let in only while the chain that was verified in its last full
+handshake is valid.
+
+Tests: tests/unit/connection/tls/test_verified_chains.py, tests/fault/test_tls_faults.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ssl
+import time
+from typing import Any, Final
+
+from aiokq.connection.tls.certificate import Certificate
+
+__all__ = ["MAX_CERTIFICATES", "VerifiedChains"]
+
+MAX_CERTIFICATES: Final = 10_000
+"""Maximum number of clients' certificates that are remembered.
+
+The client of a forgotten certificate has to do a full handshake.
+"""
+
+
+class VerifiedChains:
+    """The ends of validity of clients' certificates, with those of the authorities above them."""
+
+    __slots__ = ("_ends",)
+
+    def __init__(self) -> None:
+        self._ends: dict[bytes, int] = {}
+
+    def check(self, tls: ssl.SSLObject) -> None:
+        """Remember the client's certificate, or check it if a session of TLS 1.2 was resumed.
+
+        Args:
+            tls: a server's object whose handshake is complete, and which asked for a certificate.
+
+        Raises:
+            ssl.SSLError: the certificate is valid no longer, or is not remembered.
+        """
+        if tls.version() == "TLSv1.3":
+            return
+        own = tls.getpeercert(binary_form=True)
+        if own is None:  # certificates are optional
+            return
+        key = hashlib.sha256(own).digest()
+        if not tls.session_reused:
+            self._ends.pop(key, None)
+            self._ends[key] = min(Certificate.of(each).not_after for each in _chain(tls, own))
+            if len(self._ends) > MAX_CERTIFICATES:
+                del self._ends[next(iter(self._ends))]
+            return
+        end = self._ends.get(key)
+        if end is None:
+            raise ssl.SSLError(
+                ssl.SSL_ERROR_SSL, "the client's session is too old: it must do a full handshake"
+            )
+        # OpenSSL compares certificates with the same clock.
+        if time.time() > end:
+            raise ssl.SSLError(
+                ssl.SSL_ERROR_SSL, "the client's certificate has expired since its session began"
+            )
+
+
+def _chain(tls: ssl.SSLObject, own: bytes) -> list[bytes]:
+    """Return the DER forms of the certificates that OpenSSL has verified."""
+    if hasattr(tls, "get_verified_chain"):  # public since Python 3.13
+        return [own, *tls.get_verified_chain()]
+    inner: Any = tls._sslobj  # type: ignore[attr-defined]
+    import _ssl
+
+    form: int = _ssl.ENCODING_DER
+    return [own, *(each.public_bytes(form) for each in inner.get_verified_chain() or ())]
