@@ -108,9 +108,11 @@ def broker_settings() -> list[str]:
         "`aiokq cluster alter`, `Admin.alter_configs`, or Kafka's `kafka-configs`. The values are "
         "kept in the cluster's metadata and come before those given at a start; a broker's own "
         "value comes before that of all brokers. `listener.name.NAME.max.connections` is dynamic "
-        "as well. While `eligible.leader.replicas.version` is 1, as in new directories, "
-        "`min.insync.replicas` is one value for all brokers: a new cluster begins with that of its "
-        "first start, and later starts do not change it.",
+        "as well, and so are the key store and trust store of a listener "
+        "(`listener.name.NAME.ssl.keystore.location`), for one broker only. While "
+        "`eligible.leader.replicas.version` is 1, as in new directories, `min.insync.replicas` is "
+        "one value for all brokers: a new cluster begins with that of its first start, and later "
+        "starts do not change it.",
         "",
     ]
     lines += table(

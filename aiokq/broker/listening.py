@@ -22,17 +22,21 @@ from aiokq.connection.server import Server
 from aiokq.connection.server_limits import FrameBudget, ServerLimits
 from aiokq.connection.server_security import PLAINTEXT_SERVER, ServerSecurity
 from aiokq.core.environment import SocketOptions
+from aiokq.core.errors import ConfigError
 from aiokq.core.named_tuple import NamedTuple
 from aiokq.wire.registration_records import BrokerEndpoint, ControllerEndpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from aiokq.broker.config.listener_security import ListenerSettings
     from aiokq.broker.config.listeners import Listeners
+    from aiokq.broker.config.setting import SettingValue
     from aiokq.broker.config.settings import BrokerSettings
     from aiokq.connection.connection_rates import HostRates
     from aiokq.connection.request_context import RequestContext, RequestHandler
+    from aiokq.connection.tls.tls_contexts import ChangedStores, TlsContexts
+    from aiokq.connection.tls.tls_settings import TlsSettings
     from aiokq.connection.turn import Turn
     from aiokq.core.counters import BrokerCounters
     from aiokq.core.environment import Environment
@@ -47,6 +51,24 @@ logger = logging.getLogger("aiokq.broker")
 class _Opened(NamedTuple):
     endpoint: Endpoint
     server: Server
+
+
+class _Stores(NamedTuple):
+    """The keys and certificates of a listener that are changed.
+
+    Attributes:
+        listener: the settings of the listener after the change.
+        tls: the contexts of the listener, still of the former settings.
+        values: the settings of TLS after the change, by Kafka's names.
+    """
+
+    listener: ListenerSettings
+    tls: TlsContexts
+    values: dict[str, SettingValue]
+
+    def prepare(self) -> ChangedStores:
+        """Make a context; see `TlsContexts.prepare`."""
+        return self.tls.prepare(_tls_settings(self.listener))
 
 
 class NodeServers:
@@ -70,6 +92,9 @@ class NodeServers:
         self._counts: ConnectionCounts | None = None
         self._host_rates: HostRates | None = None
         self._own_name = ""
+        # The settings of TLS in use, and those of a context that was made and is not in use yet.
+        self._stores: dict[str, dict[str, SettingValue]] = {}
+        self._prepared: dict[str, tuple[dict[str, SettingValue], ChangedStores]] = {}
 
     async def bind(
         self,
@@ -86,8 +111,8 @@ class NodeServers:
             counters: the node's metrics.
             turn: the node's limit of requests per event loop iteration.
             max_frame_bytes: the largest request that the gate admits.
-            failed: called with the connection, "SSL" and the reason if the certificate of a client
-                is that of no principal.
+            failed: called with the connection, "SSL" and the reason if the TLS handshake of a
+                client fails, or its certificate is that of no principal.
 
         Raises:
             ListenerFailed: a port cannot be bound, for example because it is in use.
@@ -177,6 +202,60 @@ class NodeServers:
         self._settings = settings
         if self._counts is not None:
             self._counts.limit(_limits(settings, 0))
+
+    async def prepare_stores(
+        self, settings: BrokerSettings, listeners: Iterable[str], offload: Offload
+    ) -> None:
+        """Check changed keys and certificates, before `change_stores` uses them.
+
+        Args:
+            settings: the settings of the broker after the change.
+            listeners: the names of the listeners whose settings are changed, in capitals.
+            offload: reads files outside the loop.
+
+        Raises:
+            ConfigError: a listener does not exist or has no TLS, or its new key store or trust
+                store cannot be used.
+        """
+        for name in listeners:
+            security = self.configured.security.get(name)
+            if security is None or not security.uses_tls:
+                raise ConfigError(f"this broker has no listener {name} with TLS")
+        for stores in self._changed_stores(settings):
+            prepared = await offload.run(stores.prepare)
+            self._prepared[stores.listener.name] = stores.values, prepared
+
+    def change_stores(self, settings: BrokerSettings) -> None:
+        """Use changed keys and certificates for new connections.
+
+        A listener whose stores cannot be used keeps the former ones, with a warning.
+        """
+        for stores in self._changed_stores(settings):
+            name = stores.listener.name
+            values, prepared = self._prepared.pop(name, ({}, None))
+            if prepared is None or values != stores.values:
+                try:
+                    prepared = stores.prepare()
+                except ConfigError as error:
+                    logger.warning(
+                        "changed TLS settings not taken up, the former ones stay in use: "
+                        "listener=%s error=%s",
+                        name,
+                        error.message,
+                    )
+                    continue
+            stores.tls.change(prepared)
+            self._stores[name] = stores.values
+
+    def _changed_stores(self, settings: BrokerSettings) -> Iterator[_Stores]:
+        for endpoint, server in self._opened:
+            security, tls = self.configured.security.get(endpoint.name), server.security.tls
+            if security is None or tls is None:
+                continue
+            listener = security.with_stores(settings)
+            values = listener.tls_values()
+            if values != self._stores.setdefault(endpoint.name, security.tls_values()):
+                yield _Stores(listener, tls, values)
 
     async def close(self, drain: float | None = None) -> None:
         """Close all listeners and their connections. Idempotent.
@@ -311,8 +390,8 @@ def server_security(
     Args:
         settings: the listener's settings of TLS and SASL; None for PLAINTEXT.
         offload: reads changed certificates outside the loop.
-        failed: called with the connection, "SSL" and the reason if the certificate of a client is
-            that of no principal.
+        failed: called with the connection, "SSL" and the reason if the TLS handshake of a client
+            fails, or its certificate is that of no principal.
 
     Raises:
         ConfigError: a key store, a trust store or a rule of principals cannot be used.
@@ -326,9 +405,8 @@ def server_security(
     from aiokq.connection.tls.contexts import server_context
     from aiokq.connection.tls.principal_rules import PrincipalRules
     from aiokq.connection.tls.tls_contexts import TlsContexts
-    from aiokq.connection.tls.tls_settings import TlsSettings
 
-    stores = TlsSettings.from_kafka(settings.tls_values(), settings.spelled, keeps_identity=True)
+    stores = _tls_settings(settings)
     rules = "ssl.principal.mapping.rules"
     return ServerSecurity(
         tls=TlsContexts(server_context, stores, f"listener {settings.name}"),
@@ -340,6 +418,12 @@ def server_security(
         offload=offload,
         failed=failed,
     )
+
+
+def _tls_settings(listener: ListenerSettings) -> TlsSettings:
+    from aiokq.connection.tls.tls_settings import TlsSettings
+
+    return TlsSettings.from_kafka(listener.tls_values(), listener.spelled, keeps_identity=True)
 
 
 class _NotServing:

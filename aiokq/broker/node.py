@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.config.authorizer_settings import AUTHORIZER
-from aiokq.broker.config.dynamic_settings import DynamicSettings
+from aiokq.broker.config.dynamic_settings import DynamicSettings, is_store
 from aiokq.broker.config.listeners import Listeners
 from aiokq.broker.config.roles import voter_address
 from aiokq.broker.coordinator.group.coordinator import GroupCoordinator
@@ -488,6 +488,8 @@ class BrokerNode:
                 maintenance.start(cleaners())
             if any("max.connection" in name for name in names):
                 self.servers.limit_connections(self.settings)
+            if any(map(is_store, names)):
+                self.servers.change_stores(self.settings)
 
         for name, (given, value) in self.dynamic_settings.overridden().items():
             logger.warning(
@@ -498,7 +500,9 @@ class BrokerNode:
                 value,
             )
         self.dynamic_settings.listeners.append(settings_changed)
-        self.servers.limit_connections(self.settings)  # the limits may have dynamic values
+        # The limits, keys and certificates may have dynamic values.
+        self.servers.limit_connections(self.settings)
+        self.servers.change_stores(self.settings)
 
     def _make_login(self) -> SaslLogin:
         """Return the logins of clients, and begin to fetch the keys of tokens.
@@ -573,7 +577,13 @@ class BrokerNode:
                 purge_later=self.purge_later,
             ),
             cluster=cluster,
-            configs=NodeConfigs(self.dynamic_settings, self.group_configs, node=self),
+            configs=NodeConfigs(
+                self.dynamic_settings,
+                self.group_configs,
+                node=self,
+                servers=self.servers,
+                offload=self.environment.offload,
+            ),
             acls=NodeAcls(self.metadata, self._standard_authorizer),
             producer_ids=self.producer_ids,
             quorum=NodeQuorum(self.storage, self.servers),

@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from aiokq.broker.config.dynamic_settings import (
+    effective_settings,
+    is_store,
+    listener_of_store,
+)
 from aiokq.broker.config.roles import DEFAULT_CONTROLLER
 from aiokq.broker.endpoint import BrokerEndpoint
 from aiokq.broker.metadata.image.features import KRAFT_VERSION, METADATA_VERSION, SUPPORTED_LEVELS
@@ -13,6 +18,7 @@ from aiokq.broker.metadata.quorum_description import (
     FinalizedFeatures,
     QuorumDescription,
 )
+from aiokq.core.errors import ConfigError, InvalidRequest
 from aiokq.wire.fields import ZERO_UUID
 from aiokq.wire.quorum_records import VotersRecordEndpoint
 
@@ -36,6 +42,7 @@ if TYPE_CHECKING:
     from aiokq.connection.request_context import CloseConnection, RequestContext
     from aiokq.core.environment import Environment
     from aiokq.core.errors import BrokerError
+    from aiokq.core.offload import Offload
     from aiokq.records.header import Checksum
     from aiokq.wire.alter_user_scram_credentials import (
         ScramCredentialDeletion,
@@ -118,18 +125,49 @@ class NodeAcls:
 class NodeConfigs:
     """The settings of the node and of its groups."""
 
-    __slots__ = ("_node", "dynamic_settings", "group_configs")
+    __slots__ = ("_node", "_offload", "_servers", "dynamic_settings", "group_configs")
 
     def __init__(
-        self, settings: DynamicSettings, group_configs: GroupConfigs, *, node: ConfiguredNode
+        self,
+        settings: DynamicSettings,
+        group_configs: GroupConfigs,
+        *,
+        node: ConfiguredNode,
+        servers: NodeServers,
+        offload: Offload,
     ) -> None:
         self.dynamic_settings = settings
         self.group_configs = group_configs
         self._node = node
+        self._servers = servers
+        self._offload = offload
 
     @property
     def settings(self) -> BrokerSettings:
         return self.dynamic_settings.current
+
+    async def check_stores(self, change: Callable[[Mapping[str, str]], Mapping[str, str]]) -> None:
+        """Check the keys and certificates that a change of the node's settings names.
+
+        Args:
+            change: returns the node's own dynamic settings after the change, given those before.
+
+        Raises:
+            InvalidRequest: a listener has no TLS, or a store cannot be used.
+            BrokerError: raised by ``change``.
+        """
+        dynamic = self.dynamic_settings
+        stored = dynamic.stored_own
+        wanted = {name: text.strip() for name, text in change(stored).items()}
+        changed = [name for name, text in wanted.items() if stored.get(name) != text]
+        listeners = {found: None for name in changed if (found := listener_of_store(name))}
+        if not listeners and not any(map(is_store, stored.keys() - wanted.keys())):
+            return
+        after = effective_settings(dynamic.static, dynamic.stored_cluster, wanted).settings
+        try:
+            await self._servers.prepare_stores(after, listeners, self._offload)
+        except ConfigError as error:
+            raise InvalidRequest(f"Invalid dynamic configuration: {error.message}") from None
 
     def broker_entries(self) -> Iterable[ConfigEntry]:
         """Return the settings of the node with their sources; see `broker_config_entries`."""

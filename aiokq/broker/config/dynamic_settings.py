@@ -1,7 +1,8 @@
 """The settings that can change while the broker runs: names, checks, and the values in effect.
 
 A dynamic value for this broker takes precedence over a dynamic value for all brokers, and both take
-precedence over the static value with which the broker was started. A request to change any other
+precedence over the static value with which the broker was started. The keys and certificates of a
+listener can change for one broker only, with the listener's prefix. A request to change any other
 setting of Kafka is refused, because this broker does not use it or reads it only at its start.
 
 Source: Kafka ``DynamicBrokerConfig.scala``, ``LogCleaner.java``, ``SocketServer.scala``; KIP-226.
@@ -23,12 +24,15 @@ from aiokq.core.named_tuple import NamedTuple
 
 __all__ = [
     "DYNAMIC_SETTINGS",
+    "STORE_SETTINGS",
     "DynamicSettings",
     "Effective",
     "base_name",
     "check_effective",
     "effective_settings",
     "is_dynamic",
+    "is_store",
+    "listener_of_store",
     "parse_dynamic",
 ]
 
@@ -80,11 +84,31 @@ DYNAMIC_SETTINGS: Final = frozenset(
 `listener.name.NAME.`, too.
 """
 
+STORE_SETTINGS: Final = frozenset(
+    (
+        "ssl.key.password",
+        "ssl.keystore.certificate.chain",
+        "ssl.keystore.key",
+        "ssl.keystore.location",
+        "ssl.keystore.password",
+        "ssl.keystore.type",
+        "ssl.truststore.certificates",
+        "ssl.truststore.location",
+        "ssl.truststore.password",
+        "ssl.truststore.type",
+    )
+)
+"""Kafka's names of the settings of a listener's keys and certificates.
+
+They can change with the prefix `listener.name.NAME.` only, and for one broker only.
+"""
+
 _LISTENER_PREFIX: Final = "listener.name."
 _CLEANER_THREADS: Final = "log.cleaner.threads"
 _OVERRIDES: Final = "max.connections.per.ip.overrides"
 
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})
+_NO_VALUES: Final[Mapping[str, SettingValue]] = MappingProxyType({})
 
 
 def is_dynamic(name: str) -> bool:
@@ -100,11 +124,22 @@ def base_name(name: str) -> str:
 
 
 def _listener(name: str) -> str | None:
-    """Return NAME of a limit `listener.name.NAME.*`, in capitals; None for other settings."""
+    """Return NAME of a limit or a store `listener.name.NAME.*`, in capitals, else None."""
     if not name.startswith(_LISTENER_PREFIX):
         return None
     listener, _, base = name[len(_LISTENER_PREFIX) :].partition(".")
-    return listener.upper() if listener and base in PER_LISTENER else None
+    known = base in PER_LISTENER or base in STORE_SETTINGS
+    return listener.upper() if listener and known else None
+
+
+def listener_of_store(name: str) -> str | None:
+    """Return the listener of which a setting is one of `STORE_SETTINGS`, in capitals, else None."""
+    return _listener(name) if base_name(name) in STORE_SETTINGS else None
+
+
+def is_store(name: str) -> bool:
+    """Whether a setting is one of `STORE_SETTINGS` of a listener."""
+    return listener_of_store(name) is not None
 
 
 def parse_dynamic(name: str, text: str) -> SettingValue:
@@ -161,12 +196,16 @@ def effective_settings(
     """
     fields: dict[str, object] = {}
     listeners = {base: dict(_pairs(static, base)) for base in PER_LISTENER}
+    stores: dict[str, dict[str, SettingValue]] = {}
     used: tuple[dict[str, str], dict[str, str]] = {}, {}
     unused: tuple[dict[str, str], dict[str, str]] = {}, {}
     for configs, valid, refused in zip((cluster, own), used, unused, strict=True):
         for name, text in configs.items():
             if not is_dynamic(name):
                 refused[name] = "this broker does not use it, or reads it at its start"
+                continue
+            if configs is cluster and is_store(name):
+                refused[name] = "it can be set for one broker only"
                 continue
             try:
                 value = parse_dynamic(name, text)
@@ -177,12 +216,18 @@ def effective_settings(
             listener = _listener(name)
             if listener is None:
                 fields[SETTINGS[name].field] = value
+            elif base_name(name) in STORE_SETTINGS:
+                stores.setdefault(listener, {})[base_name(name)] = value
             else:
                 assert isinstance(value, int)
                 listeners[base_name(name)][listener] = value
     if any(used):
         for base, field in PER_LISTENER.items():
             fields[field] = tuple(listeners[base].items())
+        if stores:
+            former = static.listener_settings
+            merged = {name: {**former.get(name, {}), **new} for name, new in stores.items()}
+            fields["listener_settings"] = MappingProxyType({**former, **merged})
         static = BrokerSettings(**{**vars(static), **fields})
     return Effective(static, *used, *unused)
 
@@ -286,6 +331,14 @@ def _changed(before: BrokerSettings, after: BrokerSettings) -> frozenset[str]:
         for listener in were.keys() | are.keys():
             if were.get(listener) != are.get(listener):
                 names.add(setting_name(f"{_LISTENER_PREFIX}{listener}.{base}"))
+    for listener in before.listener_settings.keys() | after.listener_settings.keys():
+        former = before.listener_settings.get(listener, _NO_VALUES)
+        latter = after.listener_settings.get(listener, _NO_VALUES)
+        names.update(
+            setting_name(f"{_LISTENER_PREFIX}{listener}.{base}")
+            for base in STORE_SETTINGS
+            if former.get(base) != latter.get(base)
+        )
     return frozenset(names)
 
 

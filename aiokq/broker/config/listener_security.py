@@ -12,6 +12,7 @@ Tests: ``tests/unit/broker/config/test_listener_security.py``.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping
 from typing import Final
 
@@ -108,6 +109,13 @@ class ListenerSettings:
 
     def __repr__(self) -> str:
         return f"<ListenerSettings {self.name} {self.protocol}>"
+
+    def with_stores(self, settings: BrokerSettings) -> ListenerSettings:
+        """Return a copy with the key store and trust store of changed settings of the broker."""
+        changed = copy.copy(self)
+        changed._settings = settings
+        changed._of_listener = settings.listener_settings.get(self.name, {})
+        return changed
 
     def value(self, name: str, mechanism: str = "") -> SettingValue:
         """Return the value of a setting on this listener.

@@ -376,6 +376,18 @@ class Configs(Protocol):
         """The settings that apply to individual groups."""
         ...
 
+    async def check_stores(self, change: Callable[[Mapping[str, str]], Mapping[str, str]]) -> None:
+        """Check the keys and certificates that a change of the node's settings names.
+
+        Args:
+            change: returns the node's own dynamic settings after the change, given those before.
+
+        Raises:
+            InvalidRequest: a listener has no TLS, or a store cannot be used.
+            BrokerError: raised by ``change``.
+        """
+        ...
+
     def broker_entries(self) -> Iterable[ConfigEntry]:
         """Return the node's settings that have an effect, and all its stored dynamic settings."""
         ...

@@ -33,7 +33,7 @@ from aiokq.wire.alter_configs import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
-    from aiokq.broker.handlers.areas import Changes, Cluster, Topics
+    from aiokq.broker.handlers.areas import Changes, Cluster, Configs, Topics
     from aiokq.broker.handlers.call import Call
     from aiokq.wire.incremental_alter_configs import IncrementalAlterConfigsResource
 
@@ -41,12 +41,19 @@ R = TypeVar("R", bound="AlterConfigsResource | IncrementalAlterConfigsResource")
 
 
 async def handle(
-    topics: Topics, changes: Changes, cluster: Cluster, request: AlterConfigsRequest, call: Call
+    topics: Topics,
+    changes: Changes,
+    cluster: Cluster,
+    configs: Configs,
+    request: AlterConfigsRequest,
+    call: Call,
 ) -> AlterConfigsResponse:
     """Replace the settings of each resource; with `validate_only`, only check the changes."""
 
     async def alter_one(resource: AlterConfigsResource) -> None:
-        await _alter(topics, changes, cluster, resource, validate_only=request.validate_only)
+        await _alter(
+            topics, changes, cluster, configs, resource, validate_only=request.validate_only
+        )
 
     responses = [
         AlterConfigsResourceResponse(
@@ -90,23 +97,25 @@ async def _alter(
     topics: Topics,
     changes: Changes,
     cluster: Cluster,
+    configs: Configs,
     resource: AlterConfigsResource,
     *,
     validate_only: bool,
 ) -> None:
-    configs: dict[str, str] = {}
+    given: dict[str, str] = {}
     for config in resource.configs:
         if config.value is None:
             raise InvalidRequest(f"setting {config.name} has no value")
-        configs[config.name] = config.value
+        given[config.name] = config.value
     await alter(
         topics,
         changes,
         cluster,
+        configs,
         resource.resource_type,
         resource.resource_name,
-        lambda _: configs,
-        named=configs,
+        lambda _: given,
+        named=given,
         validate_only=validate_only,
     )
 
@@ -115,6 +124,7 @@ async def alter(
     topics: Topics,
     changes: Changes,
     cluster: Cluster,
+    configs: Configs,
     resource_type: int,
     name: str,
     change: Callable[[Mapping[str, str]], Mapping[str, str]],
@@ -131,8 +141,8 @@ async def alter(
 
     Raises:
         UnknownTopicOrPartition: the topic does not exist.
-        InvalidRequest: the name of a BROKER resource is not this node's id, or resources of this
-            type have no settings.
+        InvalidRequest: the name of a BROKER resource is not this node's id, a key store or trust
+            store of a listener cannot be used, or resources of this type have no settings.
         BrokerError: an error of `MetadataChanges.alter_topic_configs`, `alter_group_configs` or
             `alter_broker_configs`.
     """
@@ -146,6 +156,7 @@ async def alter(
     elif resource_type == BROKER:
         if name:
             check_broker_name(name, cluster.node_id)
+            await configs.check_stores(change)
         await changes.alter_broker_configs(name, change, named=named, validate_only=validate_only)
     else:
         raise InvalidRequest(f"resources of type {resource_type} have no settings on this broker")

@@ -85,6 +85,7 @@ async def _alter(
         topics,
         changes,
         cluster,
+        configs,
         resource.resource_type,
         resource.resource_name,
         change,

@@ -66,7 +66,7 @@ def server_context(settings: TlsSettings) -> Made:
     else:
         # A ticket would let a client in whose certificate has expired meanwhile.
         context.num_tickets = 0
-        if settings.truststore_location is None and settings.truststore_certificates is None:
+        if not settings.has_truststore:
             # Kafka would trust all public authorities, and so everybody who has a web server.
             raise settings.error(
                 "ssl.client.auth",

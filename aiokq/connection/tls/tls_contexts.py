@@ -17,15 +17,16 @@ from typing import TYPE_CHECKING, Final
 
 from aiokq.connection.tls.certificate import Certificate
 from aiokq.connection.tls.contexts import Made
-from aiokq.connection.tls.stores import KeyMaterial
+from aiokq.connection.tls.stores import KeyMaterial, read_trust_store
 from aiokq.connection.tls.tls_settings import TlsSettings
 from aiokq.core.errors import ConfigError
+from aiokq.core.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from aiokq.core.clock import Clock
     from aiokq.core.offload import Offload
 
-__all__ = ["TlsContexts"]
+__all__ = ["ChangedStores", "TlsContexts"]
 
 logger = logging.getLogger("aiokq.connection")
 
@@ -38,6 +39,24 @@ WARN_SECONDS: Final = 14 * 24 * 3600
 _DAY: Final = 24 * 3600
 
 _State = tuple[tuple[int, int, int] | None, ...]
+
+
+class ChangedStores(NamedTuple):
+    """A context made of other settings, which are not in use yet.
+
+    Attributes:
+        settings: the settings.
+        files: the files that they name.
+        seen: the state of the files before they were read.
+        made: the context.
+        own: the own certificate; None if there is none.
+    """
+
+    settings: TlsSettings
+    files: tuple[str, ...]
+    seen: _State
+    made: Made
+    own: Certificate | None
 
 
 class TlsContexts:
@@ -78,16 +97,8 @@ class TlsContexts:
             assert fixed is not None
             self.context = fixed
             return
-        self._files = tuple(
-            path
-            for path in (
-                settings.keystore_location,
-                settings.key_location,
-                settings.truststore_location,
-            )
-            if path is not None
-        )
-        self._seen = self._look()
+        self._files = _files_of(settings)
+        self._seen = _look(self._files)
         made = make(settings)
         self.context = made.context
         self._own = _own(made.material)
@@ -119,7 +130,7 @@ class TlsContexts:
         now = clock.monotonic()
         if now - self._checked_at >= self.check_seconds:
             self._checked_at = now
-            if self._look() != self._seen:
+            if _look(self._files) != self._seen:
                 if offload is None:
                     self.renew()
                 else:
@@ -136,7 +147,7 @@ class TlsContexts:
             whether there is a new context.
         """
         with self._lock:
-            seen = self._look()
+            seen = _look(self._files)
             if seen == self._seen:
                 return False
             # A change while the files are read is noticed by the next look.
@@ -145,7 +156,7 @@ class TlsContexts:
             try:
                 made = self._make(self._settings)
                 own = _own(made.material)
-                self._check_identity(own)
+                self._check_identity(self._settings, own)
             except ConfigError as error:
                 logger.warning(
                     "changed TLS files not taken up, the former ones stay in use: %s: %s",
@@ -158,6 +169,38 @@ class TlsContexts:
             self._warned_on = None
         logger.info("changed TLS files taken up: %s: %s", self._name, ", ".join(self._files))
         return True
+
+    def prepare(self, settings: TlsSettings) -> ChangedStores:
+        """Make a context of other stores, without using it.
+
+        Context: any thread; reads files.
+
+        Raises:
+            ConfigError: a setting is not valid, a file cannot be used, the certificate is of
+                somebody else, or there was no trust store before.
+        """
+        if self._settings is not None and self._settings.has_truststore < settings.has_truststore:
+            raise settings.error(
+                "ssl.truststore.location",
+                "Cannot add SSL truststore to an existing listener for which no truststore was "
+                "configured.",
+            )
+        files = _files_of(settings)
+        seen = _look(files)
+        made = self._make(settings)
+        read_trust_store(settings)  # a listener that asks for no certificates has not read it
+        own = _own(made.material)
+        self._check_identity(settings, own)
+        return ChangedStores(settings, files, seen, made, own)
+
+    def change(self, stores: ChangedStores) -> None:
+        """Use a prepared context for new connections; open connections keep theirs."""
+        with self._lock:
+            self._settings, self._files, self._seen = stores.settings, stores.files, stores.seen
+            self.context = stores.made.context
+            self._own = stores.own
+            self._warned_on = None
+        logger.info("changed TLS settings taken up: %s", self._name)
 
     def check_expiry(self, now: int) -> None:
         """Log a warning, once a day, if the own certificate expires within 14 days.
@@ -178,17 +221,14 @@ class TlsContexts:
         else:
             logger.error("certificate has expired: %s", self._name)
 
-    def _look(self) -> _State:
-        return tuple(map(_state, self._files))
-
-    def _check_identity(self, own: Certificate | None) -> None:
+    def _check_identity(self, settings: TlsSettings, own: Certificate | None) -> None:
         """Refuse a certificate of somebody else, as Kafka does for a listener.
 
         Raises:
             ConfigError: the name differs, or a former alternative name is missing.
         """
-        settings, former = self._settings, self._own
-        if settings is None or not settings.keeps_identity or own is None or former is None:
+        former = self._own
+        if not settings.keeps_identity or own is None or former is None:
             return
         if own.subject != former.subject and not settings.allow_dn_changes:
             raise settings.error(
@@ -206,6 +246,15 @@ class TlsContexts:
 
 def _own(material: KeyMaterial | None) -> Certificate | None:
     return None if material is None else Certificate.of(material.certificates[0])
+
+
+def _files_of(settings: TlsSettings) -> tuple[str, ...]:
+    paths = settings.keystore_location, settings.key_location, settings.truststore_location
+    return tuple(path for path in paths if path is not None)
+
+
+def _look(files: tuple[str, ...]) -> _State:
+    return tuple(map(_state, files))
 
 
 def _state(path: str) -> tuple[int, int, int] | None:

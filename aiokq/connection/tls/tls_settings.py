@@ -81,6 +81,11 @@ class TlsSettings:
         )
 
     @property
+    def has_truststore(self) -> bool:
+        """Whether the trusted authorities are given, as a file or as text."""
+        return self.truststore_location is not None or self.truststore_certificates is not None
+
+    @property
     def checks_host(self) -> bool:
         """Whether the certificate of a server must contain the name that a client connects to."""
         return bool(self.endpoint_identification_algorithm.strip())

@@ -13,9 +13,11 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from aiokq.broker.config.dynamic_settings import (
+    STORE_SETTINGS,
     check_effective,
     effective_settings,
     is_dynamic,
+    is_store,
     parse_dynamic,
 )
 from aiokq.broker.metadata.controller.decision import ConfigChange, Decision
@@ -54,8 +56,8 @@ def alter_broker_configs(
         node_id: id of this node; the caller has checked that `name` is this id or "".
 
     Raises:
-        InvalidRequest: a setting is unknown or cannot change while a broker runs, or its value is
-            invalid.
+        InvalidRequest: a setting is unknown or cannot change while a broker runs, or for all
+            brokers, or its value is invalid.
         InvalidConfiguration: a value is too long, or eligible leader replicas are on and do not
             allow the change of ``min.insync.replicas``.
         BrokerError: raised by ``change``.
@@ -63,7 +65,7 @@ def alter_broker_configs(
     present = image.configs.get((BROKER_CONFIG, name), {})
     wanted = {key: value.strip() for key, value in change(present).items()}
     changed = {key: value for key, value in wanted.items() if present.get(key) != value}
-    _check_names(changed)
+    _check_names(changed, of_one_broker=bool(name))
     for key, value in changed.items():
         if len(value.encode()) > INT16_MAX:
             raise InvalidConfiguration(
@@ -97,9 +99,21 @@ def node_settings(image: MetadataImage, static: BrokerSettings, node_id: int) ->
     return effective_settings(static, cluster, own).settings
 
 
-def _check_names(names: Iterable[str]) -> None:
+def _check_names(names: Collection[str], *, of_one_broker: bool) -> None:
+    without_prefix = sorted(STORE_SETTINGS.intersection(names))
     refused = sorted(name for name in names if not is_dynamic(name))
-    if not refused:
+    if refused == without_prefix:
+        if without_prefix:
+            raise InvalidRequest(
+                "These security configs can be dynamically updated only per-listener using the "
+                f"listener prefix: {_set_text(without_prefix)}"
+            )
+        of_all = [] if of_one_broker else sorted(filter(is_store, names))
+        if of_all:
+            raise InvalidRequest(
+                "Cannot update these configs at default cluster level, broker id must be "
+                f"specified: {_set_text(of_all)}"
+            )
         return
     from aiokq.broker.config.kafka_settings import is_of_kafka  # slow: the module has a large table
 

@@ -10,6 +10,7 @@ import pytest
 
 from aiokq.broker.config.dynamic_settings import (
     DYNAMIC_SETTINGS,
+    STORE_SETTINGS,
     DynamicSettings,
     effective_settings,
     is_dynamic,
@@ -88,10 +89,31 @@ def test_listeners_have_a_limit_of_their_own() -> None:
     effective = effective_settings(static, {name: "6"}, {})
     assert dict(effective.settings.listener_max_connections) == {"PLAINTEXT": 5, "INTERNAL": 6}
     assert is_dynamic(name)
-    assert not is_dynamic("listener.name.internal.ssl.keystore.location")
+    assert not is_dynamic("listener.name.internal.ssl.client.auth")
     assert not is_dynamic("listener.name..max.connections")
     with pytest.raises(ConfigError, match=r"listener\.name\.internal\.max\.connections must be"):
         parse_dynamic(name, "-1")
+
+
+def test_the_stores_of_a_listener_are_of_one_broker() -> None:
+    """Kafka's names; a static value of the listener and that of all listeners come after them."""
+    assert {
+        name for name, mode in GOLDEN["dynamic_settings"].items() if mode == "per-broker"
+    } >= STORE_SETTINGS
+    static = broker_settings(
+        {"listener.name.a.ssl.keystore.location": "1", "listener.name.a.ssl.client.auth": "none"}
+    )
+    location, kind = "listener.name.a.ssl.keystore.location", "listener.name.b.ssl.keystore.type"
+    effective = effective_settings(static, {location: "2"}, {location: "3", kind: "PEM"})
+    of_a, of_b = (effective.settings.listener_settings[name] for name in "AB")
+    assert dict(of_a) == {"ssl.keystore.location": "3", "ssl.client.auth": "none"}
+    assert dict(of_b) == {"ssl.keystore.type": "PEM"}
+    assert effective.refused_cluster == {location: "it can be set for one broker only"}
+    assert not is_dynamic("ssl.keystore.location")
+    settings = DynamicSettings(static)
+    assert settings.apply({}, {location: "3", kind: "PEM"}) == {location, kind}
+    assert settings.apply({}, {kind: "PEM"}) == {location}
+    assert settings.apply({}, {}) == {kind}
 
 
 def test_users_learn_which_values_have_changed(caplog: pytest.LogCaptureFixture) -> None:

@@ -85,7 +85,7 @@ def test_settings_change_as_in_kafka(case: dict) -> None:
             r": Cannot update these configs dynamically: Set\(num\.io\.threads\)",
         ),
         ("leader.replication.throttled.rate", "5", "Cannot update these configs dynamically"),
-        ("listener.name.x.ssl.keystore.location", "/k", "Cannot update these configs dynamically"),
+        ("listener.name.x.ssl.client.auth", "none", "Cannot update these configs dynamically"),
         (
             "log.retentions.ms",
             "5",
