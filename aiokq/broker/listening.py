@@ -19,7 +19,7 @@ from aiokq.broker.config.roles import controller_addresses
 from aiokq.connection.connection_counts import ConnectionCounts
 from aiokq.connection.quota_windows import QuotaWindow
 from aiokq.connection.server import Server
-from aiokq.connection.server_limits import FrameBudget, ServerLimits
+from aiokq.connection.server_limits import RequestBudgets, ServerLimits
 from aiokq.connection.server_security import PLAINTEXT_SERVER, ServerSecurity
 from aiokq.core.environment import SocketOptions
 from aiokq.core.errors import ConfigError
@@ -133,7 +133,10 @@ class NodeServers:
         )
         counts.rates.hosts = self._host_rates
         self._counts = counts
-        budget = FrameBudget(limits.queued_max_request_bytes)
+        budgets = RequestBudgets.divided(
+            limits.queued_max_request_bytes,
+            has_logins=any(one.uses_sasl for one in listeners.security.values()),
+        )
         try:
             for endpoint in listeners.opened:
                 server = Server(
@@ -147,7 +150,7 @@ class NodeServers:
                     listener=endpoint.name,
                     turn=turn,
                     counts=counts,
-                    budget=budget,
+                    budgets=budgets,
                     sockets=sockets,
                     security=server_security(
                         listeners.security.get(endpoint.name), environment.offload, failed

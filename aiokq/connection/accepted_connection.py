@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from aiokq.connection.framing import (
     FIRST_STEP_BYTES,
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from aiokq.connection.frame_pool import FramePool
     from aiokq.connection.server import Server
+    from aiokq.connection.tls.tls_connection import TlsConnection
     from aiokq.wire import Fragment
 
 __all__ = ["AcceptedConnection"]
@@ -69,6 +70,24 @@ LOGIN_STEP_BYTES: Final = 4096
 Anybody can connect, so the size that a client announces must not allocate memory (CVE-2022-34917).
 """
 
+FREE_LOGIN_BYTES: Final = 16 * 1024
+"""Bytes that a connection may hold before its login although the memory for logins is used up.
+
+Common logins need less, so that strangers who use up the memory do not keep others from logging in.
+"""
+
+LOGIN_REQUESTS: Final = 128
+"""Number of queued requests above which a connection is closed before its login.
+
+An empty request costs 300 bytes that no budget counts. Clients wait for each answer of a login.
+"""
+
+LOGIN_READ_BYTES: Final = 16 * 1024
+"""Bytes that a transport of TLS receives at once before the login.
+
+While reading is paused, the transport holds what it has received, and no budget counts that.
+"""
+
 ANSWER_COST: Final = 16
 """Weight of a response's byte in a connection's share of a turn; a request's byte has weight 1.
 
@@ -76,6 +95,12 @@ Encoding a large response takes longer than appending as many bytes: a Metadata 
 takes 12 ms, a Produce request of 512 KB less than 1 ms. Small responses, such as those to Produce,
 use little of the share.
 """
+
+
+_LOGINS_FULL: Final = "the memory for requests before the login is used up"
+
+_LOGGED_IN: Final = (SessionState.READY, SessionState.EXPIRED)
+"""States of a session in which no login is in progress."""
 
 
 class _Pause:
@@ -116,7 +141,10 @@ class AcceptedConnection:
     ) -> None:
         limits = server.limits
         self._server = server
-        self._budget = server.budget
+        # Whether the client has not logged in for the first time yet.
+        self._before_login = needs_login = context.session.state is not SessionState.READY
+        self._budget = server.login_budget if needs_login else server.budget
+        self._task: asyncio.Task[None] | None = None
         self._idle = server.idle
         self._clock = server.clock.monotonic  # for latencies; the loop's time is coarser
         self._loop = asyncio.get_running_loop()
@@ -126,7 +154,7 @@ class AcceptedConnection:
         self._paused = 0  # the sum of the current `_Pause` reasons
         self._waiting = 0  # bytes of queued requests, and unused bytes of their shared memory
         self._received = 0  # bytes of queued requests, and of earlier requests whose memory is held
-        self._held = 0  # bytes charged to the server's budget
+        self._held = 0  # bytes charged to `_budget`
         self._granted = 0  # part of `_held` that the reader may allocate next
         self._granted_at = 0  # bytes that the reader had allocated at the grant
         self._frame_started: float | None = None
@@ -136,7 +164,7 @@ class AcceptedConnection:
         self.context = context
         self.busy = False
         self.last_active = self._accepted_at = self._loop.time()
-        needs_login = context.session.state is not SessionState.READY
+        self._spare = None if scratch is None else server.budget
         if needs_login:
             context.on_login = self._logged_in
         self.transport = FrameTransport(
@@ -146,7 +174,7 @@ class AcceptedConnection:
                 trusted=False,
                 scratch=scratch,
                 pool=pool,
-                spare=None if scratch is None else server.budget,
+                spare=None if needs_login else self._spare,
                 first_step=LOGIN_STEP_BYTES if needs_login else FIRST_STEP_BYTES,
             ),
             write_high_water=SERVER_WRITE_HIGH_WATER_BYTES,
@@ -165,18 +193,31 @@ class AcceptedConnection:
         self._frames.clear()
 
     def _logged_in(self) -> None:
-        """Accept large requests from now on."""
+        """Accept large requests from now on, and use the memory for logged-in clients."""
+        self._before_login = False
         reader = self.transport.reader
         reader.max_frame_bytes = self._server.limits.max_frame_bytes
         reader.first_step = FIRST_STEP_BYTES
+        reader.spare = self._spare
+        self._limit_reads(None)
+        self._budget.charge(-self._held)
+        self._budget = self._server.budget
+        self._budget.charge(self._held)
+
+    def _limit_reads(self, nbytes: int | None) -> None:
+        """Set the bytes that a transport of TLS receives at once; None for its own limit."""
+        if self.context.is_tls and self.transport.made:
+            cast("TlsConnection", self.transport.transport).read_at_most(nbytes)
 
     # The transport calls the following public methods.
 
     def connected(self) -> None:
         """Start to serve the client."""
+        if self._before_login:
+            self._limit_reads(LOGIN_READ_BYTES)
         try:
             self._server.security.connected(self.context, self.transport.transport)
-            self._server.supervisor.spawn(
+            self._task = self._server.supervisor.spawn(
                 self._serve(self.context), name=f"connection {self.context.peer}"
             )
         except (AuthenticationFailed, Closed) as error:
@@ -220,6 +261,8 @@ class AcceptedConnection:
         else:  # no partial request, so `_account` would only charge the frames
             self._held += nbytes
             self._budget.charge(nbytes)
+        if self._before_login:
+            self._check_login()
         wake = self._wake
         if wake is not None and not wake.done():
             wake.set_result(None)
@@ -246,10 +289,15 @@ class AcceptedConnection:
         """End the connection, but handle the complete requests received, as Kafka does.
 
         If the requests were dropped, records of a producer with acks=0 that closes its connection
-        after the last request would be lost.
+        after the last request would be lost. In a login there are no such requests, and the check
+        of a password may take long: the login is cancelled, and its memory freed.
         """
         self._error = error
         self._writer.lost()
+        if self.context.session.state not in _LOGGED_IN:
+            self._drop_requests()
+            if self._task is not None:
+                self._task.cancel()
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
         if isinstance(error, ProtocolError):
@@ -306,10 +354,7 @@ class AcceptedConnection:
         if not self.transport.made:
             return True
         session = self.context.session
-        return (
-            session.state not in (SessionState.READY, SessionState.EXPIRED)
-            and session.principal is ANONYMOUS
-        )
+        return session.state not in _LOGGED_IN and session.principal is ANONYMOUS
 
     def stop(self) -> None:
         """Close the connection after the current request, or now if none is being handled."""
@@ -343,6 +388,7 @@ class AcceptedConnection:
         except Exception as error:  # noqa: BLE001 - a bug; it ends only this connection
             self._server.complain("none", context.peer, error)
         finally:
+            self._task = None
             self.busy = False
             self.last_active = self._loop.time()
             self._frames.clear()
@@ -378,7 +424,7 @@ class AcceptedConnection:
         stopped.
         """
         # Hot path, measured by benchmarks/micro/produce.py.
-        server, budget, writer = self._server, self._budget, self._writer
+        server, writer = self._server, self._writer
         handle = server.handler.handle
         counters, queue = server.counters, self._frames
         self.busy = True
@@ -424,7 +470,7 @@ class AcceptedConnection:
             counters.request_seconds[api].observe(self._clock() - arrived)
             self._received -= given_back
             self._held -= given_back  # set before the call, which may grant memory to `self`
-            budget.answered(self, given_back)
+            self._budget.answered(self, given_back)
             if self._stopping or (context.mute_until and context.mute_until > self._loop.time()):
                 break
             if queue and share.spend(0, nbytes):
@@ -441,11 +487,7 @@ class AcceptedConnection:
         Nothing is read meanwhile, so a client that disconnects is noticed after the delay.
         """
         self._pause(_Pause.REFUSED)
-        self._frames.clear()
-        self.transport.reader.abandon()
-        self._waiting = self._received = 0
-        self._budget.settle(self)
-        self._account()
+        self._drop_requests()
         if self._error is None:
             await asyncio.sleep(delay)
         if answer is not None and self._error is None:
@@ -453,6 +495,28 @@ class AcceptedConnection:
                 self._server.counters.bytes_out += await self._writer.write(answer)
             except ConnectionLost as error:
                 logger.debug("connection lost: peer=%s: %s", self.context.peer, error)
+
+    def _drop_requests(self) -> None:
+        """Forget all requests, complete or not, and free their memory."""
+        self._frames.clear()
+        self.transport.reader.abandon()
+        self._waiting = self._received = 0
+        self._budget.settle(self)
+        self._account()
+
+    def _check_login(self) -> None:
+        """Close the connection if it holds too much before its login."""
+        budget = self._budget
+        if len(self._frames) > LOGIN_REQUESTS:
+            self._end_login(f"it sent more than {LOGIN_REQUESTS} requests before its login")
+        elif self._held > FREE_LOGIN_BYTES and budget.used > budget.limit:
+            self._end_login(_LOGINS_FULL)
+
+    def _end_login(self, reason: str) -> None:
+        """Close the connection of a client that has not logged in, and free its memory."""
+        self._server.login_ended(self.context.peer, reason)
+        self._drop_requests()
+        self.transport.fail(ConnectionLost(reason))
 
     async def _mute(self, context: RequestContext) -> None:
         """Stop reading until the throttle time is over or the client disconnects."""
@@ -480,10 +544,14 @@ class AcceptedConnection:
             # Requests that fit the receive buffer are always read. Larger requests that exhaust the
             # budget may depend on small requests: Produce with acks=all waits for the replicas'
             # Fetch requests.
-            if under_way + wanted <= RECEIVE_BUFFER_BYTES or budget.may_take(
-                self, wanted, self._budget_granted
-            ):
+            if self._before_login:
+                fits = self._held + wanted <= FREE_LOGIN_BYTES
+            else:
+                fits = under_way + wanted <= RECEIVE_BUFFER_BYTES
+            if fits or budget.may_take(self, wanted, self._budget_granted):
                 self._grant(wanted)
+            elif self._before_login:
+                self._end_login(_LOGINS_FULL)
             else:
                 self._pause(_Pause.BUDGET)
 

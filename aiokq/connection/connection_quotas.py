@@ -71,6 +71,7 @@ class ConnectionQuotas:
         self._limited = _Line(now, f"connections refused: listener={listener}")
         self._scarce = _Line(now, f"out of descriptors: listener={listener}")
         self._full = _Line(now, f"too many connections: listener={listener}")
+        self._logins = _Line(now, f"connections closed before their login: listener={listener}")
         counts.join(self)
 
     def admit(self, peer: str, host: str, make_room: Callable[[], bool] | None) -> bool:
@@ -161,14 +162,18 @@ class ConnectionQuotas:
         self._counts.closed(self.listener, host)
         self._counters.connections.value -= 1
 
+    def note_login(self, peer: str, reason: str) -> None:
+        """Count and log a connection that is closed because of what it holds before its login."""
+        self._counters.connections_closed_before_login += 1
+        self._logins.note(f"peer={peer} reason={reason}", closed=1)
+
     def report(self) -> None:
         """Log the events that were counted but not logged; called periodically.
 
-        Each of the three warnings is logged at most once a minute.
+        Each of the four warnings is logged at most once a minute.
         """
-        self._limited.report()
-        self._scarce.report()
-        self._full.report()
+        for line in (self._limited, self._scarce, self._full, self._logins):
+            line.report()
 
     def _refuse(self, peer: str, reason: str) -> bool:
         self._counters.connections_refused += 1

@@ -93,6 +93,7 @@ class FrameReader:
         max_frame_bytes: largest accepted frame, without its size field. May be changed between two
             frames.
         first_step: see the argument; may be changed likewise.
+        spare: see the argument; may be changed likewise.
         together: whether the large frames returned last share one block of memory. The block is
             free when none of these frames is in use.
         slack: bytes of that block that belong to no frame; 0 if `together` is False.
@@ -111,7 +112,6 @@ class FrameReader:
         "_pool",
         "_room",
         "_scratch",
-        "_spare",
         "_start",
         "_taken_ahead",
         "_trusted",
@@ -119,6 +119,7 @@ class FrameReader:
         "first_step",
         "max_frame_bytes",
         "slack",
+        "spare",
         "together",
     )
 
@@ -140,7 +141,7 @@ class FrameReader:
         self._expected = 0  # bytes of the large frames expected next, with size fields
         self._taken_ahead = False  # whether the last buffer was memory for expected frames
         self._pool = FramePool() if pool is None else pool
-        self._spare = spare
+        self.spare = spare
         self._trusted = trusted
         self._scratch = memoryview(bytearray(RECEIVE_BUFFER_BYTES) if scratch is None else scratch)
         self._start = self._scratch  # the part that the next read may fill
@@ -185,7 +186,7 @@ class FrameReader:
         """Return non-empty memory to receive into, valid until the next method call."""
         frame = self._frame
         if frame is None:
-            spare = self._spare
+            spare = self.spare
             self._taken_ahead = bool(
                 self._expected and not self._partial and spare is not None and spare.ample
             )

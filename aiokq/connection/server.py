@@ -26,7 +26,7 @@ from aiokq.connection.request_context import (
     RequestHandler,
     Session,
 )
-from aiokq.connection.server_limits import FrameBudget, ServerLimits
+from aiokq.connection.server_limits import RequestBudgets, ServerLimits
 from aiokq.connection.server_security import PLAINTEXT_SERVER, ServerSecurity
 from aiokq.connection.turn import Turn
 from aiokq.core.background import BackgroundTask, BackgroundWork
@@ -74,11 +74,13 @@ class Server:
             the node; None for a limit of this server alone.
         counts: the node's connection counts, shared by its servers; None for counts of this server
             alone.
-        budget: memory for requests, shared by the node's servers; None for a budget of this server
+        budgets: memory for requests, shared by the node's servers; None for memory of this server
             alone.
         sockets: options of the listening sockets; None for the defaults.
 
     Attributes:
+        budget: memory for the requests of clients that have logged in, or that need no login.
+        login_budget: memory for the requests of clients that have not logged in yet.
         measures_loop_time: whether connections count the time of the loop that they take. May
             change while the server runs.
     """
@@ -97,7 +99,7 @@ class Server:
         listener: str = "PLAINTEXT",
         turn: Turn | None = None,
         counts: ConnectionCounts | None = None,
-        budget: FrameBudget | None = None,
+        budgets: RequestBudgets | None = None,
         sockets: SocketOptions | None = None,
     ) -> None:
         self.handler = handler
@@ -105,7 +107,9 @@ class Server:
         self.clock = clock
         self.counters = counters
         self.limits = limits or ServerLimits()
-        self.budget = budget or FrameBudget(self.limits.queued_max_request_bytes)
+        self.budget, self.login_budget = budgets or RequestBudgets.divided(
+            self.limits.queued_max_request_bytes, has_logins=security.sasl
+        )
         self.measures_loop_time = False
         self._quotas = ConnectionQuotas(
             counts or ConnectionCounts(self.limits, now=clock.monotonic),
@@ -280,6 +284,10 @@ class Server:
         self._quotas.leave(connection, connection.context.peer_host)
         if not self._connections and self._emptied is not None and not self._emptied.done():
             self._emptied.set_result(None)
+
+    def login_ended(self, peer: str, reason: str) -> None:
+        """Count and log a connection that is closed because of what it holds before its login."""
+        self._quotas.note_login(peer, reason)
 
     def complain(self, api: str, peer: str, error: Exception) -> None:
         """Log that a connection is closed because of its client's input or a bug in the handler.

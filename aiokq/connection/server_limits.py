@@ -1,16 +1,25 @@
-"""ServerLimits and FrameBudget: limits of clients, and the memory for their requests."""
+"""ServerLimits, FrameBudget and LoginBudget: limits of clients, and memory for their requests."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import field
+from typing import Final
 
 from aiokq.connection.framing import DEFAULT_MAX_FRAME_BYTES
 from aiokq.connection.quota_windows import DEFAULT_WINDOW, QuotaWindow
 from aiokq.core.frozen import frozen
+from aiokq.core.named_tuple import NamedTuple
 
-__all__ = ["FrameBudget", "ServerLimits"]
+__all__ = ["FrameBudget", "LoginBudget", "RequestBudgets", "ServerLimits"]
+
+LOGIN_PART: Final = 8
+"""The part of `queued.max.request.bytes` that connections before their login may use: an eighth."""
+
+LEAST_LOGIN_BYTES: Final = 1024 * 1024
+MOST_LOGIN_BYTES: Final = 32 * 1024 * 1024
+"""The smallest and the largest memory for the requests of connections before their login."""
 
 
 @frozen
@@ -24,7 +33,7 @@ class ServerLimits:
         failed_login_delay: time before a failed login is answered and the connection is closed
             (`connection.failed.authentication.delay.ms`).
         queued_max_request_bytes: memory in bytes for the unanswered requests of all connections
-            (`queued.max.request.bytes`). Kafka's default is no limit.
+            (`queued.max.request.bytes`). Kafka's default is no limit. See `RequestBudgets`.
         max_connections: largest number of connections on all listeners (`max.connections`).
         max_connections_per_ip: largest number of connections of one client address on all listeners
             (`max.connections.per.ip`).
@@ -140,3 +149,43 @@ class FrameBudget:
             room -= nbytes
             self._waiting.popleft()
             resume()
+
+
+class LoginBudget(FrameBudget):
+    """Memory for requests of connections whose clients have not logged in yet.
+
+    No connection waits for this memory, and none may exceed the limit. A connection that finds the
+    memory used up is closed, so that strangers make neither each other nor logged-in clients wait.
+    """
+
+    __slots__ = ()
+
+    def may_take(self, owner: object, nbytes: int, resume: Callable[[], None]) -> bool:
+        """Return whether `owner` may allocate `nbytes` more bytes; `resume` is never called."""
+        return self.used + nbytes <= self.limit
+
+
+class RequestBudgets(NamedTuple):
+    """The memory for the requests of a node.
+
+    Attributes:
+        frames: memory for clients that have logged in, or that need no login.
+        logins: memory for clients that have not logged in yet.
+    """
+
+    frames: FrameBudget
+    logins: LoginBudget
+
+    @classmethod
+    def divided(cls, limit: int, *, has_logins: bool) -> RequestBudgets:
+        """Divide the memory.
+
+        An eighth, but at least 1 MiB and at most 32 MiB, is for connections before their login.
+
+        Args:
+            limit: bytes of both together.
+            has_logins: whether a listener requires a login; if none does, `frames` has all memory.
+        """
+        logins = min(max(limit // LOGIN_PART, LEAST_LOGIN_BYTES), MOST_LOGIN_BYTES)
+        frames = max(limit - logins, 0) if has_logins else limit
+        return cls(FrameBudget(frames), LoginBudget(logins))

@@ -414,6 +414,11 @@ class BrokerCounters(_Counters):
         "connections",
         "Idle connections closed for a new one, above max.connections or for lack of descriptors.",
     )
+    connections_closed_before_login: int = _counter(
+        "connections",
+        "Connections closed before their login, because the memory for logins was used up, or they "
+        "had sent too many requests.",
+    )
     logins: CounterBy = _counter_by(
         "mechanism",
         "logins",

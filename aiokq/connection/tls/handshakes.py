@@ -13,7 +13,7 @@ from aiokq.core.errors import ConnectionLost
 if TYPE_CHECKING:
     from aiokq.connection.tls.tls_connection import TlsConnection
 
-__all__ = ["MAX_UNDER_WAY", "Handshakes"]
+__all__ = ["MAX_HELLO_TOTAL_BYTES", "MAX_UNDER_WAY", "Handshakes"]
 
 MAX_UNDER_WAY: Final = 1024
 """Maximum number of handshakes between the client's first message and the last one.
@@ -21,6 +21,16 @@ MAX_UNDER_WAY: Final = 1024
 A handshake takes a round trip, and the event loop does some hundred handshakes a second. If this
 number is under way, the oldest is one whose client does not answer, and is closed.
 """
+
+MAX_HELLO_TOTAL_BYTES: Final = 16 * 1024 * 1024
+"""Maximum bytes of first messages that are incomplete, or wait for an answer.
+
+A connection that would exceed the maximum is closed.
+
+A connection whose part of a message has at most `_SMALL_HELLO_BYTES` is never closed for that.
+"""
+
+_SMALL_HELLO_BYTES: Final = 4 * 1024
 
 
 class Handshakes:
@@ -32,14 +42,17 @@ class Handshakes:
 
     Attributes:
         chains: the clients' certificates, if the listener asks for them.
+        held: bytes of first messages that are incomplete, or wait for an answer.
     """
 
-    __slots__ = ("_connections", "_loop", "_ran", "_under_way", "_waiting", "chains")
+    __slots__ = ("_connections", "_loop", "_ran", "_under_way", "_waiting", "chains", "held")
 
     def __init__(self) -> None:
         self.chains = VerifiedChains()
         self._loop = asyncio.get_running_loop()
-        self._connections: dict[TlsConnection, None] = {}
+        # For each connection, the bytes of a first message that has no answer yet.
+        self._connections: dict[TlsConnection, int] = {}
+        self.held = 0
         self._under_way: dict[TlsConnection, None] = {}
         self._waiting: deque[tuple[TlsConnection, Callable[[], None]]] = deque()
         self._ran = False  # whether an answer was computed in this iteration
@@ -49,7 +62,17 @@ class Handshakes:
 
     def begin(self, connection: TlsConnection) -> None:
         """Add a connection that has no TLS yet."""
-        self._connections[connection] = None
+        self._connections[connection] = 0
+
+    def hold(self, connection: TlsConnection, nbytes: int) -> bool:
+        """Count the bytes of the client's first message that a connection holds.
+
+        Returns:
+            False if they are too many together with those of the other connections.
+        """
+        self.held += nbytes - self._connections[connection]
+        self._connections[connection] = nbytes
+        return nbytes <= _SMALL_HELLO_BYTES or self.held <= MAX_HELLO_TOTAL_BYTES
 
     def answer(self, connection: TlsConnection, compute: Callable[[], None]) -> bool:
         """Call `compute` now or in a later iteration of the loop.
@@ -67,7 +90,7 @@ class Handshakes:
 
     def end(self, connection: TlsConnection) -> None:
         """Remove a connection whose handshake is complete, or which is lost."""
-        self._connections.pop(connection, None)
+        self.held -= self._connections.pop(connection, 0)
         self._under_way.pop(connection, None)
 
     def close(self) -> None:
@@ -85,6 +108,7 @@ class Handshakes:
         self._ran = False
 
     def _compute(self, connection: TlsConnection, compute: Callable[[], None]) -> None:
+        self.hold(connection, 0)
         self._under_way[connection] = None
         if len(self._under_way) > MAX_UNDER_WAY:
             oldest = next(iter(self._under_way))

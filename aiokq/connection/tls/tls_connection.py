@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from aiokq.connection.tls.client_hello import ClientHello, NotTls
 from aiokq.connection.tls.shared_memory import SharedMemory, shared_memory
-from aiokq.core.errors import ProtocolError
+from aiokq.core.errors import ConnectionLost, ProtocolError
 
 if TYPE_CHECKING:
     from aiokq.connection.tls.handshakes import Handshakes
@@ -36,6 +36,13 @@ they are decrypted.
 
 _SEND_BYTES: Final = 64 * 1024
 """Encrypted bytes that are collected before they are written."""
+
+_HANDSHAKE_READ_BYTES: Final = 4 * 1024
+"""Bytes that a server receives at once during the handshake.
+
+Between its messages a client waits for the server. What it sends too early stays in the system,
+except for what this buffer takes.
+"""
 
 _UNREAD_ANSWERS: Final = 64 * 1024
 """Bytes of answers to a peer's TLS messages that a peer may leave unread.
@@ -77,6 +84,7 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
     """
 
     __slots__ = (
+        "_buffer",
         "_closing",
         "_context",
         "_eof",
@@ -113,7 +121,10 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
         self._server_hostname = server_hostname
         self._handshakes = handshakes
         self._memory: SharedMemory = shared_memory()
-        self._received = self._memory.receive_buffer()
+        self._buffer = self._memory.receive_buffer()
+        self._received = (
+            self._buffer if handshakes is None else self._buffer[:_HANDSHAKE_READ_BYTES]
+        )
         self._plain: asyncio.Transport | None = None
         self._ssl: ssl.SSLObject | None = None
         self._hello = None if handshakes is None else ClientHello()
@@ -301,6 +312,10 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
         if self._left is not None:
             asyncio.get_running_loop().call_soon(self._decrypt_left)
 
+    def read_at_most(self, nbytes: int | None) -> None:
+        """Set the bytes that are received at once; None for the size of the shared buffer."""
+        self._received = self._buffer[:nbytes]
+
     def is_reading(self) -> bool:
         return not self._reading_paused and not self._closing
 
@@ -353,6 +368,9 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
             )
             self._closing = True
             self._plain.close()
+            return
+        if not self._handshakes.hold(self, len(hello.received)):
+            self.fail(ConnectionLost("the first TLS messages of many clients wait"))
             return
         if not complete:
             return
@@ -409,6 +427,7 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
                     self._fail(refusal)
                     return
             self._handshakes.end(self)
+            self._received = self._buffer
         self._made = True
         self._protocol.connection_made(self)
         if self.opened is not None and not self.opened.done():

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from aiokq.connection.server_limits import FrameBudget
+import pytest
+
+from aiokq.connection.server_limits import FrameBudget, LoginBudget, RequestBudgets
+
+MIB = 1024 * 1024
 
 
 def test_below_the_limit_no_connection_waits() -> None:
@@ -88,3 +92,29 @@ def test_a_closed_connection_gives_up_its_overdraft() -> None:
 
 def never() -> None:
     raise AssertionError("it did not have to wait")
+
+
+@pytest.mark.parametrize(
+    ("limit", "frames", "logins"),
+    [
+        (512 * MIB, 480 * MIB, 32 * MIB),
+        (80 * MIB, 70 * MIB, 10 * MIB),
+        (4 * MIB, 3 * MIB, MIB),
+        (1, 0, MIB),
+        (2**63 - 1, 2**63 - 1 - 32 * MIB, 32 * MIB),
+    ],
+)
+def test_connections_before_their_login_get_an_eighth(limit: int, frames: int, logins: int) -> None:
+    """At least enough for some logins, and without a limit at most 32 MiB."""
+    divided = RequestBudgets.divided(limit, has_logins=True)
+    assert (divided.frames.limit, divided.logins.limit) == (frames, logins)
+    assert RequestBudgets.divided(limit, has_logins=False).frames.limit == limit
+
+
+def test_nobody_waits_for_the_memory_of_logins_or_exceeds_it() -> None:
+    budget = LoginBudget(100)
+    budget.charge(60)
+    assert budget.may_take("a", 40, never)
+    assert not budget.may_take("a", 41, never)
+    budget.charge(-60)
+    assert budget.may_take("b", 41, never)

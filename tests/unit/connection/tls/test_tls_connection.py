@@ -42,6 +42,7 @@ class Plain(asyncio.Transport):
         self.protocol: TlsConnection | None = None
         self.peer: Plain | None = None
         self.paused = False
+        self.unread = b""  # what the system holds, because reading is paused
         self.closed = False
         self.aborted = False
         self.unsent = 0
@@ -71,16 +72,24 @@ class Plain(asyncio.Transport):
     def deliver(self, step: int = RECEIVE_BYTES) -> int:
         """Hand over what was written, in pieces; return its size."""
         assert self.peer is not None
-        data, self.written = b"".join(self.written), []
+        data, self.written = self.peer.unread + b"".join(self.written), []
+        self.peer.unread = b""
         for at in range(0, len(data), step):
             self.peer.receive(data[at : at + step])
         return len(data)
 
     def receive(self, data: bytes) -> None:
+        """Receive; what is behind the bytes of a read that pauses reading stays in the system."""
         assert self.protocol is not None
-        buffer = self.protocol.get_buffer(-1)
-        buffer[: len(data)] = data
-        self.protocol.buffer_updated(len(data))
+        paused = bool(self.unread)
+        while data and not paused:
+            buffer = self.protocol.get_buffer(-1)
+            nbytes = min(len(buffer), len(data))
+            buffer[:nbytes] = data[:nbytes]
+            data = data[nbytes:]
+            self.protocol.buffer_updated(nbytes)
+            paused = self.paused
+        self.unread += data
 
 
 class Recorder:
@@ -419,6 +428,52 @@ async def test_one_answer_to_a_first_message_is_computed_per_iteration() -> None
         if pair is not pairs[2]:
             pair.exchange()
             assert pair.far.transport is not None
+
+
+async def test_what_follows_a_first_message_waits_in_the_system() -> None:
+    """Regression: up to 256 KiB of each connection were held while it waited for its answer."""
+    handshakes = Handshakes()
+    first, second = Pair(handshakes=handshakes), Pair(handshakes=handshakes)
+    first.there.deliver()
+    second.there.written.append(bytes(500_000))
+    second.there.deliver()
+    assert second.back.paused
+    assert len(second.back.unread) > 490_000
+    assert handshakes.held <= 4096
+
+
+async def test_a_server_reads_little_before_its_client_is_known() -> None:
+    """A client's messages in the handshake are small; the application decides about the login."""
+    pair = Pair()
+    assert len(pair.server.get_buffer(-1)) == 4096
+    assert len(pair.client.get_buffer(-1)) == RECEIVE_BYTES
+    pair.exchange(step=100)
+    assert len(pair.server.get_buffer(-1)) == RECEIVE_BYTES
+    pair.server.read_at_most(16_384)
+    assert len(pair.server.get_buffer(-1)) == 16_384
+    pair.server.read_at_most(None)
+    assert len(pair.server.get_buffer(-1)) == RECEIVE_BYTES
+
+
+async def test_long_first_messages_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients that send most of the largest message and stop. Common messages are always taken."""
+    monkeypatch.setattr(handshakes_module, "MAX_HELLO_TOTAL_BYTES", 100_000)
+    handshakes = Handshakes()
+    pairs = [Pair(handshakes=handshakes) for _ in range(6)]
+    record = b"\x16\x03\x01" + (16_000).to_bytes(2, "big")
+    long = record + b"\1" + (31_000).to_bytes(3, "big") + bytes(15_996) + record + bytes(14_000)
+    for pair in pairs[:5]:
+        pair.back.receive(long)
+    assert [pair.back.aborted for pair in pairs] == [False, False, False, True, True, False]
+    for pair in pairs[3:5]:
+        pair.server.connection_lost(None)
+        assert isinstance(pair.far.lost[0], ConnectionLost)
+    assert handshakes.held == 3 * len(long)
+    pairs[5].exchange()
+    assert pairs[5].far.transport is pairs[5].server
+    for pair in pairs[:3]:
+        pair.server.connection_lost(None)
+    assert handshakes.held == 0
 
 
 async def test_above_the_limit_the_oldest_handshake_is_given_up(

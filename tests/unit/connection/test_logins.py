@@ -1,0 +1,300 @@
+"""Connections before their login: what they hold is bounded, and delays no other client."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import weakref
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import pytest
+
+from aiokq import wire
+from aiokq.connection.accepted_connection import (
+    FREE_LOGIN_BYTES,
+    LOGIN_REQUESTS,
+    AcceptedConnection,
+)
+from aiokq.connection.request_context import RequestContext, SessionState
+from aiokq.connection.server import Server, ServerLimits
+from aiokq.connection.server_security import ServerSecurity
+from aiokq.core.counters import BrokerCounters
+from aiokq.core.environment import Address
+from tests.sim.harness.simulation import Simulation, run
+from tests.unit.connection.test_server import CLIENT, SERVER, Client, frame
+
+MIB = 1024 * 1024
+ANSWER = b"\0\0\0\x02ok"
+
+
+class Logins:
+    """Answers requests; "login" logs in, "check" waits for `checked` and then logs in.
+
+    Attributes:
+        ended: how the checks ended.
+    """
+
+    def __init__(self) -> None:
+        self.checked = asyncio.Event()
+        self.ended: list[str] = []
+        self.handled: list[bytes] = []
+
+    async def handle(
+        self, context: RequestContext, data: memoryview
+    ) -> Sequence[wire.Fragment] | None:
+        kind = bytes(data[:5])
+        self.handled.append(kind)
+        if kind == b"check":
+            try:
+                await self.checked.wait()
+            except asyncio.CancelledError:
+                self.ended.append("cancelled")
+                raise
+            self.ended.append("checked")
+        if kind in (b"login", b"check"):
+            context.session.state = SessionState.READY
+            if context.on_login is not None:
+                context.on_login()
+                context.on_login = None
+        return [ANSWER]
+
+
+class World:
+    """A server whose clients log in, in a simulated network."""
+
+    def __init__(self, simulation: Simulation, limits: ServerLimits) -> None:
+        environment = simulation.environment(SERVER)
+        self.network = simulation.network.at(CLIENT)
+        self.handler = Logins()
+        self.server = Server(
+            environment.network,
+            None,
+            9092,
+            self.handler,
+            clock=environment.clock,
+            counters=BrokerCounters(),
+            limits=limits,
+            security=ServerSecurity(sasl=True, handshake_timeout=30.0),
+        )
+
+    async def client(self) -> Client:
+        _, client = await self.network.connect(Client, Address(SERVER, 9092))
+        return client
+
+    async def logged_in(self, request: bytes = b"login") -> Client:
+        client = await self.client()
+        client.send(request)
+        assert await client.receive(1) == [b"ok"]
+        return client
+
+    def connection(self) -> AcceptedConnection:
+        """Return the connection that was accepted last."""
+        return list(self.server._connections)[-1]
+
+
+@asynccontextmanager
+async def world(simulation: Simulation, **limits: int) -> AsyncIterator[World]:
+    made = World(simulation, ServerLimits(**{"queued_max_request_bytes": 32 * MIB, **limits}))  # type: ignore[arg-type]
+    await made.server.start()
+    try:
+        yield made
+    finally:
+        await made.server.close(drain=1.0)
+
+
+def announced(size: int, sent: int) -> bytes:
+    """Return the beginning of a request."""
+    return size.to_bytes(4, "big") + bytes(sent)
+
+
+def test_strangers_who_stop_within_a_request_do_not_pause_logged_in_clients(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A thousand of them send half of the largest request that is permitted before the login.
+
+    Regression: they used up `queued.max.request.bytes`, and large requests waited for 37 seconds.
+    """
+
+    async def main(simulation: Simulation) -> None:
+        async with world(simulation) as w:
+            loop = asyncio.get_running_loop()
+            working = await w.logged_in()
+            strangers = []
+            for _ in range(1000):
+                stranger = await w.client()
+                stranger.transport.write(announced(512 * 1024, 256 * 1024))
+                strangers.append(stranger)
+            await asyncio.sleep(1)
+            assert w.server.budget.used == 0
+            assert w.server.login_budget.used <= w.server.login_budget.limit == 4 * MIB
+            closed = sum(one.lost.is_set() for one in strangers)
+            assert closed == w.server.counters.connections_closed_before_login > 900
+            began = loop.time()
+            for answered in range(2, 5):
+                working.send(bytes(20 * MIB))
+                assert await working.receive(answered) == [b"ok"] * answered
+            assert loop.time() - began < 1
+            assert w.server.connections == 1 + 1000 - closed
+
+    with caplog.at_level(logging.WARNING):
+        run(1, main)
+    lines = [one for one in caplog.messages if "closed before their login" in one]
+    assert 1 <= len(lines) <= 2
+    assert "the memory for requests before the login is used up" in lines[0]
+
+
+def test_a_client_logs_in_although_strangers_have_used_up_the_memory() -> None:
+    """Common logins are smaller than what a connection may hold in any case."""
+
+    async def main(simulation: Simulation) -> None:
+        async with world(simulation) as w:
+            for _ in range(30):
+                stranger = await w.client()
+                stranger.transport.write(announced(512 * 1024, 400 * 1024))
+            await asyncio.sleep(1)
+            assert w.server.login_budget.used > 3 * MIB
+            client = await w.logged_in(b"login" + bytes(FREE_LOGIN_BYTES - 4096))
+            client.send(bytes(MIB))
+            assert await client.receive(2) == [b"ok"] * 2
+
+    run(1, main)
+
+
+def test_whole_requests_of_strangers_are_bounded_as_well() -> None:
+    """Requests that were received by one read are counted after it."""
+
+    async def main(simulation: Simulation) -> None:
+        async with world(simulation) as w:
+            for _ in range(200):
+                stranger = await w.client()
+                stranger.send(b"check", bytes(60_000))
+            await asyncio.sleep(1)
+            assert w.server.login_budget.used <= w.server.login_budget.limit
+            assert w.server.counters.connections_closed_before_login > 100
+            w.handler.checked.set()
+
+    run(1, main)
+
+
+def test_many_small_requests_before_the_login_end_the_connection() -> None:
+    """An empty request is counted as nothing, and costs memory all the same."""
+
+    async def main(simulation: Simulation) -> None:
+        async with world(simulation) as w:
+            allowed, refused = await w.client(), await w.client()
+            for client in (allowed, refused):
+                client.send(b"check")
+            await asyncio.sleep(1)
+            allowed.send(*[b""] * LOGIN_REQUESTS)
+            refused.send(*[b""] * (LOGIN_REQUESTS + 1))
+            await asyncio.sleep(1)
+            assert (allowed.lost.is_set(), refused.lost.is_set()) == (False, True)
+            assert w.handler.ended == ["cancelled"]
+            w.handler.checked.set()
+            assert await allowed.receive(1 + LOGIN_REQUESTS) == [b"ok"] * (1 + LOGIN_REQUESTS)
+
+    run(1, main)
+
+
+def test_the_memory_of_a_login_moves_to_the_memory_of_clients() -> None:
+    """Requests behind the login stay counted, and nothing is counted twice."""
+
+    async def main(simulation: Simulation) -> None:
+        async with world(simulation) as w:
+            client = await w.client()
+            client.transport.write(frame(b"check") + frame(bytes(1000)) + announced(9000, 3000))
+            await asyncio.sleep(1)
+            budget, logins = w.server.budget, w.server.login_budget
+            assert budget.used == 0
+            assert logins.used >= 5 + 1000 + 3000
+            w.handler.checked.set()
+            await client.receive(2)
+            assert logins.used == 0
+            assert 3000 <= budget.used <= 9000
+            client.transport.write(bytes(6000))
+            assert await client.receive(3) == [b"ok"] * 3
+            assert budget.used == 0
+
+    run(1, main)
+
+
+def test_after_the_login_requests_are_received_ahead() -> None:
+    """As for a client that needs no login: the memory for logged-in clients is asked."""
+
+    async def main(simulation: Simulation) -> None:
+        async with world(simulation) as w:
+            client = await w.client()
+            await asyncio.sleep(0.1)
+            reader = w.connection().transport.reader
+            assert reader.spare is None
+            client.send(b"login")
+            await client.receive(1)
+            assert reader.spare is w.server.budget
+
+    run(1, main)
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["first login", "renewal"])
+def test_a_check_of_a_client_that_is_gone_is_cancelled(again: bool) -> None:
+    """It may take half a minute, and held the request, those behind it, and their memory."""
+
+    async def main(simulation: Simulation) -> None:
+        async with world(simulation) as w:
+            client = await (w.logged_in() if again else w.client())
+            if again:
+                w.connection().context.session.state = SessionState.AUTHENTICATE
+            client.send(b"check" + bytes(3000), bytes(5000))
+            client.transport.write(announced(9000, 4000))
+            await asyncio.sleep(1)
+            connection = weakref.ref(w.connection())
+            used = w.server.budget.used + w.server.login_budget.used
+            assert used >= 12_000
+            client.transport.abort()
+            await asyncio.sleep(1)
+            assert w.handler.ended == ["cancelled"]
+            assert w.server.budget.used == w.server.login_budget.used == 0
+            assert w.server.connections == 0
+            assert b"\0\0\0\0\0" not in w.handler.handled
+            gc.collect()
+            assert connection() is None
+
+    run(1, main)
+
+
+def test_requests_of_a_logged_in_client_that_is_gone_are_handled() -> None:
+    """Records that were sent with acks=0 before the client closed its connection are not lost."""
+
+    async def main(simulation: Simulation) -> None:
+        async with world(simulation) as w:
+            client = await w.logged_in()
+            w.connection().context.session.state = SessionState.READY
+            client.send(b"check", b"last!")
+            await asyncio.sleep(1)
+            client.transport.abort()
+            await asyncio.sleep(1)
+            w.handler.checked.set()
+            await asyncio.sleep(1)
+            assert w.handler.ended == ["checked"]
+            assert w.handler.handled[-1] == b"last!"
+            assert w.server.budget.used == w.server.login_budget.used == 0
+
+    run(1, main)
+
+
+def test_a_login_that_takes_too_long_is_ended() -> None:
+    """`handshake.timeout.ms` also ends a check that hangs while its client waits."""
+
+    async def main(simulation: Simulation) -> None:
+        async with world(simulation) as w:
+            client = await w.client()
+            client.send(b"check")
+            await asyncio.sleep(20)
+            assert not client.lost.is_set()
+            await asyncio.sleep(20)
+            assert client.lost.is_set()
+            assert w.handler.ended == ["cancelled"]
+            assert w.server.login_budget.used == 0
+
+    run(1, main)
