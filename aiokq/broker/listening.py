@@ -125,11 +125,10 @@ class NodeServers:
         limits = _limits(self._settings, max_frame_bytes)
         sockets = _socket_options(self._settings)
         listeners = self.configured
-        several = len(listeners.opened) > 1
         counts = ConnectionCounts(
             limits,
             now=environment.clock.monotonic,
-            protected=listeners.inter_broker if several else None,
+            protected=listeners.protected,
         )
         counts.rates.hosts = self._host_rates
         self._counts = counts

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING
 
 from aiokq.connection.connection_rates import ConnectionRates
@@ -26,8 +27,8 @@ class ConnectionCounts:
 
     Args:
         limits: the largest permitted counts.
-        protected: name of the inter-broker listener if the node has other listeners too, else None.
-            `max.connections` does not apply to this listener. To make room for its connections, the
+        protected: listeners of brokers and administrators, if the node has other listeners too.
+            `max.connections` does not apply to them. To make room for their connections, the
             longest idle connection of the other listeners is closed.
         now: returns seconds on a monotonic clock.
 
@@ -36,7 +37,11 @@ class ConnectionCounts:
     """
 
     def __init__(
-        self, limits: ServerLimits, *, now: Callable[[], float], protected: str | None = None
+        self,
+        limits: ServerLimits,
+        *,
+        now: Callable[[], float],
+        protected: AbstractSet[str] = frozenset(),
     ) -> None:
         self.rates = ConnectionRates(now, window=limits.rate_window, protected=protected)
         self._protected = protected
@@ -66,7 +71,7 @@ class ConnectionCounts:
             host: the client's address, in brackets if it is IPv6.
         """
         limits = self._limits
-        if self._open >= limits.max_connections and listener != self._protected:
+        if self._open >= limits.max_connections and listener not in self._protected:
             return f"max.connections={limits.max_connections}"
         most = limits.max_connections_of_listener.get(listener)
         if most is not None and self._per_listener[listener] >= most:
@@ -97,11 +102,11 @@ class ConnectionCounts:
             del self._per_host[host]
 
     def _close_idle(self) -> None:
-        """Close the connection that has been idle longest, except on the protected listener."""
+        """Close the connection that has been idle longest, except on protected listeners."""
         since: dict[float, ConnectionQuotas] = {}
         for quotas in self._quotas:
             idle_since = quotas.idle_since(0)
-            if quotas.listener != self._protected and idle_since is not None:
+            if quotas.listener not in self._protected and idle_since is not None:
                 since.setdefault(idle_since, quotas)
         if since:
             since[min(since)].make_room(f"max.connections={self._limits.max_connections}")

@@ -10,6 +10,7 @@ Tests: ``tests/unit/connection/test_connection_rates.py``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 from aiokq.connection.budgets import Budgets
@@ -39,7 +40,7 @@ class ConnectionRates:
     Args:
         now: returns seconds on a monotonic clock.
         window: the window over which rates are measured.
-        protected: the listener to which the limit of the node does not apply; None for none.
+        protected: listeners to which the limit of the node does not apply.
 
     Attributes:
         of_node: the limit of the node (`max.connection.creation.rate`).
@@ -52,7 +53,7 @@ class ConnectionRates:
         now: Callable[[], float],
         *,
         window: QuotaWindow = DEFAULT_WINDOW,
-        protected: str | None = None,
+        protected: AbstractSet[str] = frozenset(),
     ) -> None:
         self.of_node = UNLIMITED
         self.of_listener: Mapping[str, int] = {}
@@ -82,7 +83,7 @@ class ConnectionRates:
 
     def _limits(self, listener: str, host: str, now_ms: int) -> Iterator[tuple[str, float, Rate]]:
         """Yield the name, the value and the measured rate of each limit that applies."""
-        if self.of_node != UNLIMITED and listener != self._protected:
+        if self.of_node != UNLIMITED and listener not in self._protected:
             yield "max.connection.creation.rate", self.of_node, self._node
         most = self.of_listener.get(listener, UNLIMITED)
         if most != UNLIMITED:

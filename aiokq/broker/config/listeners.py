@@ -118,6 +118,8 @@ class Listeners(NamedTuple):
         protocols: the security protocol of each listener that does not have PLAINTEXT.
         security: for each opened listener that does not have PLAINTEXT, its settings of TLS and
             SASL.
+        admin: the name of the listener for administrators; None if `admin.listener.name` is not
+            set.
     """
 
     opened: tuple[Endpoint, ...]
@@ -126,6 +128,7 @@ class Listeners(NamedTuple):
     controllers: tuple[Endpoint, ...]
     protocols: Mapping[str, str] = MappingProxyType({})
     security: Mapping[str, ListenerSettings] = MappingProxyType({})
+    admin: str | None = None
 
     @classmethod
     def plaintext(cls, host: str = "127.0.0.1", port: int = 0) -> Listeners:
@@ -136,6 +139,19 @@ class Listeners(NamedTuple):
     def protocol(self, name: str) -> str:
         """Return the security protocol of a listener."""
         return self.protocols.get(name, PLAINTEXT)
+
+    @property
+    def protected(self) -> frozenset[str]:
+        """The listeners for other brokers and administrators: limits of the node spare them.
+
+        As in Kafka, the only listener of a node is not protected. If both together leave no
+        listener for clients, only that for administrators is protected.
+        """
+        names = frozenset(one.name for one in self.opened)
+        reserved = names & {self.inter_broker, self.admin}
+        if self.admin is not None and reserved == names:
+            reserved = frozenset({self.admin})
+        return reserved if reserved != names else frozenset()
 
 
 def configured_listeners(
@@ -201,6 +217,7 @@ def configured_listeners(
     for one in advertised.values():
         _check_protocol(one, protocols)
     inter_broker = _inter_broker(settings, advertised, protocols)
+    admin = _admin(settings, opened)
     _check_early_start(settings, every)
     _check_prefixes(settings, every)
     limits_of_hosts(settings)
@@ -211,7 +228,7 @@ def configured_listeners(
     }
     security = _security(settings, [one.name for one in opened], secured, own_check=own_check)
     _check_mechanism(settings, inter_broker, security)
-    return Listeners(tuple(opened), advertised, inter_broker, controllers, secured, security)
+    return Listeners(tuple(opened), advertised, inter_broker, controllers, secured, security, admin)
 
 
 def sasl_listeners(settings: BrokerSettings) -> list[str]:
@@ -502,6 +519,17 @@ def _inter_broker(
             f" {', '.join(advertised)}"
         )
     return name
+
+
+def _admin(settings: BrokerSettings, opened: Sequence[Endpoint]) -> str | None:
+    name = (settings.admin_listener_name or "").strip().upper()
+    known = [one.name for one in opened]
+    if name and name not in known:
+        raise ConfigError(
+            f"admin.listener.name is {name}, which is not in listeners: set it to one of "
+            f"{', '.join(known)}"
+        )
+    return name or None
 
 
 def _check_early_start(settings: BrokerSettings, endpoints: Sequence[Endpoint]) -> None:

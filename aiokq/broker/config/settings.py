@@ -118,7 +118,7 @@ class BrokerSettings(SecuritySettings):
     inter_broker_listener_name: str | None = _setting(
         None,
         "Listener for connections from other brokers, PLAINTEXT by default; max.connections "
-        "does not apply to it if there are other listeners.",
+        "does not apply to it if there are other listeners; see also admin.listener.name.",
         nullable=True,
     )
     security_inter_broker_protocol: str = _setting(
@@ -130,6 +130,13 @@ class BrokerSettings(SecuritySettings):
         None,
         "Listeners for controllers; they are not opened, because this node is the only voter.",
         kind="list",
+        nullable=True,
+    )
+    admin_listener_name: str | None = _setting(
+        None,
+        "Listener for administrators; as for the listener for other brokers, max.connections and "
+        "max.connection.creation.rate of the node do not apply to it if there are other listeners. "
+        "Not Kafka's.",
         nullable=True,
     )
     early_start_listeners: str | None = _setting(

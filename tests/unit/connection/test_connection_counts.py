@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping
+from collections.abc import Set as AbstractSet
 
 import pytest
 
@@ -17,13 +18,15 @@ from tests.sim.harness.simulation import Simulation, run
 from tests.unit.connection.test_server import Client, Handler
 
 SERVER, PEER, OTHER = "10.0.0.1", "10.0.0.2", "10.0.0.3"
-PORTS = {"INNER": 9092, "OUTER": 9094}
+PORTS = {"INNER": 9092, "ADMIN": 9093, "OUTER": 9094}
 
 
 class Node:
-    """Two servers that share one connection count."""
+    """Servers that share one connection count."""
 
-    def __init__(self, simulation: Simulation, limits: ServerLimits, protected: str | None) -> None:
+    def __init__(
+        self, simulation: Simulation, limits: ServerLimits, protected: AbstractSet[str]
+    ) -> None:
         self.simulation = simulation
         self.counters = BrokerCounters()
         environment = simulation.environment(SERVER)
@@ -63,7 +66,9 @@ class Node:
 
 @contextlib.asynccontextmanager
 async def node(
-    simulation: Simulation, protected: str | None = None, **limits: int | Mapping[str, int]
+    simulation: Simulation,
+    protected: AbstractSet[str] = frozenset(),
+    **limits: int | Mapping[str, int],
 ) -> AsyncIterator[Node]:
     made = Node(simulation, ServerLimits(**limits), protected)  # type: ignore[arg-type]
     for server in made.servers.values():
@@ -142,7 +147,7 @@ def test_a_broker_connects_at_the_limit_and_an_idle_client_is_closed() -> None:
     """The client of the other listener that has been idle longest is closed."""
 
     async def main(simulation: Simulation) -> None:
-        async with node(simulation, "INNER", max_connections=3) as n:
+        async with node(simulation, {"INNER"}, max_connections=3) as n:
             clients = []
             for listener in ("INNER", "OUTER", "OUTER"):
                 clients.append(await n.client(listener))
@@ -162,7 +167,7 @@ def test_a_broker_connects_at_the_limit_even_if_no_client_is_idle() -> None:
     """A client with a request in progress is not disconnected."""
 
     async def main(simulation: Simulation) -> None:
-        async with node(simulation, "INNER", max_connections=1) as n:
+        async with node(simulation, {"INNER"}, max_connections=1) as n:
             held = asyncio.Event()
 
             async def answer(context: object, data: memoryview) -> list[bytes]:
@@ -177,5 +182,22 @@ def test_a_broker_connects_at_the_limit_even_if_no_client_is_idle() -> None:
             assert not busy.lost.is_set()
             held.set()
             assert await busy.receive(1) == [b"x"]
+
+    run(1, main)
+
+
+def test_each_protected_listener_has_a_reserve() -> None:
+    """Brokers and administrators connect at the limit, and only idle clients are closed."""
+
+    async def main(simulation: Simulation) -> None:
+        async with node(simulation, {"INNER", "ADMIN"}, max_connections=3) as n:
+            clients = []
+            for listener in ("INNER", "ADMIN", "OUTER"):
+                clients.append(await n.client(listener))
+                await asyncio.sleep(1)
+            assert await n.refused("OUTER")
+            for listener in ("ADMIN", "INNER") * 3:
+                assert not await n.refused(listener)
+            assert [client.lost.is_set() for client in clients] == [False, False, True]
 
     run(1, main)

@@ -12,7 +12,9 @@ class Door:
 
     def __init__(self, protected: str | None = None) -> None:
         self.now = 100.0
-        self.rates = ConnectionRates(lambda: self.now, protected=protected)
+        self.rates = ConnectionRates(
+            lambda: self.now, protected=frozenset() if protected is None else {protected}
+        )
 
     def open(self, listener: str = "L", host: str = "10.0.0.1") -> bool:
         if self.rates.refusal(listener, host):

@@ -12,6 +12,7 @@ from aiokq.core.errors import ConfigError
 def test_the_table_has_kafkas_names_and_few_of_ours():
     """A name that Kafka does not have would mislead users who move to Kafka."""
     assert set(SETTINGS) - set(KAFKA_SETTING_TYPES) == {
+        "admin.listener.name",
         "allow.credentials.without.tls",
         "allow.everyone.if.no.acl.found",  # of Kafka's StandardAuthorizer
         "allow.unsecured.tokens",

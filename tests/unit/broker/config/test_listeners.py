@@ -246,6 +246,40 @@ def test_the_inter_broker_listener_is_advertised():
     assert "only one of" in refused(**both)
 
 
+THREE = {
+    "listeners": "PLAINTEXT://:1,ADMIN://:2,INNER://:3",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,ADMIN:PLAINTEXT,INNER:PLAINTEXT",
+}
+
+
+@pytest.mark.parametrize(
+    ("given", "protected"),
+    [
+        ({}, set()),
+        (TWO, {"PLAINTEXT"}),
+        (THREE | {"inter.broker.listener.name": "INNER"}, {"INNER"}),
+        (
+            THREE | {"inter.broker.listener.name": "INNER", "admin.listener.name": "admin"},
+            {"INNER", "ADMIN"},
+        ),
+        (TWO | {"admin.listener.name": "INNER"}, {"INNER"}),
+        ({"admin.listener.name": "PLAINTEXT"}, set()),
+    ],
+)
+def test_the_listeners_of_brokers_and_administrators_are_protected(given, protected):
+    """Unless that would leave no listener to which the limits of the node apply."""
+    assert listeners(**given).protected == protected
+
+
+def test_the_listener_of_administrators_is_opened():
+    assert "is NOPE, which is not in listeners" in refused(**{"admin.listener.name": "nope"})
+    controllers = {
+        "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
+        "controller.listener.names": "CONTROLLER",
+    }
+    assert "CONTROLLER" in refused(**controllers, **{"admin.listener.name": "CONTROLLER"})
+
+
 def test_listeners_of_controllers_are_not_opened():
     """This node is the only voter, so no other controller connects."""
     found = listeners(
