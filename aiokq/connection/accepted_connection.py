@@ -200,6 +200,7 @@ class AcceptedConnection:
         reader.first_step = FIRST_STEP_BYTES
         reader.spare = self._spare
         self._limit_reads(None)
+        self._server.known(self)
         self._budget.charge(-self._held)
         self._budget = self._server.budget
         self._budget.charge(self._held)
@@ -215,6 +216,8 @@ class AcceptedConnection:
         """Start to serve the client."""
         if self._before_login:
             self._limit_reads(LOGIN_READ_BYTES)
+        else:
+            self._server.known(self)
         try:
             self._server.security.connected(self.context, self.transport.transport)
             self._task = self._server.supervisor.spawn(

@@ -39,6 +39,15 @@ Connections with unsent output, or with an unread request in the socket, are not
 to the end of `idle`, so that the next call examines other connections.
 """
 
+STALLED_SECONDS: Final = 1.0
+"""Age from which a connection before its login may be closed to make room.
+
+A login takes some milliseconds, except while the broker checks a password; such a connection stays.
+"""
+
+_STRANGERS_FIRST: Final = 1e9
+"""Seconds by which stalled connections before their login count as idle for longer than others."""
+
 
 class ConnectionQuotas:
     """Counts the connections of one server, and tracks which of them are idle.
@@ -53,6 +62,8 @@ class ConnectionQuotas:
         listener: name of the listener.
         idle: connections without a request that is being handled, queued or partly received, in
             the order in which they became idle or were last passed over by `make_room`.
+        strangers: connections whose TLS handshake or login is not complete, with the time of their
+            accept, in that order or in the order in which `make_room` passed them over.
     """
 
     def __init__(
@@ -64,8 +75,10 @@ class ConnectionQuotas:
         listener: str,
     ) -> None:
         self.idle: OrderedDict[AcceptedConnection, None] = OrderedDict()
+        self.strangers: OrderedDict[AcceptedConnection, float] = OrderedDict()
         self._leaving: set[AcceptedConnection] = set()
         self.listener = listener
+        self._now = now
         self._counts = counts
         self._counters = counters
         self._limited = _Line(now, f"connections refused: listener={listener}")
@@ -107,9 +120,10 @@ class ConnectionQuotas:
         return len(self._leaving)
 
     def idle_since(self, behind: int) -> float | None:
-        """Return the loop's time at which the connection at a position in `idle` became idle.
+        """Return the loop's time at which the connection at a position became idle.
 
-        Return None if `idle` has no such position.
+        The positions are those of stalled `strangers`, which count as idle for very long, and then
+        those of `idle`. Return None if there is no such position.
 
         Context: any thread.
 
@@ -118,21 +132,72 @@ class ConnectionQuotas:
         """
         while True:
             try:
+                stalled = self._now() - STALLED_SECONDS
+                for accepted in itertools.islice(self.strangers.values(), behind, None):
+                    if accepted <= stalled:
+                        return accepted - _STRANGERS_FIRST
+                    break
+                behind = max(behind - len(self.strangers), 0)
                 for connection in itertools.islice(self.idle, behind, None):
                     return connection.last_active
-            except RuntimeError:  # the loop changed `self.idle` during the iteration
+            except RuntimeError:  # the loop changed the dictionary during the iteration
                 continue
             return None
 
-    def make_room(self, limit: str | None = None) -> bool:
-        """Close the longest idle connection that has no unsent output and no unread request.
+    def stranger(self, connection: AcceptedConnection) -> None:
+        """Add a connection whose client has to complete a TLS handshake or a login."""
+        self.strangers[connection] = self._now()
 
-        At most `LOOKED_AT` connections are examined. Return False if none was closed.
+    def known(self, connection: AcceptedConnection) -> None:
+        """Remove a connection from `strangers`, whose handshake and login are complete."""
+        self.strangers.pop(connection, None)
+
+    def make_room(self, limit: str | None = None) -> bool:
+        """Close a connection that is stalled before its login, or the longest idle one.
+
+        An idle connection has no unsent output and no unread request. At most `LOOKED_AT`
+        connections of each kind are examined. Return False if none was closed.
 
         Args:
             limit: the setting that is exceeded, with its value; None if the process is out of
                 descriptors.
         """
+        connection = self._stalled() or self._idle_longest()
+        if connection is None:
+            return False
+        # Aborting the connection loses nothing. With TLS, an orderly close could wait for the
+        # client.
+        reason = "the process has no free file descriptor" if limit is None else limit
+        connection.transport.fail(Closed(f"closed while idle: {reason}"))
+        self._leaving.add(connection)
+        self._counters.connections_closed_for_room += 1
+        if limit is None:
+            self._scarce.note(closed_idle=1)
+        else:
+            self._full.note(f"reason={limit}", closed_idle=1)
+        return True
+
+    def _stalled(self) -> AcceptedConnection | None:
+        """Remove and return the oldest connection that waits for its client before the login."""
+        strangers = self.strangers
+        stalled = self._now() - STALLED_SECONDS
+        for _ in range(min(LOOKED_AT, len(strangers))):
+            connection, accepted = strangers.popitem(last=False)
+            if accepted > stalled:
+                strangers[connection] = accepted
+                strangers.move_to_end(connection, last=False)
+                return None
+            if connection.transport.ended:
+                continue
+            if connection.busy:
+                strangers[connection] = accepted
+                continue
+            self.idle.pop(connection, None)
+            return connection
+        return None
+
+    def _idle_longest(self) -> AcceptedConnection | None:
+        """Remove and return the idle connection that can be closed and has been idle longest."""
         idle = self.idle
         for _ in range(min(LOOKED_AT, len(idle))):
             connection, _ = idle.popitem(last=False)
@@ -141,22 +206,13 @@ class ConnectionQuotas:
             if connection.transport.unsent or connection.transport.unread:
                 idle[connection] = None
                 continue
-            # The connection has no unsent output, and its socket has no unread request, so that
-            # aborting it loses nothing. With TLS, an orderly close could wait for the client.
-            reason = "the process has no free file descriptor" if limit is None else limit
-            connection.transport.fail(Closed(f"closed while idle: {reason}"))
-            self._leaving.add(connection)
-            self._counters.connections_closed_for_room += 1
-            if limit is None:
-                self._scarce.note(closed_idle=1)
-            else:
-                self._full.note(f"reason={limit}", closed_idle=1)
-            return True
-        return False
+            return connection
+        return None
 
     def leave(self, connection: AcceptedConnection, host: str) -> None:
         """Stop counting a connection that was admitted and has ended."""
         self.idle.pop(connection, None)
+        self.strangers.pop(connection, None)
         if connection in self._leaving:  # asyncio closes the socket after this call returns
             asyncio.get_running_loop().call_soon(self._leaving.discard, connection)
         self._counts.closed(self.listener, host)

@@ -249,6 +249,8 @@ class Server:
         self.security.prepare(context)
         connection = AcceptedConnection(self, context, self._scratch, self._pool)
         self._connections[connection] = None
+        if self.security is not PLAINTEXT_SERVER:
+            self._quotas.stranger(connection)
         return connection.transport
 
     @property
@@ -284,6 +286,10 @@ class Server:
         self._quotas.leave(connection, connection.context.peer_host)
         if not self._connections and self._emptied is not None and not self._emptied.done():
             self._emptied.set_result(None)
+
+    def known(self, connection: AcceptedConnection) -> None:
+        """Note that a client has completed its TLS handshake and its login."""
+        self._quotas.known(connection)
 
     def login_ended(self, peer: str, reason: str) -> None:
         """Count and log a connection that is closed because of what it holds before its login."""

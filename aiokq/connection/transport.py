@@ -232,6 +232,11 @@ class FrameTransport(asyncio.BufferedProtocol):
         return self._lost or self._transport is None or self._transport.is_closing()
 
     @property
+    def ended(self) -> bool:
+        """Whether either side has closed the connection."""
+        return self._ended
+
+    @property
     def unsent(self) -> int:
         """The bytes of output that the system has not accepted yet."""
         if self._transport is None:

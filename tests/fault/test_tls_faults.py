@@ -282,6 +282,35 @@ def test_damaged_handshakes_end_only_their_connection(loop_factory: LoopFactory)
     run(loop_factory, main)
 
 
+@both_loops
+def test_connections_that_stop_in_their_handshake_make_room(loop_factory: LoopFactory) -> None:
+    """Regression: without descriptors, they kept everybody out until `handshake.timeout.ms`."""
+
+    async def main() -> None:
+        async with serving() as server:
+            silent = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(2)]
+            silent[1].sendall(first_message())
+            while server.connections < 2:  # noqa: ASYNC110 - nothing tells
+                await asyncio.sleep(0.01)
+            assert not server.make_room()
+            await asyncio.sleep(1.1)
+            reader, writer = await asyncio.open_connection(
+                "127.0.0.1", server.port, ssl=client_context()
+            )
+            assert server.make_room()
+            assert server.make_room()
+            while server.connections > 1:  # noqa: ASYNC110 - nothing tells
+                await asyncio.sleep(0.01)
+            assert server.counters.connections_closed_for_room == 2
+            writer.write(b"\0\0\0\x02hi")
+            assert (await reader.readexactly(4)) == b"\0\0\0\x16"
+            for sock in silent:
+                sock.close()
+            writer.close()
+
+    run(loop_factory, main)
+
+
 # -- client certificates
 
 

@@ -23,6 +23,7 @@ from aiokq.connection.server_security import ServerSecurity
 from aiokq.core.counters import BrokerCounters
 from aiokq.core.environment import Address
 from tests.sim.harness.simulation import Simulation, run
+from tests.unit.connection.test_connection_quotas import lost
 from tests.unit.connection.test_server import CLIENT, SERVER, Client, frame
 
 MIB = 1024 * 1024
@@ -296,5 +297,41 @@ def test_a_login_that_takes_too_long_is_ended() -> None:
             assert client.lost.is_set()
             assert w.handler.ended == ["cancelled"]
             assert w.server.login_budget.used == 0
+
+    run(1, main)
+
+
+def test_without_descriptors_stalled_strangers_are_closed_before_idle_clients() -> None:
+    """However long the clients are idle. A login that the broker still checks goes on.
+
+    Regression: clients that had been idle for a second were closed for strangers, and connections
+    that sent nothing on a listener with TLS kept everybody out until `handshake.timeout.ms`.
+    """
+
+    async def main(simulation: Simulation) -> None:
+        async with world(simulation) as w:
+            client = await w.logged_in()
+            checking = await w.client()
+            checking.send(b"check")
+            await asyncio.sleep(5)
+            strangers = [await w.client() for _ in range(3)]
+            strangers[1].transport.write(announced(9000, 10))
+            simulation.network.scarce = lambda: True
+            await asyncio.sleep(2)
+            others = []
+            for closed in range(1, 4):
+                others.append(await w.client())
+                await asyncio.sleep(0.1)
+                assert sum(one.lost.is_set() for one in strangers) == closed
+            assert lost([client, checking]) == [False, False]
+            # Younger strangers are left alone, and the idle client makes room.
+            others.append(await w.client())
+            await asyncio.sleep(0.1)
+            assert not any(one.lost.is_set() for one in others)
+            assert client.lost.is_set()
+            simulation.network.scarce = lambda: False
+            w.handler.checked.set()
+            assert await checking.receive(1) == [b"ok"]
+            assert w.server.counters.connections_closed_for_room == 4
 
     run(1, main)
