@@ -95,7 +95,7 @@ class TokenKeys:
         self._offload = offload
         self._keys: tuple[TokenKey, ...] | None = None
         self._attempted_at = float("-inf")
-        self._fetching: asyncio.Future[None] | None = None
+        self._fetching: asyncio.Future[bool] | None = None
         self._spawn: Callable[[Coroutine[object, None, None], str], object] | None = None
         self._warnings = WarningBackoff(clock.monotonic)
 
@@ -144,12 +144,22 @@ class TokenKeys:
                 pause = min(2 * pause, self._longest_backoff)
 
     async def _fetch_once(self) -> bool:
-        """Fetch the keys, or wait for the fetch in progress; return whether the last one worked."""
-        if self._fetching is not None:
-            await asyncio.shield(self._fetching)
-            return self._keys is not None
-        fetching = self._fetching = asyncio.get_running_loop().create_future()
-        self._attempted_at = self._now()
+        """Fetch the keys, or wait for the fetch in progress; return whether it worked.
+
+        A fetch has a task of its own: a login is cancelled if its client disconnects, and the next
+        fetch because of an unknown key id is some seconds away.
+        """
+        fetching = self._fetching
+        if fetching is None:
+            assert self._spawn is not None
+            fetching = asyncio.get_running_loop().create_future()
+            self._spawn(self._fetch(fetching), "fetch of the keys of tokens")
+            self._fetching = fetching
+            self._attempted_at = self._now()
+        return await asyncio.shield(fetching)
+
+    async def _fetch(self, fetching: asyncio.Future[bool]) -> None:
+        worked = False
         try:
             text = await self._read()
             if text is not None:
@@ -157,8 +167,9 @@ class TokenKeys:
                 logger.info("keys of tokens read: source=%s keys=%d", self._source, len(keys))
                 self._keys = keys
             self._warnings.over()
+            worked = True
         except Closed:
-            raise
+            pass  # the broker is closing
         except Exception as error:  # noqa: BLE001 - a server may answer anything
             level, times = self._warnings.note("keys")
             logger.log(
@@ -169,11 +180,10 @@ class TokenKeys:
                 times,
                 "no client can log in with a token" if self._keys is None else "the last ones stay",
             )
-            return False
         finally:
             self._fetching = None
-            fetching.set_result(None)
-        return True
+            if not fetching.done():
+                fetching.set_result(worked)
 
     async def _read(self) -> bytes | None:
         """Read the source; a server that sends slowly must not keep logins waiting.

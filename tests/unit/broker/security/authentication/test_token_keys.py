@@ -254,6 +254,37 @@ def test_concurrent_logins_share_one_fetch():
     with_keys(source, main)
 
 
+class Gate:
+    """Runs reads once it is open."""
+
+    def __init__(self):
+        self.opened = asyncio.Event()
+
+    async def run(self, fn, *args):
+        await self.opened.wait()
+        return fn(*args)
+
+
+def test_a_login_that_is_cancelled_leaves_the_fetch_to_the_others():
+    """Strangers who send tokens with invented key ids and disconnect must not hold up a new key."""
+    source = Source(A, B)
+
+    async def main(keys):
+        await asyncio.sleep(10)
+        keys._offload = gate = Gate()
+        stranger = asyncio.ensure_future(keys.find("invented", "RSA", None))
+        await asyncio.sleep(0.1)
+        login = asyncio.ensure_future(keys.find("b", "RSA", None))
+        await asyncio.sleep(0.1)
+        stranger.cancel()
+        await asyncio.sleep(0.1)
+        gate.opened.set()
+        assert len(await login) == 1
+        assert stranger.cancelled()
+
+    with_keys(source, main)
+
+
 def test_a_curve_is_part_of_the_type():
     """P-384 is not P-256."""
     found = parse_key_set(key_set(jwk(ec_key(ec.SECP384R1), "k")))
