@@ -82,9 +82,7 @@ class ServerSecurity:
         if isinstance(error, ssl.SSLCertVerificationError):
             reason = f"the certificate was refused: {error.verify_message}"
         else:
-            # An error that was not raised by OpenSSL has no reason.
-            known: str | None = getattr(error, "reason", None)
-            reason = str(error.strerror) if known is None else known.lower().replace("_", " ")
+            reason = (error.reason or str(error.strerror)).lower().replace("_", " ")
         self.failed(context, "SSL", f"TLS handshake failed: {reason}")
 
 

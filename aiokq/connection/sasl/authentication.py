@@ -92,10 +92,11 @@ async def authenticate(
         try:
             answer = await connection.sasl_request(SaslAuthenticateRequest(auth_bytes=token))
         except ConnectionLost as error:
+            # A broker that refuses credentials says so (KIP-152). This one may have been stopped.
             if isinstance(connection.error, ConnectionLost):
-                raise AuthenticationFailed(
-                    "the broker closed the connection during authentication: the credentials are "
-                    "wrong, or the broker's configuration of the mechanism differs",
+                raise ConnectionLost(
+                    "the broker closed the connection during authentication; if this repeats, the "
+                    "broker's configuration of the mechanism is wrong, or differs",
                     api="SaslAuthenticate",
                     node=connection.name,
                 ) from error

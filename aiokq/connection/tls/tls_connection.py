@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from aiokq.connection.tls.client_hello import ClientHello, NotTls
+from aiokq.connection.tls.failure import failure
 from aiokq.connection.tls.shared_memory import SharedMemory, shared_memory
 from aiokq.core.errors import ConnectionLost, ProtocolError
 
@@ -395,7 +396,7 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
                 server_hostname=self._server_hostname,
             )
         except ValueError as error:  # not a host name
-            self._fail(ssl.SSLError(ssl.SSL_ERROR_SSL, f"{self._server_hostname!r}: {error}"))
+            self._fail(failure(f"{self._server_hostname!r}: {error}"))
             return
         if server:
             self._plain.resume_reading()
@@ -535,8 +536,7 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
         if not self._plain.get_write_buffer_size():
             self._unread_answers = 0
         elif self._unread_answers > _UNREAD_ANSWERS:
-            text = "the peer does not read the answers to its TLS messages"
-            self.fail(ssl.SSLError(ssl.SSL_ERROR_SSL, text))
+            self.fail(failure("the peer does not read the answers to its TLS messages"))
 
     def _fail(self, error: Exception) -> None:
         """Close because of an error, after the alert is sent."""

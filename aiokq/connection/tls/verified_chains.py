@@ -17,6 +17,7 @@ import time
 from typing import Any, Final
 
 from aiokq.connection.tls.certificate import Certificate
+from aiokq.connection.tls.failure import failure
 
 __all__ = ["MAX_CERTIFICATES", "VerifiedChains"]
 
@@ -58,14 +59,10 @@ class VerifiedChains:
             return
         end = self._ends.get(key)
         if end is None:
-            raise ssl.SSLError(
-                ssl.SSL_ERROR_SSL, "the client's session is too old: it must do a full handshake"
-            )
+            raise failure("the client's session is too old: it must do a full handshake")
         # OpenSSL compares certificates with the same clock.
         if time.time() > end:
-            raise ssl.SSLError(
-                ssl.SSL_ERROR_SSL, "the client's certificate has expired since its session began"
-            )
+            raise failure("the client's certificate has expired since its session began")
 
 
 def _chain(tls: ssl.SSLObject, own: bytes) -> list[bytes]:

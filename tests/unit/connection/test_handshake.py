@@ -330,15 +330,16 @@ def test_a_listener_without_sasl_says_so() -> None:
     run(1, main)
 
 
-def test_a_connection_closed_during_login_is_an_authentication_failure() -> None:
-    """Older brokers close the connection on wrong credentials without an error."""
+def test_a_connection_closed_during_login_says_nothing_about_the_credentials() -> None:
+    """The client tries again, as Java's does; a group's membership ended for good."""
 
     async def main(simulation: Simulation) -> None:
         async with one_broker(simulation, LOGIN) as (_, kafka, node):
             Login(kafka)
             kafka[1].on(wire.SaslAuthenticateRequest, Close())
-            with pytest.raises(AuthenticationFailed, match="closed the connection during"):
+            with pytest.raises(ConnectionLost, match="closed the connection during") as caught:
                 await node.request(metadata())
+            assert caught.value.retriable
 
     run(1, main)
 

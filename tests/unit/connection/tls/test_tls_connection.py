@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
+from aiokq.connection.security import tls_error
 from aiokq.connection.tls import handshakes as handshakes_module
 from aiokq.connection.tls.contexts import client_context, server_context
 from aiokq.connection.tls.handshakes import Handshakes
@@ -528,3 +529,14 @@ async def test_a_closed_connection_leaves_no_cycle() -> None:
         assert tls_object() is None
     finally:
         gc.enable()
+
+
+async def test_a_name_that_is_no_host_name_is_an_error_of_the_connection() -> None:
+    """An SSLError of Python code has no `reason`, which every reader of such errors uses."""
+    near = Recorder()
+    client = TlsConnection(near, lambda: CLIENT, server_hostname=".example")
+    client.connection_made(Plain())
+    assert client.opened is not None
+    with pytest.raises(ssl.SSLError, match="example") as caught:
+        await client.opened
+    assert "example" in str(tls_error(caught.value, "broker"))
