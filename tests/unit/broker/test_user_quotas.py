@@ -136,3 +136,39 @@ async def test_a_throttled_client_waits_as_long_as_it_was_told() -> None:
             began = loop.time()
             assert (await producer.send("t", b"y")).offset == 1
             assert 0.8 < loop.time() - began < 2.5
+
+
+async def test_a_consumer_is_throttled_as_its_user() -> None:
+    """It gets all records, and is told to wait; another user's consumer is not."""
+    async with EmbeddedCluster(users=USERS) as kafka:
+        async with Admin(**kafka.client_settings("admin")) as admin:
+            await admin.create_topics("t", raise_errors=True)
+            entity = ClientQuotaEntity(user="bob", client_id="reader")
+            await admin.alter_client_quotas(
+                {entity: {"consumer_byte_rate": 20_000.0}}, raise_errors=True
+            )
+        async with (
+            Cluster(**kafka.client_settings("admin")) as cluster,
+            cluster.producer(linger_ms=0) as producer,
+        ):
+            for _ in range(24):
+                await producer.send("t", b"x" * 10_000)  # 200,000 bytes are permitted at once
+
+        async def read(user: str) -> float:
+            login = kafka.client_settings(user)
+            async with (
+                Cluster(**login, client_id="reader") as cluster,
+                cluster.consumer("t", auto_offset_reset="earliest") as consumer,
+            ):
+                offsets = []
+                async with asyncio.timeout(30):
+                    async for record in consumer:
+                        offsets.append(record.offset)
+                        if len(offsets) == 24:
+                            break
+                assert offsets == list(range(24))
+                return cluster.counters.throttle_seconds
+
+        assert await read("user-1") == 0
+        assert 0.5 < await read("bob") < 10
+        assert kafka.node.counters.throttled["consumer_byte_rate"] >= 1
