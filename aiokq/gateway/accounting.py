@@ -171,10 +171,8 @@ class Accounting:
         The pool must still have the slot: its messages are taken afterwards.
         """
         slot = topic.slot
-        counts = self._pool.counts(topics=True).topics.get(slot)
+        counts = self._pool.counts_of(slot)
         self._slots.pop(slot, None)
-        if counts is None:
-            return
         kept = self._topics.setdefault(topic.name, Totals())
         kept.received += counts.received
         kept.discarded[TOO_LONG] += counts.too_long

@@ -229,8 +229,8 @@ def _bound_unix(settings: InputSettings) -> socket.socket:
             # Linux gives the file the mode of the socket, so that the file never has wider
             # permissions than those set here.
             os.fchmod(opened.fileno(), settings.mode)
-        if settings.type == "unix_datagram" and settings.allowed_users is not None:
-            # Datagrams that are sent before the input is read need the user of the sender, too.
+        if settings.type == "unix_datagram":
+            # Datagrams that are sent before the input is read need their sender, too.
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         opened.bind(path)
         _set_permissions(path, settings)

@@ -53,6 +53,9 @@ MOST_CREATIONS: Final = 4
 
 REQUEST_SECONDS: Final = 5.0
 CONFIG_SECONDS: Final = 2.0
+MOST_MISSING: Final = 10_000
+"""Number of names from which on those are looked for whose messages the pool has discarded."""
+
 RETRY_SECONDS: Final = (0.1, 2.0)
 """Shortest and longest pause between lookups that no broker answers."""
 
@@ -124,6 +127,7 @@ class Router:
         self._spawn = spawn
         self._on_topic = on_topic
         self._missing: dict[str, _Missing] = {}
+        self._most_missing = MOST_MISSING
         self._to_create: deque[str] = deque()
         self._creations = 0
         self._woken = asyncio.Event()
@@ -146,7 +150,17 @@ class Router:
             if names:
                 self._woken.set()
             if len(names) < NAMES:
-                return
+                break
+        if len(self._missing) > self._most_missing:
+            self._forget_ended()
+
+    def _forget_ended(self) -> None:
+        """Forget the names whose messages the pool has discarded, for it bounds their number."""
+        waits = self._pool.waits
+        self._missing = {
+            name: missing for name, missing in self._missing.items() if waits(name.encode())
+        }
+        self._most_missing = max(2 * len(self._missing), MOST_MISSING)
 
     def update(self, topic: TopicState) -> None:
         """Take the partitions of a topic from the Cluster's metadata, if they have changed."""

@@ -111,7 +111,7 @@ class InputSettings(Section):
     when_full: Literal["discard", "block"] = "discard"
     """What happens while the pool is full: discard messages, or stop reading this input."""
     max_connections: Count = 1024
-    """Largest number of open connections of a stream input."""
+    """Largest number of open connections of a stream input; further ones wait."""
     idle_ms: Milliseconds = 0
     """Time after which a connection without data is closed; 0 for never."""
     partial_message_ms: Milliseconds = 30_000

@@ -28,6 +28,9 @@
 #define AIOKQ_BURST_BYTES (4 * 1024 * 1024) /* memory for the datagrams of one call */
 #define AIOKQ_SPARSE 8                    /* after fewer datagrams the thread waits for the socket */
 #define AIOKQ_READ_BYTES (256 * 1024)
+#define AIOKQ_SMALL_READ (16 * 1024)
+#define AIOKQ_LACK_MS 100      /* pause of accepting for a lack of descriptors */
+#define AIOKQ_CROWDED_MS 30000 /* time limit of incomplete messages that others wait for */
 #define AIOKQ_STACK_BYTES (256 * 1024)
 #define AIOKQ_LOCKED_BYTES (64 * 1024) /* bytes that are stored without releasing the mutex */
 #define AIOKQ_DRAIN_MS 1000
@@ -52,7 +55,9 @@ typedef struct aiokq_connection {
     int64_t skip;  /* bytes of a discarded message that are still to come */
     int64_t last;  /* when the last bytes came, monotonic milliseconds */
     int64_t since; /* when the message began; -1 if there is none */
+    int64_t denied; /* since when it is not read, because another one has to be; 0 if it is read */
     int fd;
+    uint32_t sender; /* the process that connected, or a number of its own */
     unsigned char head[4];
 } aiokq_connection;
 
@@ -93,12 +98,14 @@ typedef struct {
     int draining;
     int control; /* an eventfd that wakes the thread */
     int poller;
-    int reserve; /* a descriptor to accept a connection with when there is no other */
     aiokq_connection *first;
     aiokq_connection *last;
     unsigned char *buffer;
     size_t buffer_size;
     int crowded; /* a connection was not read, because another one has to be read first */
+    int listening;       /* whether connections are accepted */
+    int64_t accept_at;   /* monotonic milliseconds before which none is, for a lack of descriptors */
+    uint32_t sender;     /* who sent the message that is being stored */
     int64_t stalled_ms; /* time in which nothing was read, because of the pool or the spool */
     aiokq_intake_counts counts; /* under the mutex of the pool */
 } aiokq_intake;
@@ -234,7 +241,8 @@ static inline void aiokq_intake_accept(aiokq_intake *intake, const unsigned char
         int when_full = !intake->block           ? AIOKQ_DISCARD
                         : aiokq_stopping(intake) ? AIOKQ_FORCE
                                                  : AIOKQ_WAIT;
-        if (aiokq_accept(intake->pool, data, size, mono, wall, intake->transport, when_full, -1))
+        if (aiokq_accept(intake->pool, data, size, mono, wall, intake->transport, intake->sender,
+                         when_full))
             break;
         aiokq_wait_for_memory(intake);
     }
@@ -283,6 +291,8 @@ static inline void aiokq_partial_end(aiokq_intake *intake, aiokq_connection *con
     connection->partial = NULL;
     connection->capacity = connection->used = 0;
     connection->since = -1;
+    if (intake->pool->turn == connection)
+        intake->pool->turn = NULL;
 }
 
 /* The bytes of an incomplete message that are there. */
@@ -351,6 +361,7 @@ static inline int aiokq_connection_data(aiokq_intake *intake, aiokq_connection *
                                         const unsigned char *data, int64_t size) {
     aiokq_pool *pool = intake->pool;
     int64_t mono, wall, locked = 0, part;
+    intake->sender = connection->sender;
     aiokq_pool_lock(pool);
     aiokq_pool_now(pool, &mono, &wall);
     while (size > 0) {
@@ -431,6 +442,8 @@ static inline int aiokq_connection_data(aiokq_intake *intake, aiokq_connection *
             aiokq_breathe(intake, &locked, part);
         }
     }
+    if (pool->turn == connection && connection->capacity == 0)
+        pool->turn = NULL;
     aiokq_pool_unlock(pool);
     aiokq_intake_flush(intake);
     return 1;
@@ -460,11 +473,26 @@ static inline void aiokq_connection_end(aiokq_intake *intake, aiokq_connection *
     free(connection);
 }
 
+/* Returns a number for the program that has made a connection. */
+static inline uint32_t aiokq_sender_of(const aiokq_intake *intake, int fd) {
+#if defined(__linux__)
+    struct ucred peer;
+    socklen_t size = sizeof peer;
+    if (intake->transport != AIOKQ_TCP && fd >= 0 &&
+        getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0)
+        return (uint32_t)peer.pid;
+#else
+    (void)fd;
+#endif
+    return (uint32_t)intake->counts.accepted;
+}
+
 static inline aiokq_connection *aiokq_connection_new(aiokq_intake *intake, int fd) {
     aiokq_connection *connection = (aiokq_connection *)calloc(1, sizeof *connection);
     if (connection == NULL)
         return NULL;
     connection->fd = fd;
+    connection->sender = aiokq_sender_of(intake, fd);
     connection->since = -1;
     connection->last = aiokq_ms(CLOCK_MONOTONIC);
     aiokq_pool_lock(intake->pool);
@@ -528,17 +556,20 @@ typedef struct {
     int fixed;
 } aiokq_priority;
 
-static inline int aiokq_burst_user(const aiokq_intake *intake, struct msghdr *header) {
+/* Notes who sent a datagram; returns whether this user may send. */
+static inline int aiokq_burst_sender(aiokq_intake *intake, struct msghdr *header) {
+    intake->sender = 0;
     for (struct cmsghdr *part = CMSG_FIRSTHDR(header); part != NULL;
          part = CMSG_NXTHDR(header, part)) {
         if (part->cmsg_level == SOL_SOCKET && part->cmsg_type == SCM_CREDENTIALS &&
             part->cmsg_len >= CMSG_LEN(sizeof(struct ucred))) {
             struct ucred sender;
             memcpy(&sender, CMSG_DATA(part), sizeof sender);
-            return aiokq_allowed(intake, sender.uid);
+            intake->sender = (uint32_t)sender.pid;
+            return !intake->checks_users || aiokq_allowed(intake, sender.uid);
         }
     }
-    return 0;
+    return !intake->checks_users;
 }
 
 /* Reads what the socket has, at most one burst; returns the number of datagrams, or -errno. */
@@ -546,11 +577,9 @@ static inline int aiokq_burst_read(aiokq_intake *intake, aiokq_burst *burst) {
     aiokq_pool *pool = intake->pool;
     int64_t mono, wall, locked = 0;
     int count;
-    if (intake->checks_users) {
-        for (int n = 0; n < burst->count; n++) {
-            burst->messages[n].msg_hdr.msg_control = burst->control[n].room;
-            burst->messages[n].msg_hdr.msg_controllen = sizeof burst->control[n].room;
-        }
+    for (int n = 0; n < burst->count; n++) {
+        burst->messages[n].msg_hdr.msg_control = burst->control[n].room;
+        burst->messages[n].msg_hdr.msg_controllen = sizeof burst->control[n].room;
     }
     count = recvmmsg(intake->fd, burst->messages, (unsigned)burst->count, MSG_DONTWAIT, NULL);
     if (count < 0)
@@ -561,7 +590,7 @@ static inline int aiokq_burst_read(aiokq_intake *intake, aiokq_burst *burst) {
         struct msghdr *header = &burst->messages[n].msg_hdr;
         const unsigned char *data = (const unsigned char *)burst->blocks[n].iov_base;
         int64_t size = burst->messages[n].msg_len;
-        if (intake->checks_users && !aiokq_burst_user(intake, header))
+        if (!aiokq_burst_sender(intake, header))
             aiokq_intake_lost(intake, AIOKQ_NOT_ALLOWED, size, data, size, wall);
         else if (header->msg_flags & MSG_TRUNC)
             aiokq_intake_lost(intake, AIOKQ_MALFORMED, size, data, size, wall);
@@ -653,38 +682,68 @@ static inline int aiokq_receive_datagrams(aiokq_intake *intake) {
 
 /* ---------------------------------------------------------------- streams */
 
-/* Waits until the pool has room; returns 0 if another connection has to be read first. */
-static inline int aiokq_wait_for_room(aiokq_intake *intake, const aiokq_connection *connection) {
+/* Waits until the pool has room; returns how many bytes of a connection may be read, 0 if another
+ * connection has to be read first.
+ *
+ * Incomplete messages get half of the pool, those of all inputs together. Beyond that only one of
+ * them grows, so that it is completed: if all did, each would wait for memory that the others hold.
+ */
+static inline size_t aiokq_wait_for_room(aiokq_intake *intake, aiokq_connection *connection) {
     aiokq_pool *pool = intake->pool;
-    const aiokq_connection *begun;
-    int ready = 1;
+    size_t most = intake->buffer_size;
     if (!intake->block)
-        return 1;
+        return most;
     aiokq_pool_lock(pool);
     /* With a spool, no message of the connection waits for the memory of the pool. */
     while (intake->spool == NULL && aiokq_crowded(pool) && !aiokq_stopping(intake))
         aiokq_wait_for_memory(intake);
-    if (pool->used >= pool->max_bytes && !aiokq_stopping(intake)) {
-        /* Only incomplete messages fill the pool: the first of them is read to its end. */
-        begun = intake->first;
-        while (begun != NULL && begun->capacity == 0)
-            begun = begun->after;
-        ready = begun == NULL || begun == connection;
-        intake->crowded |= !ready;
+    if (!aiokq_stopping(intake) && pool->turn != connection &&
+        (pool->used >= pool->max_bytes || aiokq_partials_full(pool, connection->capacity, 0))) {
+        if (connection->capacity == 0 && pool->used < pool->max_bytes &&
+            pool->partial < pool->max_bytes / 4 * 3) {
+            most = AIOKQ_SMALL_READ; /* of what is read, as much may become an incomplete message */
+        } else if (pool->turn == NULL) {
+            pool->turn = connection;
+        } else {
+            intake->crowded = 1;
+            most = 0;
+        }
     }
     aiokq_pool_unlock(pool);
-    return ready;
+    if (most == 0 && !connection->denied) {
+        connection->denied = aiokq_ms(CLOCK_MONOTONIC);
+    } else if (most && connection->denied) { /* this time does not count for its limits */
+        int64_t passed = aiokq_ms(CLOCK_MONOTONIC) - connection->denied;
+        connection->denied = 0;
+        connection->last += passed;
+        if (connection->since >= 0)
+            connection->since += passed;
+    }
+    return most;
+}
+
+/* Lets another incomplete message grow, if that of a connection was to, and has not begun. */
+static inline void aiokq_end_turn(aiokq_intake *intake, const aiokq_connection *connection) {
+    if (!intake->block)
+        return;
+    aiokq_pool_lock(intake->pool);
+    if (intake->pool->turn == connection && connection->capacity == 0)
+        intake->pool->turn = NULL;
+    aiokq_pool_unlock(intake->pool);
 }
 
 /* Reads from a connection once; returns 1 if more may follow, 0 if not, -1 if it was closed. */
 static inline int aiokq_connection_read(aiokq_intake *intake, aiokq_connection *connection) {
+    size_t most = aiokq_wait_for_room(intake, connection);
     ssize_t size;
-    if (!aiokq_wait_for_room(intake, connection))
+    if (most == 0)
         return 0;
-    size = recv(connection->fd, intake->buffer, intake->buffer_size, MSG_DONTWAIT);
+    size = recv(connection->fd, intake->buffer, most, MSG_DONTWAIT);
     if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ||
-                     errno == ENOMEM || errno == ENOBUFS))
+                     errno == ENOMEM || errno == ENOBUFS)) {
+        aiokq_end_turn(intake, connection);
         return 0;
+    }
     if (size > 0) {
         connection->last = aiokq_ms(CLOCK_MONOTONIC);
         if (aiokq_connection_data(intake, connection, intake->buffer, size))
@@ -701,29 +760,20 @@ static inline void aiokq_refuse(aiokq_intake *intake, int fd) {
     close(fd);
 }
 
-/* Accepts the connections that wait, at most a burst; returns 0, or an errno that is final. */
+/* Accepts the connections that wait, at most a burst; returns 0, or an errno that is final.
+ *
+ * Connections beyond the limit wait in the queue of the kernel, with what they have sent: if they
+ * were accepted and closed, messages would be lost that nobody counts. */
 static inline int aiokq_accept_connections(aiokq_intake *intake) {
-    for (int n = 0; n < AIOKQ_BURST; n++) {
+    for (int n = 0; n < AIOKQ_BURST && intake->counts.connections < intake->max_connections; n++) {
         struct epoll_event event;
         aiokq_connection *connection;
         int fd = accept4(intake->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
-            /* Accepts the connection with the reserved descriptor, and closes it. */
-            if (intake->reserve >= 0)
-                close(intake->reserve);
-            fd = accept4(intake->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-            if (fd >= 0)
-                aiokq_refuse(intake, fd);
-            intake->reserve = open("/dev/null", O_RDONLY | O_CLOEXEC);
-            if (fd < 0)
-                aiokq_pause(); /* other threads take each descriptor that is freed */
-            return 0;
-        }
         if (fd < 0) {
             if (errno == EBADF || errno == EINVAL || errno == ENOTSOCK || errno == EOPNOTSUPP)
                 return errno;
-            if (errno == ENOMEM || errno == ENOBUFS)
-                aiokq_pause();
+            if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
+                intake->accept_at = aiokq_ms(CLOCK_MONOTONIC) + AIOKQ_LACK_MS;
             return 0;
         }
         if (intake->checks_users) {
@@ -734,10 +784,6 @@ static inline int aiokq_accept_connections(aiokq_intake *intake) {
                 aiokq_refuse(intake, fd);
                 continue;
             }
-        }
-        if (intake->counts.connections >= intake->max_connections) {
-            aiokq_refuse(intake, fd);
-            continue;
         }
         connection = aiokq_connection_new(intake, fd);
         if (connection == NULL) {
@@ -770,12 +816,13 @@ static inline void aiokq_postpone(aiokq_intake *intake, int64_t ms) {
 /* Closes connections that are idle, or whose message is incomplete, for too long. */
 static inline void aiokq_expire(aiokq_intake *intake, int64_t now) {
     aiokq_connection *connection = intake->first;
+    /* Others wait for the end of incomplete messages, so they have a limit in any case. */
+    int64_t limit = intake->partial_ms || !intake->crowded ? intake->partial_ms : AIOKQ_CROWDED_MS;
     while (connection != NULL) {
         aiokq_connection *after = connection->after;
-        int partial = intake->partial_ms > 0 && connection->since >= 0 &&
-                      now - connection->since >= intake->partial_ms;
+        int partial = limit > 0 && connection->since >= 0 && now - connection->since >= limit;
         int idle = intake->idle_ms > 0 && now - connection->last >= intake->idle_ms;
-        if (partial || idle) {
+        if ((partial || idle) && !connection->denied) {
             aiokq_pool_lock(intake->pool);
             if (partial)
                 intake->counts.partial_closed++;
@@ -834,21 +881,46 @@ static inline void aiokq_gather(const aiokq_intake *intake, aiokq_pace *pace, in
     }
 }
 
+/* Watches the listening socket, or does not while no connection may be accepted; otherwise those that
+ * wait would wake the thread all the time. Returns the milliseconds until it is to be watched again,
+ * 0 if that is not known, or -errno. */
+static inline int aiokq_listen(aiokq_intake *intake) {
+    int64_t lack = intake->accept_at ? intake->accept_at - aiokq_ms(CLOCK_MONOTONIC) : 0;
+    int wanted = lack <= 0 && intake->counts.connections < intake->max_connections;
+    struct epoll_event event;
+    memset(&event, 0, sizeof event);
+    event.events = EPOLLIN;
+    event.data.ptr = intake; /* stands for the listening socket */
+    if (lack <= 0)
+        intake->accept_at = 0;
+    if (wanted != intake->listening) {
+        if (epoll_ctl(intake->poller, wanted ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, intake->fd, &event) <
+            0) {
+            if (errno != ENOMEM && errno != ENOSPC)
+                return -errno;
+            return AIOKQ_LACK_MS;
+        }
+        intake->listening = wanted;
+    }
+    return lack > 0 ? (int)lack : 0;
+}
+
 static inline int aiokq_serve(aiokq_intake *intake) {
     struct epoll_event events[AIOKQ_BURST], event;
     aiokq_pace pace = {0, 0, 0, 0, 0};
     int64_t now, end, stalled = 0, checked = aiokq_ms(CLOCK_MONOTONIC);
-    int count, error = 0, tick = aiokq_tick(intake);
+    int count, error = 0, tick = aiokq_tick(intake), wait;
     memset(&event, 0, sizeof event);
     event.events = EPOLLIN;
-    event.data.ptr = intake; /* stands for the listening socket */
-    if (epoll_ctl(intake->poller, EPOLL_CTL_ADD, intake->fd, &event) < 0)
-        return errno;
     event.data.ptr = NULL; /* stands for the control descriptor */
     if (epoll_ctl(intake->poller, EPOLL_CTL_ADD, intake->control, &event) < 0)
         return errno;
     while (!aiokq_stopping(intake) && error == 0) {
-        count = epoll_wait(intake->poller, events, AIOKQ_BURST, tick);
+        wait = aiokq_listen(intake);
+        if (wait < 0)
+            return -wait;
+        wait = wait == 0 || (tick > 0 && tick < wait) ? tick : wait;
+        count = epoll_wait(intake->poller, events, AIOKQ_BURST, wait);
         if (count < 0 && errno != EINTR)
             return errno;
         intake->crowded = 0;
@@ -867,7 +939,8 @@ static inline int aiokq_serve(aiokq_intake *intake) {
             stalled = intake->stalled_ms;
         }
         now = aiokq_ms(CLOCK_MONOTONIC);
-        if (tick > 0 && now - checked >= tick) {
+        if (now - checked >= (tick > 0 ? tick : AIOKQ_CROWDED_MS / 4) &&
+            (tick > 0 || intake->crowded)) {
             checked = now;
             aiokq_expire(intake, now);
         }
@@ -876,7 +949,12 @@ static inline int aiokq_serve(aiokq_intake *intake) {
     end = aiokq_ms(CLOCK_MONOTONIC) + AIOKQ_DRAIN_MS;
     if (aiokq_stopping(intake) && intake->draining) {
         aiokq_connection *connection, *after;
-        aiokq_accept_connections(intake);
+        int64_t before;
+        intake->max_connections = INT64_MAX; /* no connection is closed any more that one waits for */
+        do {
+            before = intake->counts.accepted;
+            aiokq_accept_connections(intake);
+        } while (intake->counts.accepted > before && aiokq_ms(CLOCK_MONOTONIC) < end);
         for (connection = intake->first; connection != NULL; connection = after) {
             after = connection->after;
             while (aiokq_may_drain(intake, end) &&
@@ -897,7 +975,6 @@ static void *aiokq_intake_run(void *given) {
     if (intake->transport == AIOKQ_DATAGRAMS) {
         error = aiokq_receive_datagrams(intake);
     } else {
-        intake->reserve = open("/dev/null", O_RDONLY | O_CLOEXEC);
         intake->buffer_size = AIOKQ_READ_BYTES;
         intake->buffer = (unsigned char *)malloc(intake->buffer_size);
         intake->poller = epoll_create1(EPOLL_CLOEXEC);
@@ -911,8 +988,6 @@ static void *aiokq_intake_run(void *given) {
             aiokq_connection_end(intake, intake->first);
         if (intake->poller >= 0)
             close(intake->poller);
-        if (intake->reserve >= 0)
-            close(intake->reserve);
     }
     free(intake->buffer);
     intake->buffer = NULL;
@@ -938,9 +1013,10 @@ static inline int aiokq_intake_start(aiokq_intake *intake) {
         aiokq_pool_unlock(intake->pool);
         return 0;
     }
-    if (intake->checks_users && intake->transport == AIOKQ_DATAGRAMS) {
+    if (intake->transport == AIOKQ_DATAGRAMS) {
         int on = 1;
-        if (setsockopt(intake->fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof on) < 0)
+        if (setsockopt(intake->fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof on) < 0 &&
+            intake->checks_users)
             return errno;
     }
     flags = fcntl(intake->fd, F_GETFL);
@@ -949,7 +1025,9 @@ static inline int aiokq_intake_start(aiokq_intake *intake) {
     intake->control = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (intake->control < 0)
         return errno;
-    intake->poller = intake->reserve = -1;
+    intake->poller = -1;
+    intake->listening = 0;
+    intake->accept_at = 0;
     intake->counts.running = 1;
     error = pthread_attr_init(&attributes);
     if (error == 0) {

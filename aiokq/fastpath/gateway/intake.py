@@ -54,9 +54,10 @@ class Intake:
         when_full: what happens to messages for which the pool has no room: "discard" counts them as
             NO_MEMORY, "block" stops reading.
         allowed_uids: the users that may send, by the credentials that the kernel gives; None: all.
-        max_connections: further connections are closed at once.
+        max_connections: further connections wait, with what they send, until one is closed.
         idle_ms: connections without data for so long are closed; 0: never.
-        partial_ms: connections with an incomplete message older than that are closed; 0: never.
+        partial_ms: connections with an incomplete message older than that are closed; 0: never,
+            but for messages for whose end a blocking input waits (30 seconds).
         spool: where well-formed messages are stored, instead of in the pool; `when_full` then
             decides what happens to messages that the spool does not accept.
 

@@ -34,6 +34,13 @@
 #define AIOKQ_EVALUATED 65536 /* a longer backlog of a new topic is due at once */
 #define AIOKQ_NEVER INT64_MAX
 
+/* Names that are not known are bounded. A new one then ends an old one, of the senders that have
+ * most names, unless many messages wait for it. */
+#define AIOKQ_SENDERS 1024 /* groups of senders, of which each sender is in one */
+#define AIOKQ_CANDIDATES 8 /* names of a group that are looked at */
+#define AIOKQ_FEW 64       /* messages */
+#define AIOKQ_FEW_BYTES (16 * 1024)
+
 /* What happens to a message for which there is no room. */
 #define AIOKQ_DISCARD 0
 #define AIOKQ_WAIT 1  /* aiokq_accept returns 0, and nothing is counted */
@@ -250,6 +257,8 @@ typedef struct aiokq_slot {
     int64_t latest;
     struct aiokq_slot *before; /* in the list of ready or of fresh slots */
     struct aiokq_slot *after;
+    struct aiokq_slot *older; /* in the list of unregistered slots of a group of senders */
+    struct aiokq_slot *newer;
     aiokq_segment *head;
     aiokq_segment *tail;
     uint32_t hash;
@@ -257,6 +266,7 @@ typedef struct aiokq_slot {
     int registered;
     int known; /* whether its topic leads to it */
     int listed;
+    int32_t senders; /* the group; -1 if it is in no list of one */
     uint32_t next_capacity;
     int64_t largest; /* largest message while it was not registered */
     int64_t due;
@@ -278,6 +288,13 @@ typedef struct {
     aiokq_slot *first;
     aiokq_slot *last;
 } aiokq_slots;
+
+/* The unregistered slots that a group of senders made. */
+typedef struct {
+    aiokq_slot *oldest; /* that of the oldest last message */
+    aiokq_slot *newest;
+    int32_t count;
+} aiokq_names;
 
 typedef struct {
     int64_t held;
@@ -350,6 +367,8 @@ typedef struct {
     int32_t heap_count;
     aiokq_slots ready;
     aiokq_slots fresh;
+    aiokq_names *names_of; /* by group of senders; allocated with the first name */
+    const void *turn;      /* the connection of which an incomplete message may still grow */
     aiokq_slot *last_slot; /* that of the previous message */
     int64_t armed; /* the deadline that the loop knows */
 
@@ -648,7 +667,7 @@ static inline aiokq_slot *aiokq_slot_new(aiokq_pool *pool, uint32_t hash,
     slot->topic_size = size;
     slot->hash = hash;
     slot->number = pool->free_count ? pool->free_numbers[--pool->free_count] : pool->slot_count++;
-    slot->heap_at = -1;
+    slot->heap_at = slot->senders = -1;
     slot->known = 1;
     slot->batch_ms = slot->max_message_bytes = slot->rate_most = -1;
     slot->next_capacity = AIOKQ_SMALLEST_SEGMENT;
@@ -668,10 +687,66 @@ static inline void aiokq_segments_free(aiokq_segment *segment) {
     }
 }
 
+/* ---------------------------------------------------------------- names that are not known */
+
+/* Takes a slot out of the list of its senders. */
+static inline void aiokq_name_remove(aiokq_pool *pool, aiokq_slot *slot) {
+    aiokq_names *names;
+    if (slot->senders < 0)
+        return;
+    names = pool->names_of + slot->senders;
+    slot->senders = -1;
+    names->count--;
+    if (slot->older != NULL)
+        slot->older->newer = slot->newer;
+    else
+        names->oldest = slot->newer;
+    if (slot->newer != NULL)
+        slot->newer->older = slot->older;
+    else
+        names->newest = slot->older;
+}
+
+/* Makes a slot the newest one of a group of senders. */
+static inline void aiokq_name_put(aiokq_pool *pool, aiokq_slot *slot, int32_t senders) {
+    aiokq_names *names = pool->names_of + senders;
+    slot->senders = senders;
+    slot->newer = NULL;
+    slot->older = names->newest;
+    if (names->newest != NULL)
+        names->newest->newer = slot;
+    else
+        names->oldest = slot;
+    names->newest = slot;
+    names->count++;
+}
+
+/* Notes the first message of an unregistered slot; returns 0 if there is no memory. */
+static inline int aiokq_name_add(aiokq_pool *pool, aiokq_slot *slot, uint32_t sender) {
+    if (pool->names_of == NULL) {
+        pool->names_of = (aiokq_names *)calloc(AIOKQ_SENDERS, sizeof *pool->names_of);
+        if (pool->names_of == NULL)
+            return 0;
+    }
+    aiokq_name_put(pool, slot, (int32_t)((sender * UINT32_C(2654435761)) >> 22));
+    pool->names++;
+    return 1;
+}
+
+/* Notes a further message of an unregistered slot. */
+static inline void aiokq_name_used(aiokq_pool *pool, aiokq_slot *slot) {
+    int32_t senders = slot->senders;
+    if (senders >= 0 && slot->newer != NULL) {
+        aiokq_name_remove(pool, slot);
+        aiokq_name_put(pool, slot, senders);
+    }
+}
+
 /* Frees a slot with what it holds; its number may be used again. */
 static inline void aiokq_slot_free(aiokq_pool *pool, aiokq_slot *slot) {
     aiokq_heap_remove(pool, slot);
     aiokq_list_remove(slot->registered ? &pool->ready : &pool->fresh, slot);
+    aiokq_name_remove(pool, slot);
     aiokq_table_remove(pool, slot);
     aiokq_segments_free(slot->head);
     pool->slots[slot->number] = NULL;
@@ -973,6 +1048,74 @@ static inline void aiokq_account(aiokq_pool *pool, aiokq_slot *slot, int64_t siz
     }
 }
 
+/* Takes an unregistered slot out of the lists, and the charge of its name out of the pool. */
+static inline void aiokq_end_unresolved(aiokq_pool *pool, aiokq_slot *slot) {
+    pool->used -= AIOKQ_TOPIC_OVERHEAD + slot->topic_size;
+    pool->names--;
+    pool->unresolved -= slot->held;
+    aiokq_list_remove(&pool->fresh, slot);
+    aiokq_name_remove(pool, slot);
+    aiokq_memory_freed(pool);
+}
+
+/* Discards a message that a slot holds; the numbers of the slot are the caller's. */
+static inline void aiokq_discard_held(aiokq_pool *pool, aiokq_slot *slot, const aiokq_row *row,
+                                      const unsigned char *key, uint32_t key_size,
+                                      const unsigned char *value, uint32_t value_size,
+                                      int reason) {
+    aiokq_message message;
+    memset(&message, 0, sizeof message);
+    message.topic = slot->topic;
+    message.topic_size = slot->topic_size;
+    message.key = key;
+    message.key_size = (int32_t)key_size;
+    message.value = value;
+    message.value_size = (int32_t)value_size;
+    message.timestamp = row->timestamp;
+    message.partition_key = row->partition_key;
+    message.keyed = (int)row->keyed;
+    message.sequence = row->sequence;
+    pool->used -= (int64_t)key_size + value_size + AIOKQ_MESSAGE_OVERHEAD;
+    pool->held--;
+    if (reason == AIOKQ_TOO_LONG)
+        aiokq_sample_long(pool, AIOKQ_FED, message.topic, message.topic_size, message.value,
+                          message.value_size, row->arrival);
+    aiokq_discard(pool, reason, AIOKQ_FED, &message, message.value_size, row->arrival, slot, 0);
+}
+
+/* Ends a name with few messages, which are discarded: the oldest one of the senders that have most
+ * names. So a program that makes names up loses its own. Returns 0 if all have many messages. */
+static inline int aiokq_evict(aiokq_pool *pool, int64_t wall) {
+    aiokq_names *most = pool->names_of;
+    aiokq_slot *slot;
+    int tried = 0;
+    if (most == NULL)
+        return 0;
+    for (int32_t n = 1; n < AIOKQ_SENDERS; n++)
+        if (pool->names_of[n].count > most->count)
+            most = pool->names_of + n;
+    for (;; tried++) {
+        slot = most->oldest;
+        if (slot == NULL || tried == AIOKQ_CANDIDATES)
+            return 0;
+        if (slot->held <= AIOKQ_FEW && slot->held_bytes <= AIOKQ_FEW_BYTES)
+            break;
+        aiokq_name_used(pool, slot);
+    }
+    aiokq_sample_topic(pool, slot->topic, slot->topic_size, wall);
+    for (const aiokq_segment *segment = slot->head; segment != NULL; segment = segment->next) {
+        for (uint32_t n = segment->first; n < segment->count; n++) {
+            const aiokq_row *row = aiokq_row_at(segment, n);
+            uint32_t key = aiokq_key_start(segment, n), value = aiokq_value_start(segment, n);
+            aiokq_discard_held(pool, slot, row, segment->keys + key, row->key_end - key,
+                               segment->data + value, row->value_end - value, AIOKQ_BAD_TOPIC);
+        }
+    }
+    aiokq_end_unresolved(pool, slot);
+    aiokq_slot_free(pool, slot);
+    return 1;
+}
+
 static inline void aiokq_slot_append(aiokq_slot *slot, aiokq_segment *segment) {
     if (slot->tail != NULL)
         slot->tail->next = segment;
@@ -1017,7 +1160,7 @@ static inline int aiokq_slot_fits(const aiokq_pool *pool, aiokq_slot *slot, int6
  * released while a large message is copied. */
 static inline int aiokq_accept_at(aiokq_pool *pool, const unsigned char *data, int64_t size,
                                   int64_t mono, int64_t wall, int64_t arrival, int transport,
-                                  int when_full, int64_t sequence) {
+                                  uint32_t sender, int when_full, int64_t sequence) {
     aiokq_message message;
     aiokq_segment *filled = NULL; /* the segment of a large message */
     aiokq_slot *slot;
@@ -1057,8 +1200,7 @@ again:
     own = (int64_t)message.key_size + message.value_size;
     need = own + AIOKQ_MESSAGE_OVERHEAD;
     if (slot == NULL) {
-        if (!aiokq_legal_topic(message.topic, message.topic_size) ||
-            pool->names >= pool->max_names) {
+        if (!aiokq_legal_topic(message.topic, message.topic_size)) {
             pool->received++;
             pool->received_bytes += size;
             aiokq_sample_topic(pool, message.topic, message.topic_size, wall);
@@ -1082,6 +1224,11 @@ again:
         }
         reason = AIOKQ_NO_MEMORY;
     }
+    if (reason < 0 && slot == NULL && pool->names >= pool->max_names &&
+        transport == AIOKQ_FED && wanted == AIOKQ_WAIT) {
+        aiokq_drop_filled(pool, filled);
+        return 0; /* what is fed waits elsewhere: no name is ended for it */
+    }
     if (reason < 0 && own > AIOKQ_LARGE && filled == NULL) {
         if (!lacks) {
             /* The copy may take milliseconds. Then everything is decided anew. */
@@ -1100,15 +1247,26 @@ again:
     if (reason < 0 && slot != NULL && slot->registered && aiokq_limited(slot, mono - (wall - arrival)))
         reason = AIOKQ_RATE_LIMIT;
     if (reason < 0 && slot == NULL) {
-        slot = aiokq_slot_new(pool, hash, message.topic, message.topic_size);
-        made = slot != NULL;
-        if (!made)
-            reason = AIOKQ_NO_MEMORY;
+        if (pool->names >= pool->max_names && !aiokq_evict(pool, wall)) {
+            reason = AIOKQ_BAD_TOPIC;
+            aiokq_sample_topic(pool, message.topic, message.topic_size, wall);
+        } else {
+            pool->outcome = -1;
+            slot = aiokq_slot_new(pool, hash, message.topic, message.topic_size);
+            made = slot != NULL && aiokq_name_add(pool, slot, sender);
+            if (!made) {
+                reason = AIOKQ_NO_MEMORY;
+                if (slot != NULL)
+                    aiokq_slot_free(pool, slot);
+                slot = NULL;
+            }
+        }
     }
     if (reason < 0 && filled == NULL &&
         !aiokq_slot_fits(pool, slot, message.key_size, message.value_size)) {
         reason = AIOKQ_NO_MEMORY;
         if (made) {
+            pool->names--;
             aiokq_slot_free(pool, slot);
             slot = NULL;
         }
@@ -1119,7 +1277,6 @@ again:
     }
     if (made) {
         slot->received = 1;
-        pool->names++;
         pool->last_slot = slot;
         aiokq_list_add(&pool->fresh, slot);
         aiokq_wake(pool);
@@ -1147,6 +1304,7 @@ again:
     } else {
         pool->unresolved++;
         slot->largest = own > slot->largest ? own : slot->largest;
+        aiokq_name_used(pool, slot);
     }
 counted:
     aiokq_drop_filled(pool, filled);
@@ -1155,9 +1313,9 @@ counted:
 
 /* The same for a message that arrives now. */
 static inline int aiokq_accept(aiokq_pool *pool, const unsigned char *data, int64_t size,
-                               int64_t mono, int64_t wall, int transport, int when_full,
-                               int64_t sequence) {
-    return aiokq_accept_at(pool, data, size, mono, wall, wall, transport, when_full, sequence);
+                               int64_t mono, int64_t wall, int transport, uint32_t sender,
+                               int when_full) {
+    return aiokq_accept_at(pool, data, size, mono, wall, wall, transport, sender, when_full, -1);
 }
 
 /* Returns whether `size` more bytes of an incomplete message, of which `own` are charged, would give
@@ -1199,7 +1357,7 @@ static inline int64_t aiokq_feed(aiokq_pool *pool, const unsigned char *data, in
             break;
         }
         if (own > size - at || !aiokq_accept_at(pool, data + at, own, mono, wall, arrival,
-                                                AIOKQ_FED, when_full, sequence))
+                                                AIOKQ_FED, 0, when_full, sequence))
             break;
         pool->replayed += replayed;
         sequence += sequence >= 0;
@@ -1231,15 +1389,6 @@ static inline int aiokq_take_fresh(aiokq_pool *pool, aiokq_fresh *out, int64_t r
     return made;
 }
 
-/* Takes the topic of an unregistered slot out of the table, and its charge out of the pool. */
-static inline void aiokq_end_unresolved(aiokq_pool *pool, aiokq_slot *slot) {
-    pool->used -= AIOKQ_TOPIC_OVERHEAD + slot->topic_size;
-    pool->names--;
-    pool->unresolved -= slot->held;
-    aiokq_list_remove(&pool->fresh, slot);
-    aiokq_memory_freed(pool);
-}
-
 /* Sets the limits of a slot. */
 static inline void aiokq_limit(aiokq_pool *pool, aiokq_slot *slot, const int64_t limits[6]) {
     int changed = slot->batch_messages != limits[0] || slot->batch_bytes != limits[1] ||
@@ -1254,119 +1403,6 @@ static inline void aiokq_limit(aiokq_pool *pool, aiokq_slot *slot, const int64_t
     slot->rate_most = limits[5];
     if (changed && slot->registered && slot->held)
         aiokq_mark_due(pool, slot, slot->held);
-}
-
-/* Discards one of the messages that a slot held when its topic became known. */
-static inline void aiokq_discard_held(aiokq_pool *pool, aiokq_slot *slot,
-                                      const aiokq_segment *segment, uint32_t n, int reason) {
-    const aiokq_row *row = aiokq_row_at(segment, n);
-    aiokq_message message;
-    memset(&message, 0, sizeof message);
-    message.topic = slot->topic;
-    message.topic_size = slot->topic_size;
-    message.key = segment->keys + aiokq_key_start(segment, n);
-    message.key_size = (int32_t)(row->key_end - aiokq_key_start(segment, n));
-    message.value = segment->data + aiokq_value_start(segment, n);
-    message.value_size = (int32_t)(row->value_end - aiokq_value_start(segment, n));
-    message.timestamp = row->timestamp;
-    message.partition_key = row->partition_key;
-    message.keyed = (int)row->keyed;
-    message.sequence = row->sequence;
-    pool->used -= aiokq_span(segment, n, n + 1) + AIOKQ_MESSAGE_OVERHEAD;
-    pool->held--;
-    if (reason == AIOKQ_TOO_LONG)
-        aiokq_sample_long(pool, AIOKQ_FED, message.topic, message.topic_size, message.value,
-                          message.value_size, row->arrival);
-    aiokq_discard(pool, reason, AIOKQ_FED, &message, message.value_size, row->arrival, slot, 0);
-}
-
-/* Makes a slot that of a registered topic, and applies the limits to the messages that it holds.
- * Returns segments that are not needed any more, for aiokq_segments_free without the mutex. */
-static inline aiokq_segment *aiokq_resolve(aiokq_pool *pool, aiokq_slot *slot) {
-    aiokq_segment *unused = NULL;
-    int64_t mono, wall, held = 0, whole = slot->held > AIOKQ_EVALUATED;
-    int limited = (slot->max_message_bytes >= 0 && slot->largest > slot->max_message_bytes) ||
-                  (slot->rate_interval > 0 && slot->rate_most >= 0);
-    aiokq_segment *segment = slot->head;
-    if (slot->held)
-        aiokq_end_unresolved(pool, slot);
-    slot->registered = 1;
-    aiokq_pool_now(pool, &mono, &wall);
-    if (limited) {
-        /* The messages that pass are stored again. */
-        slot->head = slot->tail = NULL;
-        slot->held = slot->held_bytes = 0;
-    }
-    while (segment != NULL) {
-        aiokq_segment *next = segment->next;
-        int moves = limited;
-        segment->next = limited ? NULL : next;
-        for (uint32_t n = segment->first; n < segment->count; n++) {
-            const aiokq_row *row = aiokq_row_at(segment, n);
-            int64_t own = aiokq_span(segment, n, n + 1);
-            int large = own > AIOKQ_LARGE && segment->first == 0 && segment->count == 1;
-            if (limited) {
-                uint32_t key = aiokq_key_start(segment, n), value = aiokq_value_start(segment, n);
-                int64_t passed = row->arrival - wall;
-                int reason = -1;
-                if (slot->max_message_bytes >= 0 && own > slot->max_message_bytes)
-                    reason = AIOKQ_TOO_LONG;
-                else if (aiokq_limited(slot, mono + (passed < 0 ? passed : 0)))
-                    reason = AIOKQ_RATE_LIMIT;
-                else if (!large &&
-                         !aiokq_slot_fits(pool, slot, row->key_end - key, row->value_end - value))
-                    reason = AIOKQ_NO_MEMORY;
-                if (reason >= 0) {
-                    aiokq_discard_held(pool, slot, segment, n, reason);
-                    continue;
-                }
-                if (large) { /* it has the segment for itself */
-                    aiokq_slot_append(slot, segment);
-                    moves = 0;
-                } else {
-                    aiokq_segment_add(slot->tail, row, segment->keys + key, row->key_end - key,
-                                      segment->data + value, row->value_end - value);
-                }
-                slot->held++;
-                slot->held_bytes += own + AIOKQ_MESSAGE_OVERHEAD;
-            }
-            held++;
-            if (!whole)
-                aiokq_account(pool, slot, own, row->timestamp, row->arrival, held, mono, wall);
-        }
-        if (moves) {
-            segment->next = unused;
-            unused = segment;
-        }
-        segment = next;
-    }
-    if (whole)
-        aiokq_mark_due(pool, slot, slot->held);
-    aiokq_memory_freed(pool);
-    return unused;
-}
-
-/* Makes due what is older than its limit; returns the next deadline. */
-static inline int64_t aiokq_due(aiokq_pool *pool, int64_t now) {
-    pool->woken = pool->must_wake = 0;
-    while (pool->heap_count && pool->heap[0]->deadline <= now) {
-        aiokq_slot *slot = pool->heap[0];
-        aiokq_mark_due(pool, slot, slot->held);
-    }
-    pool->woken = pool->must_wake = 0;
-    pool->armed = pool->heap_count ? pool->heap[0]->deadline : AIOKQ_NEVER;
-    return pool->armed;
-}
-
-/* Takes slots off the list of those that became due; returns their number. */
-static inline int aiokq_take_ready(aiokq_pool *pool, int32_t *numbers, int room) {
-    int made = 0;
-    while (made < room && pool->ready.first != NULL) {
-        aiokq_slot *slot = pool->ready.first;
-        aiokq_list_remove(&pool->ready, slot);
-        numbers[made++] = slot->number;
-    }
-    return made;
 }
 
 /* Memory of the rows `from` to `to`, without that of their keys. */
@@ -1394,6 +1430,156 @@ static inline aiokq_segment *aiokq_segment_rest(const aiokq_segment *segment, ui
         uint32_t key = aiokq_key_start(segment, n), value = aiokq_value_start(segment, n);
         aiokq_segment_add(made, row, keys ? segment->keys + key : NULL, row->key_end - key,
                           segment->data + value, row->value_end - value);
+    }
+    return made;
+}
+
+/* Discards the messages of a closed segment that are above the limits of its slot, and moves the
+ * others together; returns how many are discarded. The mutex is released now and then. */
+static inline int64_t aiokq_sift(aiokq_pool *pool, aiokq_slot *slot, aiokq_segment *segment,
+                                 int64_t mono, int64_t wall) {
+    uint32_t kept = segment->first;
+    uint32_t value = aiokq_value_start(segment, kept), key = aiokq_key_start(segment, kept);
+    uint32_t value_to = value, key_to = key;
+    int64_t discarded = 0, locked = 0;
+    for (uint32_t n = kept; n < segment->count; n++) {
+        aiokq_row row = *aiokq_row_at(segment, n);
+        uint32_t value_size = row.value_end - value, key_size = row.key_end - key;
+        int64_t own = (int64_t)value_size + key_size, passed = row.arrival - wall;
+        int reason = -1;
+        locked += own + (int64_t)sizeof row;
+        if (locked > AIOKQ_MAPPED) {
+            locked = 0;
+            aiokq_pool_unlock(pool);
+            aiokq_pool_lock(pool);
+        }
+        if (slot->max_message_bytes >= 0 && own > slot->max_message_bytes)
+            reason = AIOKQ_TOO_LONG;
+        else if (aiokq_limited(slot, mono + (passed < 0 ? passed : 0)))
+            reason = AIOKQ_RATE_LIMIT;
+        if (reason >= 0) {
+            slot->held--;
+            slot->held_bytes -= own + AIOKQ_MESSAGE_OVERHEAD;
+            aiokq_discard_held(pool, slot, &row, segment->keys + key, key_size,
+                               segment->data + value, value_size, reason);
+        } else if (kept != n) {
+            if (value_size)
+                memmove(segment->data + value_to, segment->data + value, value_size);
+            if (key_size)
+                memmove(segment->keys + key_to, segment->keys + key, key_size);
+        }
+        value = row.value_end;
+        key = row.key_end;
+        if (reason >= 0) {
+            discarded++;
+            continue;
+        }
+        value_to += value_size;
+        key_to += key_size;
+        row.value_end = value_to;
+        row.key_end = key_to;
+        *aiokq_row_at(segment, kept++) = row;
+    }
+    segment->count = kept;
+    return discarded;
+}
+
+/* Applies the limits of a slot that becomes that of a registered topic to the messages that it
+ * holds. It may hold the whole pool, and no input may wait for that, so the mutex is released between.
+ * What arrives meanwhile is looked at in its turn. Returns how many are discarded. */
+static inline int64_t aiokq_sift_all(aiokq_pool *pool, aiokq_slot *slot) {
+    aiokq_segment **link = &slot->head, *segment, *before = NULL;
+    int64_t mono, wall, discarded = 0;
+    while ((segment = *link) != NULL) {
+        aiokq_segment *gone = NULL, *made = NULL;
+        size_t rest, keys;
+        aiokq_pool_now(pool, &mono, &wall);
+        segment->closed = 1; /* what arrives goes into another segment */
+        discarded += aiokq_sift(pool, slot, segment, mono, wall);
+        rest = aiokq_row_bytes(segment, segment->first, segment->count);
+        keys = aiokq_key_start(segment, segment->count) - aiokq_key_start(segment, segment->first);
+        if (rest && segment->capacity > AIOKQ_SMALLEST_SEGMENT && rest < segment->capacity / 2) {
+            /* Else few messages would hold the memory of many that are gone. */
+            aiokq_pool_unlock(pool);
+            made = aiokq_segment_rest(segment, segment->first, rest, keys);
+            aiokq_pool_lock(pool);
+        }
+        if (rest == 0 || made != NULL) {
+            gone = segment;
+            if (made != NULL) {
+                made->closed = 1;
+                made->next = segment->next;
+                segment = made;
+            } else {
+                segment = segment->next;
+            }
+            *link = segment;
+            if (slot->tail == gone)
+                slot->tail = made != NULL ? made : before;
+            if (made == NULL)
+                segment = before;
+            gone->next = NULL;
+        }
+        before = segment;
+        link = before == NULL ? &slot->head : &before->next;
+        if (gone != NULL || *link != NULL) {
+            aiokq_pool_unlock(pool);
+            aiokq_segments_free(gone);
+            aiokq_pool_lock(pool);
+        }
+    }
+    if (slot->tail != NULL)
+        slot->tail->closed = 0;
+    return discarded;
+}
+
+/* Makes a slot that of a registered topic, and applies the limits to the messages that it holds. The
+ * mutex may be released meanwhile; only the caller's thread takes messages or ends slots that are
+ * registered or, like this one, in no list. */
+static inline void aiokq_resolve(aiokq_pool *pool, aiokq_slot *slot) {
+    int64_t mono, wall, held = slot->held, discarded = 0;
+    if (held)
+        aiokq_end_unresolved(pool, slot);
+    if ((slot->max_message_bytes >= 0 && slot->largest > slot->max_message_bytes) ||
+        (slot->rate_interval > 0 && slot->rate_most >= 0))
+        discarded = aiokq_sift_all(pool, slot);
+    slot->registered = 1;
+    pool->unresolved -= slot->held + discarded - held; /* what has arrived meanwhile */
+    held = 0;
+    aiokq_pool_now(pool, &mono, &wall);
+    if (slot->held > AIOKQ_EVALUATED) {
+        aiokq_mark_due(pool, slot, slot->held);
+    } else {
+        for (const aiokq_segment *one = slot->head; one != NULL; one = one->next) {
+            for (uint32_t n = one->first; n < one->count; n++) {
+                const aiokq_row *row = aiokq_row_at(one, n);
+                aiokq_account(pool, slot, aiokq_span(one, n, n + 1), row->timestamp, row->arrival,
+                              ++held, mono, wall);
+            }
+        }
+    }
+    aiokq_memory_freed(pool);
+}
+
+/* Makes due what is older than its limit; returns the next deadline. */
+static inline int64_t aiokq_due(aiokq_pool *pool, int64_t now) {
+    pool->woken = pool->must_wake = 0;
+    while (pool->heap_count && pool->heap[0]->deadline <= now) {
+        aiokq_slot *slot = pool->heap[0];
+        aiokq_mark_due(pool, slot, slot->held);
+    }
+    pool->woken = pool->must_wake = 0;
+    pool->armed = pool->heap_count ? pool->heap[0]->deadline : AIOKQ_NEVER;
+    return pool->armed;
+}
+
+/* Takes slots off the list of those that became due; returns their number. */
+static inline int aiokq_take_ready(aiokq_pool *pool, int32_t *numbers, int room) {
+    int made = 0;
+    while (made < room && pool->ready.first != NULL) {
+        aiokq_slot *slot = pool->ready.first;
+        aiokq_list_remove(&pool->ready, slot);
+        numbers[made++] = slot->number;
     }
     return made;
 }
@@ -1494,6 +1680,7 @@ static inline aiokq_segment *aiokq_take_unresolved(aiokq_pool *pool, aiokq_slot 
     *to = segment->count;
     slot->head = segment->next;
     slot->held -= *to - *from;
+    slot->held_bytes -= aiokq_span(segment, *from, *to) + (*to - *from) * AIOKQ_MESSAGE_OVERHEAD;
     pool->unresolved -= *to - *from;
     pool->taken += *to - *from;
     if (slot->head == NULL) {
@@ -1511,23 +1698,26 @@ typedef struct {
     int64_t numbers[8];
 } aiokq_report;
 
+/* Writes the counts of a topic. */
+static inline void aiokq_report_topic(const aiokq_slot *slot, aiokq_report *report) {
+    report->topic = slot->topic;
+    report->topic_size = slot->topic_size;
+    report->number = slot->number;
+    memcpy(report->numbers, &slot->received, sizeof report->numbers);
+}
+
 /* Writes the counts of at most `room` topics; returns their number. */
 static inline int32_t aiokq_report_topics(aiokq_pool *pool, aiokq_report *reports, int32_t room) {
     int32_t made = 0;
     for (int32_t n = 0; n < pool->slot_count && made < room; n++) {
         const aiokq_slot *slot = pool->slots[n];
-        aiokq_report *report = reports + made;
         if (n + 8 < pool->slot_count && pool->slots[n + 8] != NULL) {
             __builtin_prefetch(pool->slots[n + 8]);
             __builtin_prefetch((const char *)pool->slots[n + 8] + 64);
         }
         if (slot == NULL)
             continue;
-        made++;
-        report->topic = slot->topic;
-        report->topic_size = slot->topic_size;
-        report->number = slot->number;
-        memcpy(report->numbers, &slot->received, sizeof report->numbers);
+        aiokq_report_topic(slot, reports + made++);
     }
     return made;
 }
@@ -1558,6 +1748,8 @@ static inline void aiokq_pool_clear(aiokq_pool *pool) {
     free(pool->free_numbers);
     free(pool->heap);
     free(pool->table);
+    free(pool->names_of);
+    pool->names_of = NULL;
     pool->slots = NULL;
     pool->free_numbers = NULL;
     pool->heap = NULL;

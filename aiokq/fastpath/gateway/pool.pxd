@@ -157,8 +157,7 @@ cdef extern from "aiokq/fastpath/gateway/pool.h" nogil:
     void aiokq_table_remove(aiokq_pool *pool, aiokq_slot *slot) noexcept
     void aiokq_mark_due(aiokq_pool *pool, aiokq_slot *slot, int64_t count) noexcept
     void aiokq_limit(aiokq_pool *pool, aiokq_slot *slot, const int64_t *limits) noexcept
-    aiokq_segment *aiokq_resolve(aiokq_pool *pool, aiokq_slot *slot) noexcept
-    void aiokq_segments_free(aiokq_segment *segment) noexcept
+    void aiokq_resolve(aiokq_pool *pool, aiokq_slot *slot) noexcept
     aiokq_refused *aiokq_take_refused(aiokq_pool *pool) noexcept
     void aiokq_end_unresolved(aiokq_pool *pool, aiokq_slot *slot) noexcept
     void aiokq_sample_topic(
@@ -179,6 +178,7 @@ cdef extern from "aiokq/fastpath/gateway/pool.h" nogil:
         int32_t number
         int64_t *numbers
 
+    void aiokq_report_topic(const aiokq_slot *slot, aiokq_report *report) noexcept
     int32_t aiokq_report_topics(
         aiokq_pool *pool, aiokq_report *reports, int32_t room
     ) noexcept

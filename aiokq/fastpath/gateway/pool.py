@@ -65,6 +65,7 @@ if cython.compiled:
         aiokq_pool_unlock,
         aiokq_refused,
         aiokq_report,
+        aiokq_report_topic,
         aiokq_report_topics,
         aiokq_resolve,
         aiokq_ring,
@@ -78,7 +79,6 @@ if cython.compiled:
         aiokq_segment_hold,
         aiokq_segment_release,
         aiokq_segment_select,
-        aiokq_segments_free,
         aiokq_slot,
         aiokq_slot_free,
         aiokq_slot_new,
@@ -456,8 +456,9 @@ class Pool:
         wake_fd: an eventfd, or the writing end of a pipe; it is written once, with 8 bytes, until
             the next `due()`. -1: nothing is written.
         sample_bytes: number of bytes of a sample.
-        max_topic_names: topics that may be unregistered; messages of further topics are discarded
-            as BAD_TOPIC.
+        max_topic_names: topics that may be unregistered, unless half of `max_bytes` is too little
+            for their names. A further one ends the oldest name with few messages, which are
+            discarded as BAD_TOPIC, of the sender that has most names.
         refused_bytes: size of the queue of `refused()`, in addition to `max_bytes`.
         refused_reasons: the reasons for which messages are put into this queue.
         refused_whole: those of these reasons to which the next two limits do not apply.
@@ -504,7 +505,7 @@ class Pool:
         self.pool = pool
         self.pid = getpid()
         pool.sample_bytes = sample_bytes
-        pool.max_names = max_topic_names
+        pool.max_names = values.most_names(max_topic_names, max_bytes)
         pool.refused_bytes = refused_bytes
         pool.refused_prefix = refused_prefix
         pool.refused_rate = refused_per_s
@@ -606,7 +607,6 @@ class Pool:
         size: cython.Py_ssize_t = PyBytes_GET_SIZE(name)
         hashed: cython.uint = aiokq_topic_hash(self.pool.seed, at, size)
         number: cython.int = -1
-        unused: cython.pointer(aiokq_segment) = cython.NULL
         aiokq_pool_lock(self.pool)
         slot: cython.pointer(aiokq_slot) = aiokq_find(self.pool, hashed, at, size)
         if slot == cython.NULL:
@@ -615,9 +615,8 @@ class Pool:
             number = slot.number
             self._limit(slot, limits)
             if not slot.registered:
-                unused = aiokq_resolve(self.pool, slot)
+                aiokq_resolve(self.pool, slot)
         aiokq_pool_unlock(self.pool)
-        aiokq_segments_free(unused)
         if number < 0:
             raise MemoryError
         return number
@@ -677,6 +676,14 @@ class Pool:
                 topic: cython.p_char = cython.cast(cython.p_char, copies[n].topic)
                 names.append((PyBytes_FromStringAndSize(topic, copies[n].size), copies[n].held))
         return names
+
+    def waits(self, topic):
+        """Return whether messages wait for a topic to be registered."""
+        self._find_unresolved(topic)
+        if self.found == cython.NULL:
+            return False
+        aiokq_pool_unlock(self.pool)
+        return True
 
     def discard_unresolved(self, topic, reason):
         """Discard what is held of a topic that is not registered; return the number of messages."""
@@ -860,6 +867,14 @@ class Pool:
             versions,
             by_slot,
         )
+
+    def counts_of(self, slot):
+        """Return the counts of one topic."""
+        report = cython.declare(aiokq_report)
+        self._find(slot)
+        aiokq_report_topic(self.found, cython.address(report))
+        aiokq_pool_unlock(self.pool)
+        return _topic_counts(cython.address(report))
 
     def samples(self, *, clear=False):
         """Return the newest discarded messages of each reason and transport, the oldest first."""

@@ -32,6 +32,13 @@ from aiokq.fastpath.gateway.values import (
 )
 
 CHUNK: Final = 1 << 18
+SMALL_READ: Final = 1 << 14
+LACK_SECONDS: Final = 0.1
+"""Pause of accepting connections for a lack of descriptors."""
+
+CROWDED_SECONDS: Final = 30.0
+"""Time limit of incomplete messages for whose end others wait."""
+
 BURST: Final = 64
 DRAIN_MS: Final = 1000
 _CREDENTIALS: Final = struct.Struct("=iII")
@@ -40,13 +47,16 @@ _CREDENTIALS: Final = struct.Struct("=iII")
 class Connection:
     """A connection of a stream, with the beginning of the message that is incomplete."""
 
-    def __init__(self, sock: socket.socket, now: float) -> None:
+    def __init__(self, sock: socket.socket, now: float, sender: int) -> None:
         self.sock = sock
+        self.sender = sender
         self.buffer = bytearray()
         self.charged = 0
         self.skip = 0
         self.last = now
         self.since: float | None = None
+        self.denied = 0.0
+        """Since when it is not read, because another one has to be; 0 if it is read."""
 
 
 class Intake:
@@ -61,9 +71,10 @@ class Intake:
         when_full: what happens to messages for which the pool has no room: "discard" counts them as
             NO_MEMORY, "block" stops reading.
         allowed_uids: the users that may send, by the credentials that the kernel gives; None: all.
-        max_connections: further connections are closed at once.
+        max_connections: further connections wait, with what they send, until one is closed.
         idle_ms: connections without data for so long are closed; 0: never.
-        partial_ms: connections with an incomplete message older than that are closed; 0: never.
+        partial_ms: connections with an incomplete message older than that are closed; 0: never,
+            but for messages for whose end a blocking input waits (30 seconds).
         spool: where well-formed messages are stored, instead of in the pool; `when_full` then
             decides what happens to messages that the spool does not accept.
 
@@ -113,7 +124,9 @@ class Intake:
         self._stop_fds: tuple[int, int] | None = None
         self._selector: selectors.BaseSelector | None = None
         self._connections: dict[int, Connection] = {}
-        self._reserve = -1
+        self._listening = False
+        self._accept_at = 0.0
+        self._sender = 0
         self._received = self._received_bytes = 0
         self._counted = [0] * COUNTED
         self._accepted = self._refused = self._idle_closed = self._partial_closed = 0
@@ -124,8 +137,11 @@ class Intake:
     def start(self) -> None:
         if self._thread is not None:
             raise RuntimeError("the input was started before")
-        if self._allowed is not None and self._datagram:
-            with socket.socket(fileno=os.dup(self._fd)) as sock:
+        if self._datagram:
+            with (
+                contextlib.suppress(OSError) if self._allowed is None else contextlib.nullcontext(),
+                socket.socket(fileno=os.dup(self._fd)) as sock,
+            ):
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         self._stop_fds = os.pipe()
         self._running = True
@@ -199,7 +215,7 @@ class Intake:
         when_full = WAIT if self._block and not self._stopping else DISCARD
         if self._block and self._stopping:
             when_full = FORCE
-        while not pool.accept(data, mono, wall, self._transport, when_full):
+        while not pool.accept(data, mono, wall, self._transport, when_full, sender=self._sender):
             began = time.monotonic()
             pool.memory.wait()
             self._note_blocked(began)
@@ -280,7 +296,7 @@ class Intake:
 
     def _receive_datagrams(self, sock: socket.socket) -> None:
         assert self._stop_fds is not None
-        room = socket.CMSG_SPACE(_CREDENTIALS.size) if self._allowed is not None else 0
+        room = socket.CMSG_SPACE(_CREDENTIALS.size)
         with selectors.DefaultSelector() as selector:
             selector.register(sock, selectors.EVENT_READ)
             selector.register(self._stop_fds[0], selectors.EVENT_READ)
@@ -300,7 +316,7 @@ class Intake:
 
     def _burst(self, sock: socket.socket, room: int) -> int:
         """Read what the kernel holds, at most BURST datagrams; return their number."""
-        received: list[tuple[bytes, int, int]] = []
+        received: list[tuple[bytes, int, tuple[int, int]]] = []
         while len(received) < BURST:
             try:
                 data, ancillary, flags, _ = sock.recvmsg(self._limit, room)
@@ -308,10 +324,10 @@ class Intake:
                 break
             except InterruptedError:
                 continue
-            received.append((data, flags, _uid(ancillary)))
+            received.append((data, flags, _sender(ancillary)))
         with self._pool.lock:
             mono, wall = self._pool.now()
-            for data, flags, uid in received:
+            for data, flags, (self._sender, uid) in received:
                 if self._allowed is not None and uid not in self._allowed:
                     self._lost(NOT_ALLOWED, len(data), data)
                 elif flags & socket.MSG_TRUNC:
@@ -325,47 +341,65 @@ class Intake:
 
     def _serve(self, listening: socket.socket) -> None:
         assert self._stop_fds is not None
-        self._reserve = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         wait = self._tick()
         checked, stalled = time.monotonic(), 0.0
-        try:
-            with selectors.DefaultSelector() as selector:
-                self._selector = selector
-                selector.register(listening, selectors.EVENT_READ, None)
-                selector.register(self._stop_fds[0], selectors.EVENT_READ, None)
-                while not self._stopping:
-                    for key, _ in selector.select(wait):
-                        if self._stopping:
-                            break
-                        if key.data is not None:
-                            self._read(key.data)
-                        elif key.fileobj is listening:
-                            self._accept_connections(listening)
-                    if self._crowded:
-                        self._crowded = False
-                        time.sleep(0.001)
-                    if self._stalled != stalled:
-                        self._postpone(self._stalled - stalled)
-                        stalled = self._stalled
-                    now = time.monotonic()
-                    if wait is not None and now - checked >= wait:
-                        checked = now
-                        self._expire(now)
-                if self._draining:
-                    self._accept_connections(listening)
-                    end = time.monotonic() + DRAIN_MS / 1000
-                    for connection in list(self._connections.values()):
-                        while (
-                            self._may_drain(end)
-                            and self._read(connection)
-                            and time.monotonic() < end
-                        ):
-                            pass
-                for connection in list(self._connections.values()):
-                    self._close(connection)
-        finally:
-            if self._reserve >= 0:
-                os.close(self._reserve)
+        with selectors.DefaultSelector() as selector:
+            self._selector = selector
+            selector.register(self._stop_fds[0], selectors.EVENT_READ, None)
+            while not self._stopping:
+                waits = [one for one in (wait, self._listen(listening)) if one is not None]
+                self._crowded = False
+                for key, _ in selector.select(min(waits, default=None)):
+                    if self._stopping:
+                        break
+                    if key.data is not None:
+                        self._read(key.data)
+                    elif key.fileobj is listening:
+                        self._accept_connections(listening)
+                if self._crowded:
+                    time.sleep(0.001)
+                if self._stalled != stalled:
+                    self._postpone(self._stalled - stalled)
+                    stalled = self._stalled
+                now = time.monotonic()
+                pause = CROWDED_SECONDS / 4 if wait is None else wait
+                if now - checked >= pause and (wait is not None or self._crowded):
+                    checked = now
+                    self._expire(now)
+            if self._draining:
+                self._drain_connections(listening)
+            for connection in list(self._connections.values()):
+                self._close(connection)
+
+    def _drain_connections(self, listening: socket.socket) -> None:
+        end = time.monotonic() + DRAIN_MS / 1000
+        self._max_connections = 1 << 62  # none is closed any more that another one waits for
+        before = -1
+        while before < self._accepted and time.monotonic() < end:
+            before = self._accepted
+            self._accept_connections(listening)
+        for connection in list(self._connections.values()):
+            while self._may_drain(end) and self._read(connection) and time.monotonic() < end:
+                pass
+
+    def _listen(self, listening: socket.socket) -> float | None:
+        """Watch the listening socket, or do not while no connection may be accepted.
+
+        Otherwise those that wait would wake the thread all the time. Returns the seconds until it
+        is to be watched again, if they are known.
+        """
+        assert self._selector is not None
+        lack = self._accept_at - time.monotonic() if self._accept_at else 0.0
+        wanted = lack <= 0 and len(self._connections) < self._max_connections
+        if wanted and not self._listening:
+            self._selector.register(listening, selectors.EVENT_READ, None)
+        elif self._listening and not wanted:
+            self._selector.unregister(listening)
+        self._listening = wanted
+        if lack > 0:
+            return lack
+        self._accept_at = 0.0
+        return None
 
     def _tick(self) -> float | None:
         """Return the seconds between two checks for connections that are too old."""
@@ -374,6 +408,8 @@ class Intake:
 
     def _accept_connections(self, listening: socket.socket) -> None:
         for _ in range(BURST):
+            if len(self._connections) >= self._max_connections:
+                return  # the others wait in the queue of the kernel, with what they have sent
             try:
                 sock, _ = listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -381,33 +417,27 @@ class Intake:
             except OSError as error:
                 if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
                     raise
-                self._refuse_for_lack(listening)
+                self._accept_at = time.monotonic() + LACK_SECONDS
                 return
-            if len(self._connections) >= self._max_connections or not self._allows(sock):
+            if not self._allows(sock):
                 with self._pool.lock:
                     self._refused += 1
                 sock.close()
                 continue
             sock.setblocking(False)
-            connection = Connection(sock, time.monotonic())
+            connection = Connection(sock, time.monotonic(), self._sender_of(sock))
             with self._pool.lock:
                 self._accepted += 1
                 self._connections[sock.fileno()] = connection
             assert self._selector is not None
             self._selector.register(sock, selectors.EVENT_READ, connection)
 
-    def _refuse_for_lack(self, listening: socket.socket) -> None:
-        """Accept a connection with the reserved descriptor, and close it."""
-        if self._reserve >= 0:
-            os.close(self._reserve)
-            self._reserve = -1
-        with contextlib.suppress(OSError):
-            sock, _ = listening.accept()
-            with self._pool.lock:
-                self._refused += 1
-            sock.close()
-        with contextlib.suppress(OSError):
-            self._reserve = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    def _sender_of(self, sock: socket.socket) -> int:
+        """Return a number for the program that has made a connection."""
+        if TRANSPORTS[self._transport] == "unix_stream":
+            found = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+            return int(_CREDENTIALS.unpack(found)[0])
+        return self._accepted
 
     def _allows(self, sock: socket.socket) -> bool:
         if self._allowed is None:
@@ -417,11 +447,18 @@ class Intake:
 
     def _read(self, connection: Connection) -> bool:
         """Read from a connection; return whether more may follow at once."""
-        if not self._wait_for_room(connection):
+        most = self._wait_for_room(connection)
+        if not most:
+            connection.denied = connection.denied or time.monotonic()
             return False
+        if connection.denied:  # this time does not count for its limits
+            self._postpone_one(connection, time.monotonic() - connection.denied)
+            connection.denied = 0.0
         try:
-            data = connection.sock.recv(CHUNK)
+            data = connection.sock.recv(most)
         except (BlockingIOError, InterruptedError):
+            with self._pool.lock:
+                self._end_turn(connection)
             return False
         except OSError:
             data = b""
@@ -430,30 +467,50 @@ class Intake:
             return False
         connection.last = time.monotonic()
         with self._pool.lock:
+            self._sender = connection.sender
             sound = self._consume(connection, data)
+            self._end_turn(connection)
         self._flush()
         if not sound:
             self._close(connection)
         return sound
 
-    def _wait_for_room(self, connection: Connection) -> bool:
-        """Wait until the pool has room; return False if another connection has to be read first."""
+    def _wait_for_room(self, connection: Connection) -> int:
+        """Wait until the pool has room; return how many bytes of a connection may be read.
+
+        Incomplete messages get half of the pool, those of all inputs together. Beyond that only one
+        of them grows, so that it is completed: if all did, each would wait for memory that the
+        others hold. 0 if another connection has to be read first.
+        """
         if not self._block:
-            return True
-        with self._pool.lock:
+            return CHUNK
+        pool = self._pool
+        with pool.lock:
             began = time.monotonic()
             # With a spool, no message of the connection waits for the memory of the pool.
-            while self._spool is None and self._pool.crowded() and not self._stopping:
-                self._pool.memory.wait()
+            while self._spool is None and pool.crowded() and not self._stopping:
+                pool.memory.wait()
                 self._note_blocked(began)
                 began = time.monotonic()
-            if self._pool.used() < self._pool.max_bytes or self._stopping:
-                return True
-            # Only incomplete messages fill the pool: the first of them is read to its end.
-            begun = (one for one in self._connections.values() if one.charged)
-            ready = next(begun, connection) is connection
-            self._crowded = self._crowded or not ready
-            return ready
+            full = pool.used() >= pool.max_bytes
+            if (
+                self._stopping
+                or pool.turn is connection
+                or not (full or pool.partials_full(0, connection.charged))
+            ):
+                return CHUNK
+            if not connection.charged and not full and pool.partial() < pool.max_bytes // 4 * 3:
+                return SMALL_READ  # as much may become an incomplete message
+            if pool.turn is None:
+                pool.turn = connection
+                return CHUNK
+            self._crowded = True
+            return 0
+
+    def _end_turn(self, connection: Connection) -> None:
+        """Let another incomplete message grow, if that of a connection has ended; locked."""
+        if self._pool.turn is connection and not connection.charged:
+            self._pool.turn = None
 
     def _consume(self, connection: Connection, data: bytes) -> bool:
         """Store the messages of a connection; return False after a fault of the framing."""
@@ -522,6 +579,7 @@ class Intake:
         connection.skip = size - len(buffer)
         connection.since = None
         buffer.clear()
+        self._end_turn(connection)
 
     def _close(self, connection: Connection) -> None:
         assert self._selector is not None
@@ -530,6 +588,8 @@ class Intake:
             del self._connections[connection.sock.fileno()]
             if connection.charged:
                 self._pool.charge_partial(-connection.charged, FORCE)
+                connection.charged = 0
+            self._end_turn(connection)
             if connection.buffer:
                 self._lost(UNCLEAN_DISCONNECT, len(connection.buffer), bytes(connection.buffer))
         connection.sock.close()
@@ -537,17 +597,22 @@ class Intake:
     def _postpone(self, seconds: float) -> None:
         """Add the time in which nothing was read to the limits of all connections."""
         for connection in self._connections.values():
-            connection.last += seconds
-            if connection.since is not None:
-                connection.since += seconds
+            self._postpone_one(connection, seconds)
+
+    @staticmethod
+    def _postpone_one(connection: Connection, seconds: float) -> None:
+        connection.last += seconds
+        if connection.since is not None:
+            connection.since += seconds
 
     def _expire(self, now: float) -> None:
+        limit = self._partial
+        if self._crowded and not limit:
+            limit = CROWDED_SECONDS  # others wait for the end of incomplete messages
         for connection in list(self._connections.values()):
-            if (
-                self._partial > 0
-                and connection.since is not None
-                and now - connection.since >= self._partial
-            ):
+            if connection.denied:
+                continue  # it is not read, so its sender may not be late
+            if limit > 0 and connection.since is not None and now - connection.since >= limit:
                 self._partial_closed += 1
                 self._close(connection)
             elif self._idle > 0 and now - connection.last >= self._idle:
@@ -555,9 +620,10 @@ class Intake:
                 self._close(connection)
 
 
-def _uid(ancillary: list[tuple[int, int, bytes]]) -> int:
-    """Return the user that the kernel names; -1 if it names none."""
+def _sender(ancillary: list[tuple[int, int, bytes]]) -> tuple[int, int]:
+    """Return the process and the user that the kernel names; 0 and -1 if it names none."""
     for level, kind, data in ancillary:
         if level == socket.SOL_SOCKET and kind == getattr(socket, "SCM_CREDENTIALS", None):
-            return int(_CREDENTIALS.unpack_from(data)[1])
-    return -1
+            pid, uid, _ = _CREDENTIALS.unpack_from(data)
+            return int(pid), int(uid)
+    return 0, -1

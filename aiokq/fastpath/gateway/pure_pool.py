@@ -36,6 +36,7 @@ from aiokq.fastpath.gateway.values import (
     Refused,
     Sample,
     TopicCounts,
+    most_names,
 )
 
 MESSAGE_OVERHEAD: Final = 48
@@ -45,6 +46,10 @@ FED: Final = TRANSPORTS.index("fed")
 COUNTED: Final = 32
 VERSIONS: Final = 64
 EVALUATED: Final = 65536
+CANDIDATES: Final = 8
+FEW: Final = 64
+FEW_BYTES: Final = 16 * 1024
+SENDERS: Final = 1024
 
 DISCARD, WAIT, FORCE = range(3)
 """What `accept` does with a message for which there is no room.
@@ -134,6 +139,7 @@ class Slot:
         self.number = number
         self.topic = topic
         self.registered = False
+        self.senders = -1
         self.rows: deque[Row] = deque()
         self.held_bytes = 0
         self.due = 0
@@ -386,8 +392,9 @@ class Pool:
         wake_fd: an eventfd, or the writing end of a pipe; it is written once, with 8 bytes, until
             the next `due()`. -1: nothing is written.
         sample_bytes: number of bytes of a sample.
-        max_topic_names: topics that may be unregistered; messages of further topics are discarded
-            as BAD_TOPIC.
+        max_topic_names: topics that may be unregistered, unless half of `max_bytes` is too little
+            for their names. A further one ends the oldest name with few messages, which are
+            discarded as BAD_TOPIC, of the sender that has most names.
         refused_bytes: size of the queue of `refused()`, in addition to `max_bytes`.
         refused_reasons: the reasons for which messages are put into this queue.
         refused_whole: those of these reasons to which the next two limits do not apply.
@@ -421,7 +428,11 @@ class Pool:
         self.max_bytes = max_bytes
         self._wake_fd = wake_fd
         self._sample_bytes = sample_bytes
-        self._max_topic_names = max_topic_names
+        self._max_topic_names = most_names(max_topic_names, max_bytes)
+        self._names_of: dict[int, OrderedDict[bytes, Slot]] = {}
+        """The unregistered topics by group of senders, that of the oldest last message first."""
+        self.turn: object = None
+        """The connection of which an incomplete message may still grow."""
         self._refused_bytes = refused_bytes
         self._refused_reasons = _reasons(refused_reasons)
         self._refused_whole = _reasons(refused_whole)
@@ -526,6 +537,12 @@ class Pool:
                 if not slot.registered and self._topics.get(slot.topic) is slot:
                     found.append((slot.topic, len(slot.rows)))
         return found
+
+    def waits(self, topic: bytes) -> bool:
+        self._check()
+        with self._lock:
+            slot = self._topics.get(topic)
+            return slot is not None and not slot.registered
 
     def discard_unresolved(self, topic: bytes, reason: int) -> int:
         self._check()
@@ -645,6 +662,11 @@ class Pool:
                 by_slot,
             )
 
+    def counts_of(self, slot: int) -> TopicCounts:
+        self._check()
+        with self._lock:
+            return _topic_counts(self._slot(slot))
+
     def samples(self, *, clear: bool = False) -> list[Sample]:
         self._check(closed=True)
         with self._lock:
@@ -735,6 +757,7 @@ class Pool:
         when_full: int,
         sequence: int = -1,
         arrival: int = -1,
+        sender: int = 0,
     ) -> bool:
         """Store or discard one message; return False, without counting it, if it has to wait."""
         self.outcome = -1
@@ -754,7 +777,7 @@ class Pool:
         slot = self._topics.get(parsed.topic)
         need = row.charge
         if slot is None:
-            if not legal(parsed.topic) or self._names >= self._max_topic_names:
+            if not legal(parsed.topic):
                 self._receive(data)
                 self._sample_topic(parsed.topic, wall)
                 self._discard(BAD_TOPIC, transport, parsed.topic, row, None)
@@ -766,6 +789,7 @@ class Pool:
             self._sample_long(transport, parsed.topic, row)
             self._discard(TOO_LONG, transport, parsed.topic, row, slot)
             return True
+        wanted = when_full
         if when_full == WAIT and self._used <= self._partial:
             # Only incomplete messages fill the pool: waiting would be for nothing.
             when_full = FORCE
@@ -777,19 +801,31 @@ class Pool:
                 slot.received += 1
             self._discard(NO_MEMORY, transport, parsed.topic, row, slot)
             return True
+        full = slot is None and self._names >= self._max_topic_names
+        if full and transport == FED and wanted == WAIT:
+            return False  # what is fed waits elsewhere: no name is ended for it
         self._receive(data)
         if slot is not None and slot.registered and slot.limited(mono - (wall - arrival)):
             slot.received += 1
             self._discard(RATE_LIMIT, transport, parsed.topic, row, slot)
             return True
+        if full and not self._evict(wall):
+            self._sample_topic(parsed.topic, wall)
+            self._discard(BAD_TOPIC, transport, parsed.topic, row, None)
+            return True
+        self.outcome = -1
         if sequence < 0:
             row.sequence = self._sequence
             self._sequence += 1
         if slot is None:
             slot = self._new_slot(parsed.topic)
+            slot.senders = (sender * 2654435761 & 0xFFFFFFFF) >> 22
+            self._names_of.setdefault(slot.senders, OrderedDict())[slot.topic] = slot
             self._names += 1
             self._fresh.append(slot)
             self.wake()
+        elif not slot.registered:
+            self._names_of[slot.senders].move_to_end(slot.topic)
         slot.received += 1
         self._used += need
         self._held += 1
@@ -830,15 +866,16 @@ class Pool:
         else:
             self.discard_raw(reason, transport, data, wall)
 
-    def partials_full(self, size: int) -> bool:
+    def partials_full(self, size: int, own: int = 0) -> bool:
         """Return whether incomplete messages would have more than half of the pool.
 
         A single one may use all of it.
 
         Args:
             size: bytes of an incomplete message that is not charged.
+            own: bytes of it that are charged.
         """
-        return self._partial > 0 and self._partial + size > self.max_bytes // 2
+        return self._partial > own and self._partial + size > self.max_bytes // 2
 
     def charge_partial(self, size: int, when_full: int) -> bool:
         """Charge the beginning of a message; return False if there is no room for it."""
@@ -856,6 +893,9 @@ class Pool:
 
     def used(self) -> int:
         return self._used
+
+    def partial(self) -> int:
+        return self._partial
 
     @property
     def lock(self) -> threading.Lock:
@@ -903,11 +943,45 @@ class Pool:
         self._ready.pop(slot.number, None)
         self._free.append(slot.number)
 
-    def _end_unresolved(self, slot: Slot) -> None:
-        """Remove a topic that was not registered; its messages are the caller's."""
+    def _evict(self, wall: int) -> bool:
+        """End a name with few messages, which are discarded.
+
+        It is the oldest one of the senders that have most names, so that a program that makes names
+        up loses its own. Returns False if all have many messages.
+        """
+        if not self._names_of:
+            return False
+        least = min(self._names_of, key=lambda group: (-len(self._names_of[group]), group))
+        names = self._names_of[least]
+        for _ in range(CANDIDATES):
+            slot = next(iter(names.values()))
+            if len(slot.rows) <= FEW and slot.held_bytes <= FEW_BYTES:
+                break
+            names.move_to_end(slot.topic)
+        else:
+            return False
+        self._sample_topic(slot.topic, wall)
+        for row in slot.rows:
+            self._used -= row.charge
+            self._held -= 1
+            self._discard(BAD_TOPIC, FED, slot.topic, row, None)
+        self._end_unresolved(slot)
+        slot.rows = deque()  # the list of new names may still have the slot
+        return True
+
+    def _end_name(self, slot: Slot) -> None:
+        """Take a topic that was not registered out of the lists."""
         self._used -= TOPIC_OVERHEAD + len(slot.topic)
         self._names -= 1
         self._unresolved -= len(slot.rows)
+        names = self._names_of[slot.senders]
+        del names[slot.topic]
+        if not names:
+            del self._names_of[slot.senders]
+
+    def _end_unresolved(self, slot: Slot) -> None:
+        """Remove a topic that was not registered; its messages are the caller's."""
+        self._end_name(slot)
         del self._topics[slot.topic]
         self._drop(slot)
         self._memory.notify_all()
@@ -935,13 +1009,10 @@ class Pool:
     def _resolve(self, slot: Slot) -> None:
         """Make a slot that of a registered topic; apply the limits to the messages it holds."""
         if slot.rows:
-            self._used -= TOPIC_OVERHEAD + len(slot.topic)
-            self._names -= 1
-            self._unresolved -= len(slot.rows)
+            self._end_name(slot)
         slot.registered = True
         mono, wall = self.now()
         rows = slot.rows
-        whole = len(rows) > EVALUATED
         slot.rows = deque()
         for row in rows:
             if 0 <= slot.max_message_bytes < row.size:
@@ -951,15 +1022,16 @@ class Pool:
                 reason = RATE_LIMIT
             else:
                 slot.rows.append(row)
-                if not whole:
-                    slot.account(row, len(slot.rows), wall, mono)
                 continue
             slot.held_bytes -= row.charge
             self._used -= row.charge
             self._held -= 1
             self._discard(reason, FED, slot.topic, row, slot)
-        if whole:
+        if len(slot.rows) > EVALUATED:
             slot.mark_due(len(slot.rows))
+        else:
+            for held, row in enumerate(slot.rows, 1):
+                slot.account(row, held, wall, mono)
         self._wake_for(slot, 0)
         self._memory.notify_all()
 

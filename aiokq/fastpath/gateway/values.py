@@ -41,6 +41,11 @@ __all__ = [
     "UNCLEAN_DISCONNECT",
 ]
 
+NAME_BYTES: Final = 1280
+"""Bytes of the pool that a name of a topic uses which is not known, without its messages."""
+
+LEAST_NAMES: Final = 16
+
 REASONS: Final = (
     "malformed",
     "unsupported_api_key",
@@ -156,6 +161,15 @@ class PoolCounts(NamedTuple):
     topics: dict[int, TopicCounts]
 
 
+def most_names(wanted: int, max_bytes: int) -> int:
+    """Return how many names of topics that are not known a pool holds at most.
+
+    Without their messages, they use at most half of the pool: a program that makes names up would
+    otherwise take the memory of all others.
+    """
+    return min(wanted, max(max_bytes // (2 * NAME_BYTES), LEAST_NAMES))
+
+
 class IntakeCounts(NamedTuple):
     """One snapshot of an input.
 
@@ -164,8 +178,8 @@ class IntakeCounts(NamedTuple):
         malformed, api_key, api_version, unclean_disconnects, not_allowed, no_memory: messages that
             this input discarded.
         connections: open connections.
-        accepted, refused: connections accepted, and connections refused for their number, for a
-            lack of descriptors or of memory, or because the user is not allowed.
+        accepted, refused: connections accepted, and connections refused because the user is not
+            allowed, or for a lack of memory.
         idle_closed, partial_closed: connections closed by the two timeouts.
         blocked_ms: milliseconds in which the input waited for memory.
         running: whether the thread runs.

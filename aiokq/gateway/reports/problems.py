@@ -21,8 +21,14 @@ def problems(gateway: Served) -> Problems:
     elif not gateway.accepting:
         reasons.append("the gateway is ending")
     for one in gateway.inputs:
-        if gateway.accepting and not one.counts().running:
+        counts = one.counts()
+        if gateway.accepting and not counts.running:
             reasons.append(f"the input {one.where} does not run")
+        elif counts.connections >= one.socket.settings.max_connections:
+            warnings.append(
+                f"the input {one.where} has max_connections ({counts.connections}) connections; "
+                "further ones wait"
+            )
     if gateway.spool is not None and gateway.spool.error is not None:
         reasons.append(f"the spool cannot be used: {gateway.spool.error}")
     health = gateway.cluster.health()

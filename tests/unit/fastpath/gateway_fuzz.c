@@ -63,6 +63,11 @@ static inline void *fuzz_memcpy(void *to, const void *from, size_t size) {
     return memcpy(to, from, size);
 }
 
+static inline void *fuzz_memmove(void *to, const void *from, size_t size) {
+    fuzz_touched(size);
+    return memmove(to, from, size);
+}
+
 static inline void fuzz_free(void *block) {
     if (watched.held)
         fuzz_touched(block == NULL ? 0 : malloc_usable_size(block));
@@ -92,6 +97,7 @@ static inline int fuzz_mutex_unlock(pthread_mutex_t *mutex) {
 #define AIOKQ_LARGE 3000
 #define AIOKQ_COPIED 500
 #define memcpy fuzz_memcpy
+#define memmove fuzz_memmove
 #define free fuzz_free
 #define munmap fuzz_munmap
 #define pthread_mutex_lock fuzz_mutex_lock
@@ -106,6 +112,7 @@ static inline int fuzz_mutex_unlock(pthread_mutex_t *mutex) {
 #undef realloc
 #undef mmap
 #undef memcpy
+#undef memmove
 #undef free
 #undef munmap
 #undef pthread_mutex_lock
@@ -247,7 +254,7 @@ static int64_t loop_turn(aiokq_pool *pool) {
         switch (chance(3)) {
         case 0:
             aiokq_limit(pool, slot, limits);
-            aiokq_segments_free(aiokq_resolve(pool, slot));
+            aiokq_resolve(pool, slot);
             break;
         case 1:
             segment = aiokq_take_unresolved(pool, slot, &from, &to);
@@ -493,7 +500,6 @@ static void check_locks(void) {
     unsigned char *message = (unsigned char *)malloc(VALUE + 64);
     int64_t size = make_large(message, VALUE), limits[6] = {0, 0, -1, -1, 0, -1}, found = 0;
     aiokq_connection *connection;
-    aiokq_segment *unused;
     aiokq_intake intake;
     aiokq_pool pool;
     CHECK(aiokq_pool_make(&pool, 1 << 27, -1, 1));
@@ -515,9 +521,8 @@ static void check_locks(void) {
     aiokq_pool_lock(&pool);
     limits[4] = limits[5] = 1000; /* a limit of the rate: the messages are looked at one by one */
     aiokq_limit(&pool, pool.slots[0], limits);
-    unused = aiokq_resolve(&pool, pool.slots[0]);
+    aiokq_resolve(&pool, pool.slots[0]);
     aiokq_pool_unlock(&pool);
-    aiokq_segments_free(unused);
     limits[4] = 0;
     limits[5] = -1;
     while (take_large(&pool, message, 0))
@@ -530,6 +535,27 @@ static void check_locks(void) {
     for (found = 0; found < COUNT; found += take_large(&pool, message, 200 * SMALL))
         continue;
     CHECK(pool.used == 0 && take_large(&pool, message, 0) == 0);
+    /* The backlog of a topic that becomes known, of which each second message is too long. */
+    for (int n = 0; n < 10 * COUNT; n++) {
+        size = make_large(message, n % 2 ? SMALL : SMALL / 2);
+        message[12] = 'u';
+        CHECK(aiokq_feed(&pool, message, size, -1, 0, AIOKQ_DISCARD, intake.limit, -1) == size);
+    }
+    CHECK(pool.unresolved == 10 * COUNT && pool.slots[1] != NULL && !pool.slots[1]->registered);
+    limits[3] = SMALL - 1;
+    aiokq_pool_lock(&pool);
+    pool.refused_reasons = 0;
+    aiokq_limit(&pool, pool.slots[1], limits);
+    aiokq_resolve(&pool, pool.slots[1]);
+    pool.refused_reasons = pool.refused_whole;
+    CHECK(pool.unresolved == 0 && pool.held == 5 * COUNT && pool.slots[1]->held == 5 * COUNT);
+    CHECK(pool.discarded[AIOKQ_TOO_LONG] == 5 * COUNT);
+    CHECK(pool.used == 5 * COUNT * (SMALL / 2 + AIOKQ_MESSAGE_OVERHEAD));
+    for (const aiokq_segment *one = pool.slots[1]->head; one != NULL; one = one->next)
+        for (int64_t n = one->first; n < one->count; n++)
+            CHECK(memcmp(one->data + aiokq_value_start(one, n), message + 29, SMALL / 2) == 0);
+    pool.used = pool.held = 0; /* the slot keeps them */
+    aiokq_pool_unlock(&pool);
     /* A message that is too long becomes a dead letter, and one is cut off. */
     limits[3] = 1000;
     aiokq_pool_lock(&pool);
@@ -627,7 +653,7 @@ static void run_threads(int64_t messages) {
         while ((slot = pool.fresh.first) != NULL) {
             aiokq_list_remove(&pool.fresh, slot);
             aiokq_limit(&pool, slot, limits);
-            aiokq_segments_free(aiokq_resolve(&pool, slot));
+            aiokq_resolve(&pool, slot);
         }
         aiokq_due(&pool, aiokq_ms(CLOCK_MONOTONIC));
         if (pool.ready.first != NULL)

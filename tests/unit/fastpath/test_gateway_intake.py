@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 
 from aiokq.fastpath import gateway
+from aiokq.fastpath.gateway.values import NAME_BYTES
 from tests.forking import in_child, needs_fork
 from tests.gateway_messages import encode
 
@@ -40,10 +41,16 @@ class Input:
     """An input with its socket, and a pool whose topic "t" is registered."""
 
     def __init__(
-        self, core: SimpleNamespace, path: Path, transport: str, max_bytes: int, **options: Any
+        self,
+        core: SimpleNamespace,
+        path: Path,
+        transport: str,
+        max_bytes: int,
+        beside: Input | None = None,
+        **options: Any,
     ) -> None:
         self.core = core
-        self.pool = core.Pool(max_bytes)
+        self.pool = core.Pool(max_bytes) if beside is None else beside.pool
         self.slot = self.pool.register(b"t")
         self.transport = transport
         self.address: Any = str(path / f"{id(self)}.sock")
@@ -686,17 +693,120 @@ def test_half_messages_cannot_block_a_blocking_input_for_good(inputs: Any) -> No
 
 
 @pytest.mark.parametrize("transport", STREAMS)
+def test_half_messages_of_blocking_inputs_leave_half_of_the_pool_to_others(
+    inputs: Any, transport: str
+) -> None:
+    """Regression: they took all of it, and each waited for memory that the others held.
+
+    Nobody completes them: their connections are closed after `partial_ms`, and what was sent
+    completely on other connections meanwhile is not lost.
+    """
+    options = {"when_full": "block", "max_message_bytes": 1 << 20, "partial_ms": 400}
+    given = inputs(transport, 1_000_000, **options).start()
+    second = inputs("unix_stream", 0, beside=given, **options).start()
+    beside = inputs("unix_stream", 0, beside=given).start()
+    half = encode(value=bytes(300_000))[:150_000]
+    hostile = [one.connect() for one in (given, second) for _ in range(10)]
+    for client in hostile:
+        client.setblocking(False)
+        client.send(half)
+    whole = [encode(value=b"w%d" % n + bytes(100_000)) for n in range(3)]
+    waiting = given.connect()
+    sending = threading.Thread(target=waiting.sendall, args=(b"".join(whole),))
+    sending.start()
+    good = beside.connect()
+    sent = [b"%03d" % n * 200 for n in range(300)]
+    found: list[bytes] = []
+    most = 0
+    for value in sent:
+        good.sendall(encode(value=value))
+        most = max(most, given.pool.counts().partial_bytes)
+        found.extend(given.values())
+    until(lambda: found.extend(given.values()) or len(found) == 303, "all whole messages")
+    sending.join()
+    assert [value for value in found if len(value) == 600] == sent
+    assert [value[:2] for value in found if len(value) > 600] == [b"w0", b"w1", b"w2"]
+    assert most <= 950_000  # beside the beginnings of others, one may grow
+    until(lambda: given.pool.counts().partial_bytes == 0, "the end of the half messages")
+    for client in hostile:
+        client.setblocking(True)
+        assert client.recv(1) == b""
+    closed = given.intake.counts().partial_closed + second.intake.counts().partial_closed
+    assert closed == 20
+    assert given.discarded() == {"unclean_disconnect": 20}
+    given.connect().sendall(encode(value=b"l" * 900_000))
+    found.clear()
+    until(lambda: found.extend(given.values()) or found, "a message as large as the pool")
+
+
+@pytest.mark.parametrize("transport", STREAMS)
 def test_the_number_of_connections_is_limited(inputs: Any, transport: str) -> None:
+    """Further ones wait with what they have sent, even if they are closed; the thread sleeps."""
     given = inputs(transport, max_connections=3).start()
     clients = [given.connect() for _ in range(3)]
     until(lambda: given.intake.counts().accepted == 3)
-    refused = given.connect()
-    assert refused.recv(1) == b""
-    assert given.intake.counts().refused == 1
-    clients[0].close()
-    until(lambda: given.intake.counts().connections == 2)
-    given.connect().sendall(encode(value=b"again"))
+    descriptors = len(os.listdir("/proc/self/fd"))
+    for n in range(20):
+        waiting = given.connect()
+        waiting.sendall(encode(value=b"%d" % n))
+        waiting.close()
+    clients[0].sendall(encode(value=b"first"))
     given.received(1)
+    spent = time.process_time()
+    time.sleep(0.2)
+    assert time.process_time() - spent < 0.1
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert given.intake.counts()[8:11] == (3, 3, 0)
+    clients[0].close()
+    given.received(21)
+    assert given.values() == [b"first", *(b"%d" % n for n in range(20))]
+    until(lambda: given.intake.counts().connections == 2)
+    assert given.intake.counts().refused == 0
+    given.connect().sendall(encode(value=b"again"))
+    given.received(22)
+
+
+@pytest.mark.parametrize("transport", STREAMS)
+def test_connections_that_wait_are_read_before_the_end(inputs: Any, transport: str) -> None:
+    given = inputs(transport, max_connections=1).start()
+    given.connect()
+    until(lambda: given.intake.counts().accepted == 1)
+    for n in range(100):
+        given.connect().sendall(encode(value=b"%d" % n))
+    given.intake.stop(drain=True)
+    given.received(100)
+
+
+# ---------------------------------------------------------------- names
+
+
+@needs_fork
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_program_that_makes_names_up_loses_only_its_own(inputs: Any, transport: str) -> None:
+    """While Kafka is away, names are bounded: they could not be told from topics that exist.
+
+    Programs are told apart by the process that the kernel names, or by the connection.
+    """
+    given = inputs(transport, 400_000).start()  # 156 names
+    client = given.connect()
+    for n in range(20):
+        client.sendall(encode(b"rare-%d" % n))
+    given.received(20)
+
+    def flood() -> None:
+        opened = given.connect()
+        for n in range(3000):
+            opened.sendall(encode(b"made-up-%d" % n))
+
+    assert in_child(flood) == "None"
+    given.received(3020)
+    for n in range(20):
+        client.sendall(encode(b"new-%d" % n))
+    given.received(3040)
+    real = [b"%s-%d" % (kind, n) for kind in (b"rare", b"new") for n in range(20)]
+    assert [name for name in real if not given.pool.waits(name)] == []
+    assert given.discarded() == {"bad_topic": 3040 - given.pool.counts().names}
+    assert given.pool.counts().names == 400_000 // (2 * NAME_BYTES)
 
 
 @pytest.mark.parametrize("transport", STREAMS)
@@ -746,8 +856,8 @@ def test_users_of_connections(inputs: Any, uids: list[int]) -> None:
 
 
 @needs_fork
-def test_without_descriptors_connections_are_refused(inputs: Any) -> None:
-    """The input keeps one in reserve, with which it accepts and closes the connection."""
+def test_without_descriptors_connections_wait(inputs: Any) -> None:
+    """They have sent their messages already: a refusal would lose them, and nobody would count."""
     given = inputs("unix_stream")
 
     def child() -> str:
@@ -771,19 +881,20 @@ def test_without_descriptors_connections_are_refused(inputs: Any) -> None:
             pass
         for client in waiting:
             client.connect(made.address)
-        until(lambda: made.intake.counts().refused == 4)
+            client.sendall(encode())
+        spent = time.process_time()
+        time.sleep(0.3)
+        assert time.process_time() - spent < 0.1
+        first.sendall(encode())  # the other connections are read
+        made.received(1)
         for fd in fill:
             os.close(fd)
-        waiting[0].close()
-        again = made.connect()
-        again.sendall(encode())
-        first.sendall(encode())
-        made.received(2)
+        made.received(5)
         made.close()
         os.unlink(made.address)
         return f"{made.intake.counts().accepted} {made.intake.counts().refused}"
 
-    assert in_child(child) == "2 4"
+    assert in_child(child) == "5 0"
 
 
 def test_thousands_of_connections(inputs: Any) -> None:

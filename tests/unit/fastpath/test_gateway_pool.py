@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from aiokq.fastpath import gateway
+from aiokq.fastpath.gateway.values import NAME_BYTES
 from tests.forking import in_child, needs_fork
 from tests.gateway_messages import EXAMPLES, NOW, encode
 
@@ -312,16 +313,80 @@ def test_made_up_topics_are_bounded(benches: Any) -> None:
 
 
 def test_unregistered_topics_are_charged(benches: Any) -> None:
+    """Their names take at most half of the pool; the others have the rest."""
     bench = benches(64 * 1024)
     for n in range(1000):
         bench.feed(encode(b"made-up-%d" % n))
     counts = bench.pool.counts()
-    assert counts.names < 64
-    assert counts.used_bytes <= 64 * 1024
-    assert bench.discarded() == {"no_memory": 1000 - counts.names}
-    slot = bench.pool.register(b"made-up-0")
+    assert counts.names == 64 * 1024 // (2 * NAME_BYTES)
+    assert counts.names * bench.pool.TOPIC_OVERHEAD < counts.used_bytes <= 32 * 1024
+    assert bench.discarded() == {"bad_topic": 1000 - counts.names}
+    slot = bench.pool.register(b"made-up-999")
     assert bench.pool.counts().names == counts.names - 1
     assert len(bench.take(slot)) == 1
+
+
+def test_a_new_name_ends_the_one_of_the_oldest_message(benches: Any) -> None:
+    bench = benches(max_topic_names=3)
+    bench.feed(encode(b"a"), encode(b"b"), encode(b"c"), encode(b"a"), encode(b"d"))
+    assert [name for name in (b"a", b"b", b"c", b"d") if bench.pool.waits(name)] == [
+        b"a",
+        b"c",
+        b"d",
+    ]
+    assert bench.discarded() == {"bad_topic": 1}
+    assert [sample.data for sample in bench.pool.samples()] == [b"b"]
+    assert sorted(name for name, _ in bench.pool.unresolved()) == [b"a", b"c", b"d"]
+    bench.feed(encode(b"b"))
+    assert not bench.pool.waits(b"c")
+    assert bench.pool.unresolved() == [(b"b", 1)]  # again, because it had been ended
+    counts = bench.pool.counts()
+    assert (counts.names, counts.held, counts.unresolved, counts.received) == (3, 4, 4, 6)
+    slot = bench.pool.register(b"a")
+    assert len(bench.take(slot)) == 2
+    assert not bench.pool.waits(b"a")
+
+
+def test_names_with_many_messages_stay(benches: Any) -> None:
+    """A topic that is written to is more likely to exist than one with a single message."""
+    bench = benches(max_topic_names=3)
+    many, large = encode(b"many", b"v"), encode(b"large", b"v" * 20_000)
+    bench.feed(*[many] * 65, large, encode(b"made-up"))
+    for n in range(20):
+        bench.feed(encode(b"made-up-%d" % n))
+    assert bench.pool.waits(b"many")
+    assert bench.pool.waits(b"large")
+    assert bench.pool.waits(b"made-up-19")
+    assert bench.discarded() == {"bad_topic": 20}
+    bench.pool.discard_unresolved(b"made-up-19", gateway.BAD_TOPIC)
+    other = encode(b"other", b"v")
+    bench.feed(*[other] * 65, encode(b"last"))  # now all have many
+    assert bench.pool.waits(b"other")
+    assert not bench.pool.waits(b"last")
+    assert bench.discarded() == {"bad_topic": 22}
+
+
+def test_what_is_fed_waits_for_a_name(benches: Any) -> None:
+    """A spool keeps it meanwhile, so no name is ended for it."""
+    bench = benches(max_topic_names=2)
+    sent = [encode(name) for name in (b"a", b"b", b"a", b"c", b"a")]
+    assert bench.feed(*sent, stop_when_full=True) == sum(map(len, sent[:3]))
+    assert bench.pool.counts().received == 3
+    bench.pool.register(b"b")
+    assert bench.feed(*sent[3:], stop_when_full=True) == sum(map(len, sent[3:]))
+    assert bench.discarded() == {}
+
+
+def test_messages_of_a_name_that_is_ended_are_handed_over(benches: Any) -> None:
+    bench = benches(max_topic_names=1, refused_bytes=10_000, refused_reasons=(gateway.BAD_TOPIC,))
+    bench.feed(encode(b"a", b"1", b"k", partition_key=7), encode(b"a", b"2"), encode(b"b"))
+    refused = bench.pool.refused()
+    assert [(one.topic, one.key, one.value, one.partition_key) for one in refused] == [
+        (b"a", b"k", b"1", 7),
+        (b"a", b"", b"2", None),
+    ]
+    counts = bench.pool.counts()
+    assert (counts.held, counts.received, sum(counts.discarded)) == (1, 3, 0)
 
 
 def test_bad_topics_are_sampled_once_each_the_newest_last(bench: Bench) -> None:
@@ -685,7 +750,37 @@ def test_limits_hold_for_messages_that_came_before_registering(bench: Bench) -> 
     assert bench.values(slot) == [b"1", b"2", b"3"]
     counts = bench.pool.counts(topics=True)
     assert counts.topics[slot][1:7] == (5, 0, 0, 1, 1, 0)
+    assert bench.pool.counts_of(slot) == counts.topics[slot]
+    with pytest.raises(ValueError, match="slot 7 is not in use"):
+        bench.pool.counts_of(7)
     assert counts.used_bytes == counts.held == 0
+
+
+@pytest.mark.parametrize("gone", [2, 99, 100])
+def test_limits_hold_for_a_backlog_of_many_segments(benches: Any, gone: int) -> None:
+    """What stays keeps its order, its keys and its place; what goes frees its memory.
+
+    Of a hundred messages, `gone` are too long.
+    """
+    bench = benches(8 * MIB)
+    expected = []
+    for n in range(20_000):
+        fits = n % 100 >= gone
+        value = b"%d " % n + b"v" * (10 if fits else 200)
+        key = b"k%d" % n if n % 3 else b""
+        bench.feed(encode(key=key, value=value, timestamp=NOW - n))
+        if fits:
+            expected.append((key, value, NOW - n))
+    slot = bench.pool.register(b"t", max_message_bytes=100)
+    counts = bench.pool.counts(topics=True)
+    assert counts.topics[slot].held == len(expected)
+    assert counts.unresolved == counts.names == 0
+    assert counts.used_bytes == sum(len(key) + len(value) + OVERHEAD for key, value, _ in expected)
+    bench.feed(encode(value=b"afterwards"))
+    found = [(one.key, one.value, one.timestamp_ms) for one in bench.take(slot)]
+    assert found == [*expected, (b"", b"afterwards", found[-1][2])]
+    assert bench.discarded() == {"too_long": 20_000 - len(expected)}
+    assert bench.pool.counts().used_bytes == 0
 
 
 # ---------------------------------------------------------------- memory

@@ -199,3 +199,19 @@ class Brokers:
         return SimpleNamespace(
             name=name, error_code=0 if known else 3, partitions=[partition] if known else []
         )
+
+
+async def test_names_that_the_pool_has_ended_are_forgotten(monkeypatch: pytest.MonkeyPatch):
+    """The pool bounds the names that are not known; while Kafka is away, nothing else ends them."""
+    monkeypatch.setattr("aiokq.gateway.router.MOST_MISSING", 1000)
+    routes = router()
+    most = 0
+    for n in range(10_000):
+        routes._pool.feed(encode(f"made-up-{n}", b"v"))
+        if n % 100 == 0:
+            routes.notice()
+            most = max(most, routes.waiting())
+    routes.notice()
+    names = routes._pool.counts().names
+    assert names < 400
+    assert names <= routes.waiting() <= most <= 1100
