@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["check", "import_file", "reload", "send", "status"]
 
 HTTP_SECONDS: Final = 10.0
-RELOAD_SECONDS: Final = 60.0
-"""Longer than `shutdown_max_delay_ms` (30 s), for which a reload may wait for deliveries."""
+ALIVE_SECONDS: Final = 5.0
+"""Seconds between two checks whether a gateway that reloads its file still answers."""
 
 SEND_SECONDS: Final = 5.0
 
@@ -116,10 +116,12 @@ def status(config: TomlFile = None, http: HttpPort = None, as_json: AsJson = Fal
 def reload(config: TomlFile = None, http: HttpPort = None, as_json: AsJson = False) -> None:
     """Let a running gateway read its configuration file again.
 
-    The gateway is found by its HTTP interface. If it has none, send SIGHUP to its process.
+    The gateway is found by its HTTP interface. If it has none, send SIGHUP to its process. The
+    command waits for the end of the reload, as long as the gateway works: with other brokers or
+    another engine, that may take up to shutdown_max_delay_ms.
     """
     output = Output(as_json=as_json)
-    document = _ask(config, http, "POST", "/reload", seconds=RELOAD_SECONDS)
+    document = _reloaded(config, http)
     if as_json:
         output.document(document)
         return
@@ -241,9 +243,14 @@ def _ask(
     method: str,
     path: str,
     *,
-    seconds: float = HTTP_SECONDS,
+    seconds: float | None = HTTP_SECONDS,
+    at: HttpSettings | None = None,
 ) -> dict[str, Any]:
     """Send a request to the gateway and return its answer.
+
+    Args:
+        seconds: time for the answer; None for any time.
+        at: where the HTTP interface is; by default, where `config` and `port` say.
 
     Raises:
         KafkaError: no gateway answers, or it does not answer in time.
@@ -252,7 +259,7 @@ def _ask(
     import urllib.error
     import urllib.request
 
-    http = _http(config, port)
+    http = _http(config, port) if at is None else at
     host = f"[{http.host}]" if ":" in http.host else http.host
     url = f"http://{host}:{http.port}{path}"
     headers = {}
@@ -275,6 +282,38 @@ def _ask(
         reason = getattr(error, "reason", error)
         raise KafkaError(f"no gateway answers at {url}: {reason}") from error
     return found
+
+
+def _reloaded(config: Path | None, port: int | None) -> dict[str, Any]:
+    """Let a gateway reload its file and return its answer, however long that takes.
+
+    Raises:
+        KafkaError: no gateway answers, or it ends meanwhile.
+        ConfigError: the gateway refuses the reload.
+    """
+    import queue
+    import threading
+
+    answers: queue.SimpleQueue[dict[str, Any] | Exception] = queue.SimpleQueue()
+
+    def ask() -> None:
+        try:
+            answers.put(_ask(None, None, "POST", "/reload", seconds=None, at=http))
+        except Exception as error:  # noqa: BLE001  raised again by the command's thread
+            answers.put(error)
+
+    http = _http(config, port)
+    threading.Thread(target=ask, daemon=True).start()
+    while True:
+        try:
+            answer = answers.get(timeout=ALIVE_SECONDS)
+        except queue.Empty:
+            # A gateway that ends closes the connection; one that hangs does not.
+            _ask(None, None, "GET", "/healthz", seconds=HTTP_SECONDS, at=http)
+            continue
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
 
 def _refusal(body: bytes, code: int) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
@@ -127,6 +127,7 @@ class DeadLetters:
 
     Attributes:
         held: number of messages whose dead letters are not written yet.
+        held_of: the same by topic, of topics that exist or existed.
         refused: number of those of them that the pool did not accept; it does not hold them.
         refused_bytes: size of these.
     """
@@ -154,6 +155,7 @@ class DeadLetters:
         self._refused_until = 0.0
         self._producer: Producer | None = None
         self.held = 0
+        self.held_of: Counter[str] = Counter()
         self.refused = 0
         self.refused_bytes = 0
         self.configure(settings)
@@ -192,6 +194,8 @@ class DeadLetters:
     def accept(self, letter: Letter) -> None:
         """Take over messages. The accounting gets the outcome of each of them."""
         self.held += len(letter.rows)
+        if letter.known:
+            self.held_of[letter.topic] += len(letter.rows)
         if isinstance(letter.taken, RefusedMessages):
             self.refused += len(letter.rows)
             self.refused_bytes += letter.taken.size(letter.rows)
@@ -368,6 +372,10 @@ class DeadLetters:
     def _settled(self, letter: Letter, rows: Sequence[int]) -> None:
         self._open.pop(id(letter), None)
         self.held -= len(rows)
+        if letter.known:
+            self.held_of[letter.topic] -= len(rows)
+            if not self.held_of[letter.topic]:
+                del self.held_of[letter.topic]
         if isinstance(letter.taken, RefusedMessages):
             self.refused -= len(rows)
             self.refused_bytes -= letter.taken.size(rows)

@@ -468,7 +468,7 @@ class Gateway:
         from aiokq.gateway.http import Http
         from aiokq.gateway.reports.routes import Routes
 
-        http = Http(self, chosen, self.reports.http)
+        http = Http(self, chosen, self.reports.http, self._spawn)
         Routes(self, self.reports, http.add)
         if self.http is not None and self.http.address == (chosen.host, chosen.port):
             return self.http

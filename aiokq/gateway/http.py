@@ -1,22 +1,21 @@
-"""Http: the HTTP interface of a gateway, on aiohttp. Imported only if the interface is on.
+"""Http: the HTTP interface of a gateway: who may ask, and which handler answers.
 
-Other modules add reports by `Http.add`. Tests: tests/fault/test_gateway_http.py.
+Imported only if the interface is on. Other modules add reports by `Http.add`. Tests:
+tests/fault/test_gateway_http.py.
 """
 
 from __future__ import annotations
 
-import asyncio
 import hmac
 import ipaddress
-import logging
 from base64 import b64decode
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Callable, Coroutine, MutableMapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeAlias
-
-from aiohttp import web
+from typing import TYPE_CHECKING, Any, Final
 
 from aiokq.errors import ConfigError
+from aiokq.gateway.http_messages import Refusal, Request, Response, as_json
+from aiokq.gateway.http_server import Answer, HttpServer
 from aiokq.gateway.reports.cached import Cached
 from aiokq.gateway.reports.texts import path_text
 
@@ -24,18 +23,9 @@ if TYPE_CHECKING:
     from aiokq.gateway.served import Served
     from aiokq.gateway.settings_tables import HttpSettings
 
-__all__ = ["Handler", "Http"]
-
-logger = logging.getLogger("aiokq.gateway")
-
-Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
+__all__ = ["Http"]
 
 SHUTDOWN_SECONDS: Final = 1.0
-MOST_BYTES: Final = 64 * 1024
-"""Largest body of a request."""
-
-MOST_CONNECTIONS: Final = 256
-"""Number of open connections from which each new one closes the oldest."""
 
 
 class Http:
@@ -48,34 +38,36 @@ class Http:
 
     Args:
         counts: numbers of `requests` and of `errors`, which are counted here.
-
-    Attributes:
-        port: the port, once started.
+        spawn: starts a task that belongs to the gateway.
     """
 
     def __init__(
-        self, gateway: Served, settings: HttpSettings, counts: MutableMapping[str, int]
+        self,
+        gateway: Served,
+        settings: HttpSettings,
+        counts: MutableMapping[str, int],
+        spawn: Callable[[Coroutine[Any, Any, None], str], object],
     ) -> None:
         self._gateway = gateway
         self._settings = settings
         self._token = _token(settings)
-        self._app = web.Application(middlewares=[self._guard], client_max_size=MOST_BYTES)
-        self._runner: web.AppRunner | None = None
-        self._listener: asyncio.Server | None = None
-        self.port = settings.port
+        self._server = HttpServer(self._answer, spawn)
         self._counts = counts
+        self._paths: dict[str, dict[str, Answer]] = {}
+        self._below: dict[str, dict[str, Answer]] = {}
+        """The handlers of all paths that consist of this one and one more part."""
         self._exposition: Cached[bytes] | None = None
         self.add("GET", "/healthz", self._health)
         self.add("GET", "/readyz", self._ready)
         self.add("GET", "/metrics", self._metrics)
         self.add("POST", "/reload", self._reload)
 
-    def add(self, method: str, path: str, handler: Handler) -> None:
-        """Serve a path; only before `start`. A path for GET also answers HEAD."""
-        if method == "GET":
-            self._app.router.add_get(path, handler)
+    def add(self, method: str, path: str, handler: Answer) -> None:
+        """Serve a path, or all paths below it if it ends in "/*". GET also answers HEAD."""
+        if path.endswith("/*"):
+            self._below.setdefault(path[:-1], {})[method] = handler
         else:
-            self._app.router.add_route(method, path, handler)
+            self._paths.setdefault(path, {})[method] = handler
 
     async def start(self) -> None:
         """Listen.
@@ -84,35 +76,12 @@ class Http:
             ConfigError: the port cannot be opened.
         """
         settings = self._settings
-        self._runner = web.AppRunner(
-            self._app, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS, keepalive_timeout=15
-        )
         try:
-            await self._runner.setup()
-            self._listener = await asyncio.get_running_loop().create_server(
-                self._connection, settings.host, settings.port, reuse_address=True
-            )
-        except BaseException as error:
-            await self.close()
-            if isinstance(error, OSError):
-                raise ConfigError(
-                    f"HTTP on {settings.host}:{settings.port}: {error.strerror}"
-                ) from error
-            raise
-        self.port = self._listener.sockets[0].getsockname()[1]
-
-    def _connection(self) -> asyncio.Protocol:
-        """Return the protocol of a new connection.
-
-        Connections that send nothing cost a local program nothing, and aiohttp keeps them for good.
-        """
-        assert self._runner is not None
-        server = self._runner.server
-        assert server is not None
-        open_now = server.connections
-        if len(open_now) >= MOST_CONNECTIONS:
-            open_now[0].force_close()
-        return server()
+            await self._server.start(settings.host, settings.port)
+        except OSError as error:
+            raise ConfigError(
+                f"HTTP on {settings.host}:{settings.port}: {error.strerror}"
+            ) from error
 
     def change(self, settings: HttpSettings) -> None:
         """Use another token; the address stays.
@@ -128,12 +97,19 @@ class Http:
         """Host and port of its settings; the port is 0 for a free one."""
         return self._settings.host, self._settings.port
 
+    @property
+    def port(self) -> int:
+        """The port, once started."""
+        return self._server.port
+
+    @property
+    def connections(self) -> int:
+        """Number of open connections."""
+        return self._server.connections
+
     async def close(self) -> None:
         """Stop listening, and end the connections. May be called twice."""
-        if self._listener is not None:
-            self._listener.close()
-        if self._runner is not None:
-            await self._runner.cleanup()
+        await self._server.close(SHUTDOWN_SECONDS)
 
     @property
     def where(self) -> str:
@@ -141,35 +117,62 @@ class Http:
         host = self._settings.host
         return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
-    @web.middleware
-    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    def _answer(self, request: Request) -> Response | Coroutine[Any, Any, Response]:
         self._count("requests")
-        if self._token is None:
-            if not _is_local(request.headers.get("Host")):
-                raise web.HTTPForbidden(text="the header Host must name this machine\n")
-        elif request.path != "/healthz" and not self._has_token(request):
-            raise web.HTTPUnauthorized(
-                text="the header `Authorization: Bearer TOKEN` is missing or wrong\n",
-                headers={"WWW-Authenticate": 'Basic realm="token as password", charset="UTF-8"'},
-            )
-        if request.method not in ("GET", "HEAD") and _is_foreign(request):
-            raise web.HTTPForbidden(text="a page of another site may not change the gateway\n")
+        self._check(request)
+        handler, request = self._handler(request)
         try:
-            response = await handler(request)
-        except web.HTTPException:
+            answer = handler(request)
+        except Refusal:
             raise
         except Exception:
             self._count("errors")
             raise
-        response.headers.setdefault("Cache-Control", "no-store")
-        response.headers.setdefault("X-Content-Type-Options", "nosniff")
-        return response
+        return answer if isinstance(answer, Response) else self._wait_for(answer)
+
+    async def _wait_for(self, answer: Coroutine[Any, Any, Response]) -> Response:
+        try:
+            return await answer
+        except Refusal:
+            raise
+        except Exception:
+            self._count("errors")
+            raise
+
+    def _check(self, request: Request) -> None:
+        """Raise Refusal if the request may not be answered."""
+        if self._token is None:
+            if not _is_local(request.headers.get("host")):
+                raise Refusal(403, "the header Host must name this machine\n")
+        elif request.path != "/healthz" and not self._has_token(request):
+            raise Refusal(
+                401,
+                "the header `Authorization: Bearer TOKEN` is missing or wrong\n",
+                {"WWW-Authenticate": 'Basic realm="token as password", charset="UTF-8"'},
+            )
+        if request.method not in ("GET", "HEAD") and _is_foreign(request):
+            raise Refusal(403, "a page of another site may not change the gateway\n")
+
+    def _handler(self, request: Request) -> tuple[Answer, Request]:
+        """Return the handler of a request, and the request with its parameter."""
+        methods = self._paths.get(request.path)
+        if methods is None:
+            above, slash, last = request.path.rpartition("/")
+            methods = self._below.get(above + slash) if last else None
+            request = request._replace(parameter=last)
+        if methods is None:
+            raise Refusal(404)
+        handler = methods.get("GET" if request.method == "HEAD" else request.method)
+        if handler is None:
+            allowed = sorted({*methods, *(["HEAD"] if "GET" in methods else [])})
+            raise Refusal(405, "", {"Allow": ",".join(allowed)})
+        return handler, request
 
     def _count(self, what: str) -> None:
         self._counts[what] = self._counts.get(what, 0) + 1
 
-    def _has_token(self, request: web.Request) -> bool:
-        kind, _, given = request.headers.get("Authorization", "").partition(" ")
+    def _has_token(self, request: Request) -> bool:
+        kind, _, given = request.headers.get("authorization", "").partition(" ")
         data = given.strip().encode("utf-8", "surrogateescape")
         if kind.lower() == "basic":  # browsers ask for a name and a password
             try:
@@ -180,12 +183,12 @@ class Http:
             return False
         return self._token is not None and hmac.compare_digest(data, self._token)
 
-    async def _health(self, request: web.Request) -> web.Response:
+    def _health(self, request: Request) -> Response:
         if self._gateway.failed is not None:  # its text is for the log: no token is needed here
-            return web.json_response({"status": "failed"}, status=503)
-        return web.json_response({"status": "ok"})
+            return as_json({"status": "failed"}, 503)
+        return as_json({"status": "ok"})
 
-    async def _ready(self, request: web.Request) -> web.Response:
+    def _ready(self, request: Request) -> Response:
         """Ready means that messages are accepted; Kafka need not be reachable."""
         gateway = self._gateway
         found = gateway.problems()
@@ -200,22 +203,21 @@ class Http:
             "kafka_reachable": bool(gateway.cluster.health().brokers_up),
             "reload_error": gateway.reload_error,
         }
-        return web.json_response(document, status=503 if found.reasons else 200)
+        return as_json(document, 503 if found.reasons else 200)
 
-    async def _metrics(self, request: web.Request) -> web.Response:
+    def _metrics(self, request: Request) -> Response:
         from aiokq.gateway.metrics import CONTENT_TYPE, exposition
 
         if self._exposition is None:
             self._exposition = Cached(lambda: exposition(self._gateway))
-        body = self._exposition.get()
-        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
+        return Response(200, self._exposition.get(), CONTENT_TYPE)
 
-    async def _reload(self, request: web.Request) -> web.Response:
+    async def _reload(self, request: Request) -> Response:
         try:
             changed = await self._gateway.reload()
         except ConfigError as error:
-            return web.json_response({"error": error.message}, status=409)
-        return web.json_response({"changed": changed})
+            return as_json({"error": error.message}, 409)
+        return as_json({"changed": changed})
 
 
 def _is_local(host: str | None) -> bool:
@@ -235,10 +237,10 @@ def _is_loopback(name: str) -> bool:
         return False
 
 
-def _is_foreign(request: web.Request) -> bool:
+def _is_foreign(request: Request) -> bool:
     """Whether a page of another site sends the request; programs send no Origin."""
-    origin = request.headers.get("Origin")
-    return origin is not None and origin.partition("://")[2] != request.headers.get("Host", "")
+    origin = request.headers.get("origin")
+    return origin is not None and origin.partition("://")[2] != request.headers.get("host", "")
 
 
 def _token(settings: HttpSettings) -> bytes | None:

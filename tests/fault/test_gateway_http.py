@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import socket
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from aiokq.errors import Closed, ConfigError
 from aiokq.gateway import Gateway
-from aiokq.gateway.http import MOST_CONNECTIONS
+from aiokq.gateway.http_server import MOST_CONNECTIONS
 from tests.fault.gateway_support import LIMIT, Rig, balanced, configuration, directory, message, rig
 
 WITH_HTTP = {"http": {"port": 0}}
@@ -199,13 +200,132 @@ async def test_connections_that_send_nothing_take_no_place_from_others():
                 if n % 100 == 0:
                     assert (await ask(r, "GET", "/healthz"))[0] == 200
             assert (await ask(r, "GET", "/healthz"))[0] == 200
-            runner = r.gateway.http._runner
-            assert runner is not None
-            assert runner.server is not None
-            await r.until(lambda: len(runner.server.connections) <= MOST_CONNECTIONS)
+            http = r.gateway.http
+            await r.until(lambda: http.connections <= MOST_CONNECTIONS)
         finally:
             for one in opened:
                 one.close()
+
+
+async def test_an_input_with_all_its_connections_is_a_warning():
+    one = {"type": "tcp", "port": 0, "max_connections": 2}
+    async with rig({**WITH_HTTP, "inputs": [one]}) as r:
+        first, _, third = (r.socket("tcp") for _ in range(3))
+        third.sendall(message("orders", b"waits"))
+        await r.until(lambda: r.gateway.inputs[0].counts().connections == 2)
+        status, body = await ask(r, "GET", "/readyz")
+        assert status == 200
+        assert "has max_connections (2) connections; further ones wait" in body
+        assert r.gateway.snapshot().total.received == 0
+        first.close()
+        assert (await r.settled(1)).total.acked == 1
+
+
+async def test_the_head_of_a_request_has_a_time_limit():
+    """Of the first request and of a later one; a byte now and then does not extend it."""
+    async with rig(WITH_HTTP) as r:
+        assert r.gateway.http is not None
+        r.gateway.http._server.head_seconds = 0.4
+
+        async def drip(*before: bytes) -> float:
+            reader, writer = await asyncio.open_connection("127.0.0.1", r.gateway.http.port)
+            for one in before:
+                writer.write(one)
+                await reader.readuntil(b"ok")
+            began = asyncio.get_running_loop().time()
+            with contextlib.suppress(OSError):
+                for byte in b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Slow: " + bytes(1000):
+                    writer.write(bytes([byte]))
+                    await writer.drain()
+                    if reader.at_eof():
+                        break
+                    await asyncio.sleep(0.02)
+            writer.close()
+            return asyncio.get_running_loop().time() - began
+
+        whole = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        for before in ((), (whole,), (whole, whole)):
+            assert 0.2 < await drip(*before) < 5
+        async with aiohttp.ClientSession() as session:  # one that asks stays open
+            for _ in range(6):
+                async with session.get(r.gateway.http.where + "/healthz") as response:
+                    assert response.status == 200
+                await asyncio.sleep(0.1)
+            assert r.gateway.http.connections == 1
+
+
+async def raw(r: Rig, *parts: bytes, pause: float = 0.0) -> bytes:
+    """Send bytes on a connection of their own, close its sending side, and return the answers."""
+    assert r.gateway.http is not None
+    reader, writer = await asyncio.open_connection("127.0.0.1", r.gateway.http.port)
+    for part in parts:
+        writer.write(part)
+        await asyncio.sleep(pause)
+    with contextlib.suppress(OSError):  # it was closed
+        writer.write_eof()
+    async with asyncio.timeout(LIMIT):
+        found = await reader.read()
+    writer.close()
+    return found
+
+
+GET = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+async def test_requests_in_pieces_together_and_with_bodies():
+    async with rig(WITH_HTTP) as r:
+        whole = GET + b"\r\n" + GET.replace(b"GET", b"HEAD") + GET.replace(b"healthz", b"nope")
+        answers = await raw(r, *(bytes([byte]) for byte in whole))
+        first, second, third = answers.split(b"HTTP/1.1 ")[1:]
+        assert first.startswith(b"200 OK\r\n")
+        assert first.endswith(b'{"status": "ok"}')
+        assert b"Content-Length: 16\r\n" in second
+        assert second.endswith(b"\r\n\r\n")
+        assert third.startswith(b"404 Not Found\r\n")
+        post = b"POST /metadata_update HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\n"
+        answers = await raw(r, post, b"GET /", GET, pause=0.05)
+        assert [one[:3] for one in answers.split(b"HTTP/1.1 ")[1:]] == [b"200", b"200"]
+        expects = post.replace(b"5\r\n", b"5\r\nExpect: 100-continue\r\n")
+        answers = await raw(r, expects, b"12345", pause=0.05)
+        assert [one[:3] for one in answers.split(b"HTTP/1.1 ")[1:]] == [b"100", b"200"]
+        assert (await raw(r, *[GET] * 500)).count(b"200 OK") == 500
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"\x16\x03\x01\x02\x00\r\n\r\n", b"400"),
+        (b"GET / HTTP/1.1\r\nX: " + b"x" * 20_000, b"431"),
+        (GET.replace(b"\r\n\r\n", b"\r\nContent-Length: 70000\r\n\r\n"), b"413"),
+        (GET.replace(b"\r\n\r\n", b"\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"), b"411"),
+        (GET.replace(b"GET", b"PUT"), b"405"),
+    ],
+)
+async def test_what_is_no_request_is_refused_and_not_read_on(sent: bytes, status: bytes):
+    async with rig(WITH_HTTP) as r:
+        answers = (await raw(r, sent, GET, pause=0.05)).split(b"HTTP/1.1 ")[1:]
+        assert answers[0][:3] == status
+        assert len(answers) == (2 if status == b"405" else 1)
+        assert (await ask(r, "GET", "/healthz"))[0] == 200
+
+
+async def test_a_program_that_does_not_read_its_answers_is_disconnected(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """It holds at most one answer that was not sent, and only for some time."""
+    monkeypatch.setattr("aiokq.gateway.http_server.WRITE_SECONDS", 0.5)
+    async with rig(WITH_HTTP) as r:
+        assert r.gateway.http is not None
+        http = r.gateway.http
+        page = GET.replace(b"/healthz", b"/")
+        with socket.create_connection(("127.0.0.1", http.port)) as deaf:
+            deaf.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                for _ in range(3000):
+                    deaf.send(page)
+            await r.until(lambda: http.connections == 1)
+            assert (await ask(r, "GET", "/healthz"))[0] == 200
+            await r.until(lambda: http.connections == 0)
 
 
 async def test_a_port_that_is_in_use_is_refused_and_left_free():

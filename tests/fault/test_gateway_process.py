@@ -164,8 +164,11 @@ async def test_reload_changes_what_can_change_at_once_and_refuses_the_rest():
 async def test_reload_says_where_to_look_if_it_has_no_answer_in_time(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    """A change of [kafka] waits for deliveries, for as long as the file says."""
-    monkeypatch.setattr(gateway_commands, "RELOAD_SECONDS", 0.2)
+    """A change of [kafka] waits for deliveries, for as long as the file says, and so does the
+    command; but not for a process that does not answer at all.
+    """
+    monkeypatch.setattr(gateway_commands, "ALIVE_SECONDS", 0.1)
+    monkeypatch.setattr(gateway_commands, "HTTP_SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         with pytest.raises(KafkaError, match=r"not answered within 0\.2 s.*see /readyz"):

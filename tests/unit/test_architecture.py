@@ -203,8 +203,6 @@ def test_heavy_packages_are_imported_where_they_are_used():
             where = f"{module}:{line}: {name}"
             if top(name) == "prometheus_client":
                 assert module in PROMETHEUS, where
-            if top(name) == "aiohttp":
-                assert module in AIOHTTP, where
             if top(name) in ("typer", "rich", "click"):
                 assert module.startswith(COMMAND_LINE), where
         for line, name, _ in imports(module, only_on_import=True):
@@ -249,9 +247,6 @@ def test_every_module_says_what_it_owns():
         assert docstring.splitlines()[0].strip(), f"{module}: the first line is empty"
 
 
-AIOHTTP = ("aiokq/gateway/http.py", "aiokq/gateway/reports/routes.py")
-"""The modules that may import aiohttp."""
-
 PROMETHEUS = ("aiokq/metrics.py", "aiokq/gateway/metrics.py", "aiokq/spark/listener.py")
 """The modules that may import prometheus_client."""
 
@@ -289,7 +284,6 @@ def test_the_brokers_start_path_is_light():
         cwd=ROOT,
     )
     heavy = {"pydantic", "pydantic_core", "typer", "rich", "prometheus_client", "pyarrow", "numpy"}
-    heavy |= {"aiohttp"}
     lines = done.stdout.splitlines()
     assert len(lines) == len(START_PATH)
     for line in lines:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from json.encoder import encode_basestring_ascii as quoted
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -25,12 +26,14 @@ class TopicQueue(NamedTuple):
         batch: messages in the pool, in batches that fill or wait for the engine.
         send_wait: messages in the engine that are not sent, or are to be sent again.
         ack_wait: messages that are sent and not acknowledged.
+        dead_letter: messages whose dead letters are not written yet.
     """
 
     topic: str
     batch: int
     send_wait: int
     ack_wait: int
+    dead_letter: int = 0
 
 
 class Queues(NamedTuple):
@@ -39,7 +42,8 @@ class Queues(NamedTuple):
     Attributes:
         new: messages whose topic is not known to exist yet.
         topics: the topics with messages.
-        dead_letter: messages whose dead letters are not written yet.
+        dead_letter: messages whose dead letters are not written yet, those of topics that do not
+            exist included.
     """
 
     new: int
@@ -63,8 +67,8 @@ class Queues(NamedTuple):
         """Return the members of the JSON report; faster than by a dictionary per topic."""
         rows = ", ".join(
             f'{{"topic": {quoted(topic)}, "batch": {batch}, "send_wait": {send_wait}, '
-            f'"ack_wait": {ack_wait}}}'
-            for topic, batch, send_wait, ack_wait in self.topics
+            f'"ack_wait": {ack_wait}, "dead_letter": {dead_letter}}}'
+            for topic, batch, send_wait, ack_wait, dead_letter in self.topics
         )
         return f'"sending": [{rows}], "new": {self.new}, "dead_letter": {self.dead_letter}'
 
@@ -73,7 +77,8 @@ class Queues(NamedTuple):
         for topic in self.topics:
             yield (
                 f"batch: {topic.batch:10}  send_wait: {topic.send_wait:10}  "
-                f"ack_wait: {topic.ack_wait:10}  topic: [{topic.topic}]"
+                f"ack_wait: {topic.ack_wait:10}  dead_letter: {topic.dead_letter:10}  "
+                f"topic: [{topic.topic}]"
             )
         if self.topics:
             yield ""
@@ -95,6 +100,7 @@ def queues(
     engine: Mapping[str, InEngine],
     letters: int = 0,
     refused: int = 0,
+    letters_of: Mapping[str, int] = MappingProxyType({}),
 ) -> Queues:
     """Return the queues.
 
@@ -104,6 +110,7 @@ def queues(
         engine: the messages that the engine holds, by topic.
         letters: messages whose dead letters are not written yet.
         refused: those of them that the pool did not accept, and does not hold.
+        letters_of: the same by topic, of topics that exist or existed.
     """
     topics: list[TopicQueue] = []
     elsewhere = counts.held - (letters - refused)
@@ -114,12 +121,14 @@ def queues(
         own = engine.get(name)
         send_wait, ack_wait = (0, 0) if own is None else (own.waiting, own.sent)
         seen.add(name)
-        if batch or send_wait or ack_wait:
-            topics.append(TopicQueue(name, batch, send_wait, ack_wait))
+        dead = letters_of.get(name, 0)
+        if batch or send_wait or ack_wait or dead:
+            topics.append(TopicQueue(name, batch, send_wait, ack_wait, dead))
             elsewhere -= batch + send_wait + ack_wait
-    for name, own in engine.items():
+    for name in {**engine, **letters_of}:
         if name not in seen:  # the topic was deleted
-            topics.append(TopicQueue(name, 0, own.waiting, own.sent))
-            elsewhere -= own.waiting + own.sent
+            waiting, sent = engine.get(name, (0, 0))
+            topics.append(TopicQueue(name, 0, waiting, sent, letters_of.get(name, 0)))
+            elsewhere -= waiting + sent
     topics.sort()
     return Queues(max(0, elsewhere), topics, letters)

@@ -183,6 +183,7 @@ class Reports:
             self._gateway.engine.held(),
             letters.held,
             letters.refused,
+            letters.held_of,
         )
         return found._replace(new=found.new + waiting)
 

@@ -7,23 +7,21 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final, TypeAlias
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Final
 
-from aiohttp import web
-
+from aiokq.gateway.http_messages import Refusal, Request, Response, as_json
 from aiokq.gateway.reports.status import SORTS, page
 from aiokq.gateway.reports.texts import when
 from aiokq.gateway.reports.windows import KEPT
 
 if TYPE_CHECKING:
+    from aiokq.gateway.http_server import Answer
     from aiokq.gateway.reports.cached import Cached
     from aiokq.gateway.reports.reports import Reports
     from aiokq.gateway.served import Served
 
 __all__ = ["Routes"]
-
-Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 DEBUG_ACTIONS: Final = ("add_all_topics", "del_all_topics", "truncate_files")
 LONGEST_TOPIC: Final = 249
@@ -39,7 +37,7 @@ class Routes:
     """Adds the reports to the HTTP interface."""
 
     def __init__(
-        self, gateway: Served, reports: Reports, add: Callable[[str, str, Handler], None]
+        self, gateway: Served, reports: Reports, add: Callable[[str, str, Answer], None]
     ) -> None:
         self._gateway = gateway
         self._reports = reports
@@ -58,16 +56,14 @@ class Routes:
             add("POST", f"/msg_debug/{action}", self._debug_action)
             add("GET", f"/msg_debug/{action}", self._use_post)
         for action in ("add_topic", "del_topic"):
-            add("POST", f"/msg_debug/{action}/{{topic}}", self._debug_topic)
-            add("GET", f"/msg_debug/{action}/{{topic}}", self._use_post)
+            add("POST", f"/msg_debug/{action}/*", self._debug_topic)
+            add("GET", f"/msg_debug/{action}/*", self._use_post)
 
-    def _report(
-        self, path: str, body: Cached[bytes]
-    ) -> Callable[[web.Request], Awaitable[web.Response]]:
+    def _report(self, path: str, body: Cached[bytes]) -> Answer:
         name = path.split("/")[1]
         as_json = path.endswith("/json")
 
-        async def handler(request: web.Request) -> web.Response:
+        def handler(request: Request) -> Response:
             self._count(name)
             return _json(body.get()) if as_json else _text(body.get())
 
@@ -79,7 +75,7 @@ class Routes:
 
     # ------------------------------------------------------------ discards
 
-    async def _discards(self, request: web.Request) -> web.Response:
+    def _discards(self, request: Request) -> Response:
         self._count("discards")
         reports, earlier = self._reports, _number(request, "earlier", 0, KEPT)
         if request.path.endswith("/json"):
@@ -92,100 +88,109 @@ class Routes:
 
     # ------------------------------------------------------------ status page
 
-    async def _status_page(self, request: web.Request) -> web.Response:
+    def _status_page(self, request: Request) -> Response:
         if self._page is None:
             self._page = page()
         nonce = secrets.token_urlsafe(16)
-        return web.Response(
-            text=self._page.replace("{{nonce}}", nonce),
-            content_type="text/html",
-            headers={
+        return Response(
+            200,
+            self._page.replace("{{nonce}}", nonce).encode(),
+            "text/html; charset=utf-8",
+            {
                 "Content-Security-Policy": POLICY.format(nonce=nonce),
                 "Referrer-Policy": "no-referrer",
             },
         )
 
-    async def _status(self, request: web.Request) -> web.Response:
+    def _status(self, request: Request) -> Response:
         sort = request.query.get("sort", "rate")
         if sort not in SORTS:
-            raise web.HTTPBadRequest(text=f"`sort` is one of {', '.join(SORTS)}\n")
+            raise Refusal(400, f"`sort` is one of {', '.join(SORTS)}\n")
         document = self._reports.status.document(
             sort=sort,
             ascending=request.query.get("order") == "ascending",
             query=request.query.get("query", ""),
             limit=_number(request, "limit", 50, 10_000),
         )
-        return web.json_response(document)
+        return as_json(document)
 
     # ------------------------------------------------------------ metadata
 
-    async def _metadata_update(self, request: web.Request) -> web.Response:
+    def _metadata_update(self, request: Request) -> Response:
         self._gateway.update_metadata()
-        return web.Response(text=f"Metadata update initiated at {when(time.time())}\n")
+        return _said(f"Metadata update initiated at {when(time.time())}\n")
 
     # ------------------------------------------------------------ message debugging
 
-    async def _debug_topics(self, request: web.Request) -> web.Response:
+    def _debug_topics(self, request: Request) -> Response:
         self._reports.debug.expire()
         topics = self._reports.debug.topics
         if topics is None:
-            return web.Response(text="All message debug topics are currently enabled\n")
+            return _said("All message debug topics are currently enabled\n")
         if not topics:
-            return web.Response(text="No message debug topics are currently enabled\n")
-        return web.Response(text="".join(f"topic: [{topic}]\n" for topic in sorted(topics)))
+            return _said("No message debug topics are currently enabled\n")
+        return _said("".join(f"topic: [{topic}]\n" for topic in sorted(topics)))
 
-    async def _debug_action(self, request: web.Request) -> web.Response:
+    def _debug_action(self, request: Request) -> Response | Coroutine[Any, Any, Response]:
         self._need_directory()
         debug = self._reports.debug
         action = request.path.rpartition("/")[2]
         if action == "add_all_topics":
             debug.add_all()
-            return web.Response(text="All message debug topics enabled\n")
+            return _said("All message debug topics enabled\n")
         if action == "del_all_topics":
             debug.remove_all()
-            return web.Response(text="All message debug topics disabled\n")
+            return _said("All message debug topics disabled\n")
         debug.truncate()
-        await self._reports.scribe.flush()
-        return web.Response(text="Message debug files truncated\n")
+        return self._truncated()
 
-    async def _debug_topic(self, request: web.Request) -> web.Response:
+    async def _truncated(self) -> Response:
+        await self._reports.scribe.flush()
+        return _said("Message debug files truncated\n")
+
+    def _debug_topic(self, request: Request) -> Response:
         self._need_directory()
-        topic = request.match_info["topic"]
+        topic = request.parameter
         if not _is_name(topic):
-            raise web.HTTPBadRequest(text="this is no name of a topic\n")
+            raise Refusal(400, "this is no name of a topic\n")
         debug = self._reports.debug
         adding = request.path.startswith("/msg_debug/add_topic/")
         done = debug.add(topic) if adding else debug.remove(topic)
         verb = "enable" if adding else "disable"
         said = f"{verb.capitalize()}d" if done else f"Failed to {verb}"
-        return web.Response(text=f"{said} debug topic [{topic}]\n")
+        return _said(f"{said} debug topic [{topic}]\n")
 
     def _need_directory(self) -> None:
         if self._reports.debug.directory is None:
-            raise web.HTTPConflict(text="message debugging is off: set `directory` in [debug]\n")
+            raise Refusal(409, "message debugging is off: set `directory` in [debug]\n")
 
-    async def _use_post(self, request: web.Request) -> web.Response:
-        raise web.HTTPMethodNotAllowed(
-            request.method,
-            ["POST"],
-            text=f"this changes the gateway: send a POST, such as: curl -X POST {request.url}\n",
+    def _use_post(self, request: Request) -> Response:
+        url = f"http://{request.headers.get('host', 'localhost')}{request.path}"
+        raise Refusal(
+            405,
+            f"this changes the gateway: send a POST, such as: curl -X POST {url}\n",
+            {"Allow": "POST"},
         )
 
 
-def _json(body: bytes) -> web.Response:
-    return web.Response(body=body, content_type="application/json")
+def _json(body: bytes) -> Response:
+    return Response(200, body, "application/json")
 
 
-def _text(body: bytes) -> web.Response:
-    return web.Response(body=body, content_type="text/plain", charset="utf-8")
+def _text(body: bytes) -> Response:
+    return Response(200, body)
 
 
-def _number(request: web.Request, name: str, default: int, most: int) -> int:
+def _said(text: str) -> Response:
+    return Response(200, text.encode())
+
+
+def _number(request: Request, name: str, default: int, most: int) -> int:
     text = request.query.get(name)
     if text is None:
         return default
     if not (text.isascii() and text.isdecimal() and len(text) <= 9):
-        raise web.HTTPBadRequest(text=f"`{name}` is a number\n")
+        raise Refusal(400, f"`{name}` is a number\n")
     return min(int(text), most)
 
 

@@ -33,7 +33,16 @@ MOST_SECONDS: Final = 30.0
 
 MOST_ROWS: Final = 200
 
-SORTS: Final = ("topic", "received", "rate", "acked", "discarded", "in_flight", "duplicates")
+SORTS: Final = (
+    "topic",
+    "received",
+    "rate",
+    "acked",
+    "discarded",
+    "dead_lettered",
+    "in_flight",
+    "duplicates",
+)
 """The columns by which the topics can be sorted."""
 
 
@@ -45,6 +54,7 @@ class TopicRow(NamedTuple):
     rate: float
     acked: int
     discarded: int
+    dead_lettered: int
     in_flight: int
     duplicates: int
 
@@ -170,6 +180,7 @@ class StatusBoard:
                     "received": counts.received,
                     "received_bytes": counts.received_bytes,
                     "connections": counts.connections,
+                    "max_connections": one.socket.settings.max_connections,
                     "running": counts.running,
                 }
             )
@@ -208,6 +219,7 @@ def _row(name: str, totals: Totals, rate: float) -> TopicRow:
         rate,
         totals.acked,
         sum(totals.discarded),
+        totals.dead_lettered,
         totals.in_flight,
         totals.possible_duplicates,
     )

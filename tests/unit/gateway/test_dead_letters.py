@@ -81,6 +81,7 @@ async def test_refused_messages_are_bounded_while_their_dead_letters_are_not_wri
     total = desk.accounting.in_all()
     assert total.discarded[BAD_TOPIC] == len(desk.told) == sent - desk.letters.held
     assert total.in_flight == desk.letters.held
+    assert not desk.letters.held_of  # it is no topic, and takes no memory
     await desk.letters.close(0.0)
     assert (desk.letters.held, desk.letters.refused_bytes) == (0, 0)
     assert desk.accounting.in_all().discarded[BAD_TOPIC] == sent
@@ -99,6 +100,7 @@ async def test_messages_of_one_topic_and_reason_that_are_refused_at_once_are_one
     for letter, reason in ((first, BAD_TOPIC), (second, TOO_LONG)):
         assert isinstance(letter.taken, RefusedMessages)
         assert (letter.reason, len(letter.rows)) == (reason, 100)
+    assert desk.letters.held_of == {"orders": 100}
     assert [first.taken.message(row).value for row in first.rows] == [b"%d" % n for n in range(100)]
     desk.check()
 
@@ -118,6 +120,7 @@ async def test_after_the_gateway_failed_close_discards_dead_letters_at_once(keep
     async with asyncio.timeout(1):
         await desk.letters.close(asyncio.get_running_loop().time() + 30)
     assert desk.letters.held == 0
+    assert not desk.letters.held_of
     desk.check()
     total = desk.accounting.in_all()
     assert (total.in_flight, total.discarded[TOO_LONG]) == ((2, 0) if keeps else (0, 2))

@@ -94,7 +94,7 @@ def test_the_queues_of_a_snapshot_are_its_messages_in_flight():
     accounting = Accounting(pool)
     accounting._slots = desk.accounting._slots
     engine = SimpleNamespace(held=dict)
-    letters = SimpleNamespace(held=0, refused=0)
+    letters = SimpleNamespace(held=0, refused=0, held_of={})
     served = SimpleNamespace(accounting=accounting, engine=engine, dead_letters=letters)
     reports: Any = SimpleNamespace(_gateway=served)
     snapshot = accounting.snapshot()

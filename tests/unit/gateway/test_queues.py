@@ -47,10 +47,15 @@ def test_dead_letters_are_not_new_messages():
     taken = desk.take(topic)
     assert taken.count == 5
     found = queues(
-        desk.pool.counts(topics=True), desk.accounting.names, {"orders": InEngine(0, 2)}, 7, 4
+        desk.pool.counts(topics=True),
+        desk.accounting.names,
+        {"orders": InEngine(0, 2)},
+        7,
+        4,
+        {"orders": 3, "deleted": 2},
     )
-    assert found == (1, [TopicQueue("orders", 0, 0, 2)], 7)
-    assert found.in_flight == 10
+    assert found == (1, [TopicQueue("deleted", 0, 0, 0, 2), TopicQueue("orders", 0, 0, 2, 3)], 7)
+    assert found.in_flight == 10  # of the seven, two are of topics that do not exist
 
 
 def test_the_text_has_a_line_per_topic_and_the_totals():
@@ -59,7 +64,8 @@ def test_the_text_has_a_line_per_topic_and_the_totals():
     desk.feed(message("orders"), message("unknown"))
     lines = list(queues(desk.pool.counts(topics=True), desk.accounting.names, {}).lines())
     assert lines == [
-        "batch:          1  send_wait:          0  ack_wait:          0  topic: [orders]",
+        "batch:          1  send_wait:          0  ack_wait:          0  dead_letter:          0  "
+        "topic: [orders]",
         "",
         "         1 total new",
         "         1 total batch",
@@ -71,7 +77,7 @@ def test_the_text_has_a_line_per_topic_and_the_totals():
 
 
 def test_the_json_has_a_row_per_topic_whatever_its_name():
-    rows = [TopicQueue('quote"\n', 1, 2, 3), TopicQueue("orders", 4, 5, 6)]
+    rows = [TopicQueue('quote"\n', 1, 2, 3), TopicQueue("orders", 4, 5, 6, 9)]
     found = json.loads("{" + Queues(7, rows, 8).json() + "}")
     assert found == {"sending": [row._asdict() for row in rows], "new": 7, "dead_letter": 8}
 
