@@ -127,7 +127,10 @@ def numbers_at(url: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("each", [20_000, pytest.param(333_334, marks=pytest.mark.torture)])
+LONG = [pytest.mark.torture, pytest.mark.timeout(2400)]
+
+
+@pytest.mark.parametrize("each", [20_000, pytest.param(333_334, marks=LONG)])
 async def test_the_books_balance_and_order_holds_while_the_broker_is_killed_and_suspended(
     each: int,
 ):
@@ -242,9 +245,7 @@ async def watched(url: str, seconds: float) -> None:
         await asyncio.sleep(0.03)
 
 
-@pytest.mark.parametrize(
-    ("each", "kills"), [(2_000, 4), pytest.param(166_667, 60, marks=pytest.mark.torture)]
-)
+@pytest.mark.parametrize(("each", "kills"), [(2_000, 4), pytest.param(166_667, 60, marks=LONG)])
 async def test_a_spool_keeps_what_was_accepted_while_gateway_and_broker_are_killed(
     each: int, kills: int
 ):
