@@ -49,4 +49,9 @@ def test_senders_under_load(program: Path, monkeypatch: pytest.MonkeyPatch, tmp_
 
 def test_delivery_latency() -> None:
     rows = suite._delivery(10, 1, silent).rows
-    assert [row[0] for row in rows] == ["a Producer", "the gateway"]
+    assert [row[0] for row in rows] == [
+        "a Producer, acknowledged",
+        "the gateway, acknowledged",
+        "a Producer, at the consumer",
+        "the gateway, at the consumer",
+    ]
