@@ -74,7 +74,7 @@ class GatewaySettings(Section):
         ConfigError: `load` or `of` found an option that is unknown, wrong, or contradicts another.
     """
 
-    kafka: Mapping[str, Any] = Field(default_factory=dict)
+    kafka: Mapping[str, Any] = Field(default_factory=dict, repr=False)
     """Client settings by their names."""
     inputs: tuple[InputSettings, ...] = ()
     """The sockets that programs write to."""
@@ -240,23 +240,34 @@ class GatewaySettings(Section):
         return settings
 
     def _check_kafka(self, place: Places) -> None:
-        for name, value in self.kafka.items():
+        for name in self.kafka:
             where = place.of(("kafka", name))
             if name in OF_GATEWAY:
                 raise ConfigError(f"{where}[kafka] has no {name!r}: {OF_GATEWAY[name]}")
             if name not in ProducerSettings.model_fields:
                 near = nearest(name, ProducerSettings.model_fields)
                 raise ConfigError(f"{where}[kafka] has no setting {name!r}{near}")
+        try:
+            check_client(self.kafka)
+        except ConfigError as error:
+            where = place.of(("kafka", *self._wrong_setting(error)))
+            raise ConfigError(f"{where}[kafka] {error.message}") from None
+
+    def _wrong_setting(self, refusal: ConfigError) -> tuple[str, ...]:
+        """Return the setting of [kafka] that an error is about; nothing if it is about several.
+
+        A setting that is refused alone may be right together with others, as a protocol with SASL
+        is with a password.
+        """
+        for name, value in self.kafka.items():
             if self.delivery.engine == "bruce" and name not in ClusterSettings.model_fields:
                 continue
             try:
                 check_client({name: value})
             except ConfigError as error:
-                raise ConfigError(f"{where}[kafka] {error.message}") from None
-        try:
-            check_client(self.kafka)
-        except ConfigError as error:
-            raise ConfigError(f"{place.of(('kafka',))}[kafka] {error.message}") from None
+                if error.message in refusal.message:
+                    return (name,)
+        return ()
 
     def _check_together(self, place: Places) -> None:
         self._check_discard_log(place)

@@ -210,3 +210,31 @@ def test_a_missing_file_is_named(tmp_path: Path):
     """Not a traceback."""
     with pytest.raises(ConfigError, match=r"cannot read .*none\.toml: No such file"):
         GatewaySettings.load(tmp_path / "none.toml")
+
+
+SECURED = """\
+[kafka]
+bootstrap_servers = "127.0.0.1:9092"
+security_protocol = "SASL_PLAINTEXT"
+sasl_mechanism = "SCRAM-SHA-256"
+sasl_plain_username = "gateway"
+sasl_plain_password = "S3CR3T"
+[[inputs]]
+type = "unix_datagram"
+path = "/run/aiokq/gateway.sock"
+"""
+
+
+def test_client_settings_may_need_each_other(tmp_path: Path) -> None:
+    """Regression: each was checked alone, so that no gateway could log in. A repr has no secret."""
+    file = tmp_path / "gateway.toml"
+    file.write_text(SECURED)
+    settings = GatewaySettings.load(file)
+    assert settings.kafka["sasl_plain_password"] == "S3CR3T"
+    assert "S3CR3T" not in repr(settings)
+    file.write_text(SECURED.replace('sasl_plain_password = "S3CR3T"\n', ""))
+    with pytest.raises(ConfigError, match=r":1: \[kafka\] .* needs sasl_plain_username and"):
+        GatewaySettings.load(file)
+    file.write_text(SECURED.replace("127.0.0.1:9092", "nowhere"))
+    with pytest.raises(ConfigError, match=r":2: \[kafka\]"):
+        GatewaySettings.load(file)
