@@ -31,6 +31,7 @@ from aiokq.wire.describe_cluster import DescribeClusterRequest
 
 if TYPE_CHECKING:
     from aiokq.admin.clusters import ClusterDescription
+    from aiokq.cli.clouds import Cloud
     from aiokq.cli.session import Session
     from aiokq.cluster.settings import ClusterSettings
     from aiokq.connection.connection import Connection
@@ -68,11 +69,18 @@ class ClusterChecks:
     Args:
         session: session that creates the clients.
         settings: settings of the cluster.
+        cloud: the service of the cluster, whose advice is shown too; None if it is not known.
+
+    Raises:
+        ConfigError: a file or a library that the settings need is missing.
     """
 
-    def __init__(self, session: Session, settings: ClusterSettings) -> None:
+    def __init__(
+        self, session: Session, settings: ClusterSettings, cloud: Cloud | None = None
+    ) -> None:
         self._session = session
         self._settings = settings
+        self._cloud = cloud
         self._environment: Environment = session.environment or system_environment()
         self._options = connection_options(ClusterValues.of(settings), self._environment)
         self._reached: set[BootstrapAddress] = set()
@@ -88,7 +96,8 @@ class ClusterChecks:
             try:
                 await prepare()
             except KafkaError as error:
-                yield Check("token", Status.FAIL, reason(error), _TOKEN_FIX)
+                fix = _TOKEN_FIX if self._cloud is None else self._cloud.token_fix
+                yield Check("token", Status.FAIL, reason(error), fix)
                 return
             yield Check("token", Status.OK, "the source of SASL tokens gave a token")
         for address in self._settings.bootstrap_addresses:
@@ -148,13 +157,20 @@ class ClusterChecks:
                 step = failed_step(error)
                 status = Status.WARN if len(found) > 1 else Status.FAIL
                 detail = f"{numeric}{of_name}: {reason(error)} [failed step: {step.value}]"
-                checks.append(Check(name, status, detail, advice(step, error, where)))
+                checks.append(Check(name, status, detail, self._advice(step, error, where)))
                 continue
             self._reached.add(address)
             checks.append(Check(name, Status.OK, f"{numeric}{of_name}: {detail}"))
         if address not in self._reached:
             checks = [Check(each.name, Status.FAIL, each.detail, each.fix) for each in checks]
         return checks
+
+    def _advice(self, step: Step, error: KafkaError, where: str) -> str:
+        hint = None if self._cloud is None else self._cloud.hints.get(step)
+        told = advice(step, error, where)
+        return (
+            told if self._cloud is None or hint is None else f"{told}. {self._cloud.name}: {hint}"
+        )
 
     async def _handshake(self, numeric: Address, address: BootstrapAddress) -> str:
         from aiokq.core.errors import ConnectionLost, RequestTimeout

@@ -95,9 +95,21 @@ def doctor(
 async def _cluster(
     session: Session, settings: ClusterSettings, report: Callable[[Check], None]
 ) -> None:
+    from aiokq.cli.clouds import cloud_checks, cloud_of
     from aiokq.cli.cluster_checks import ClusterChecks
+    from aiokq.cli.error_text import reason
+    from aiokq.cli.installation_checks import Check, Status
+    from aiokq.core.errors import ConfigError
 
-    reach = ClusterChecks(session, settings)
+    cloud = cloud_of(settings)
+    if cloud is not None:
+        for check in cloud_checks(settings, cloud):
+            report(check)
+    try:
+        reach = ClusterChecks(session, settings, cloud)
+    except ConfigError as error:  # for example, the library of a cloud is not installed
+        report(Check("settings", Status.FAIL, reason(error)))
+        return
     try:
         async for check in reach.checks():
             report(check)
