@@ -84,6 +84,11 @@ kafka: ## Fetch Apache Kafka 4.2 from Maven Central into .cache (the interop tes
 connector: java ## Fetch Spark's own Kafka connector (the Spark tests' peer) from Maven Central into .cache
 	@bash tools/fetch_connector.sh $(CACHE)/connector
 
+# A client in Go, another peer of the interop tests.
+.PHONY: go-client
+go-client: ## Build the interop tests' client of franz-go (Go) into .cache
+	@bash tools/build_go_client.sh $(CACHE)/go/client
+
 # --- work ----------------------------------------------------------------------------------
 
 .PHONY: run
@@ -91,7 +96,7 @@ run: $(CACHE)/stamps/build java ## Run the main job with real data on the embedd
 	@$(PY) -m examples.flights --cache $(CACHE)/flights $(if $(BOOTSTRAP),--bootstrap-servers $(BOOTSTRAP)) $(if $(LIMIT),--limit $(LIMIT))
 
 .PHONY: test
-test: $(CACHE)/stamps/wheel $(CACHE)/stamps/programs kafka connector ## Run a smoke of every tier of tests
+test: $(CACHE)/stamps/wheel $(CACHE)/stamps/programs kafka connector go-client ## Run a smoke of every tier of tests
 	@$(PY) tools/run_tests.py smoke
 
 # Directory with the sources of Dory, for `make interop DORY=DIR`: its own programs write to the
@@ -99,7 +104,7 @@ test: $(CACHE)/stamps/wheel $(CACHE)/stamps/programs kafka connector ## Run a sm
 DORY ?=
 
 .PHONY: interop
-interop: $(CACHE)/stamps/wheel $(CACHE)/stamps/programs kafka connector ## Run every test against other makes: Apache Kafka, Java, librdkafka, aiokafka, kafka-python, kcat (DORY=DIR: Dory's programs)
+interop: $(CACHE)/stamps/wheel $(CACHE)/stamps/programs kafka connector go-client ## Run every test against other makes: Apache Kafka, Java, librdkafka, aiokafka, kafka-python, franz-go, kcat (DORY=DIR: Dory's programs)
 	@DORY="$(DORY)" $(PY) tools/run_tests.py interop
 
 # For `make torture FAULTS=misuse`, which runs only random faults, limits and misuse under load, and
@@ -110,7 +115,7 @@ SEED ?=
 
 .PHONY: torture
 ifeq ($(FAULTS),)
-torture: $(CACHE)/stamps/wheel $(CACHE)/stamps/programs kafka connector ## Run the long tests: many seeds, long fuzzing, full matrices (FAULTS=misuse HOURS=2 [SEED=n]: random faults and misuse under load; FAULTS=fuzz: fuzzing)
+torture: $(CACHE)/stamps/wheel $(CACHE)/stamps/programs kafka connector go-client ## Run the long tests: many seeds, long fuzzing, full matrices (FAULTS=misuse HOURS=2 [SEED=n]: random faults and misuse under load; FAULTS=fuzz: fuzzing)
 	@$(PY) tools/run_tests.py torture
 else
 torture: $(CACHE)/stamps/build

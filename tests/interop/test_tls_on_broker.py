@@ -13,10 +13,15 @@ from typing import Any, NamedTuple
 import pytest
 
 from aiokq import Cluster, EmbeddedCluster
+from tests.peers import go_client
 from tests.peers.apache_kafka import run_tool, why_absent
 from tests.peers.pki import Identity, Pki
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    # kafka-python leaves sockets open, which a later test would be blamed for.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 
 _numbers = itertools.count()
 _REASON = why_absent()
@@ -114,6 +119,39 @@ def aiokafka(secured: Secured, identity: Identity) -> None:
     asyncio.run(main())
 
 
+def kafka_python(secured: Secured, identity: Identity) -> None:
+    from kafka import KafkaProducer
+
+    chain, key, _ = files(secured, identity)
+    producer = KafkaProducer(
+        bootstrap_servers=secured.server,
+        security_protocol="SSL",
+        ssl_cafile=secured.authority,
+        ssl_certfile=chain,
+        ssl_keyfile=key,
+        max_block_ms=8000,
+        bootstrap_timeout_ms=3000,
+    )
+    producer.send(f"tls-{next(_numbers)}", b"v" * 100_000).get(10)
+    producer.close()
+
+
+def franz_go(secured: Secured, identity: Identity) -> None:
+    reason = go_client.why_absent()
+    if reason is not None:
+        pytest.skip(f"FRANZ-GO IS NOT TESTED: {reason}")
+    chain, key, _ = files(secured, identity)
+    topic = f"tls-{next(_numbers)}"
+    go_client.run_go_client(
+        Server=secured.server,
+        Topic=topic,
+        Group=topic,
+        Authority=secured.authority,
+        Certificate=chain,
+        Key=key,
+    )
+
+
 def own(secured: Secured, identity: Identity) -> None:
     async def main() -> None:
         topic = f"tls-{next(_numbers)}"
@@ -169,7 +207,13 @@ def java(secured: Secured, identity: Identity, kind: str = "PEM") -> None:
         raise RuntimeError(done.stdout + done.stderr)
 
 
-CLIENTS = {"librdkafka": librdkafka, "aiokafka": aiokafka, "aiokq": own}
+CLIENTS = {
+    "librdkafka": librdkafka,
+    "aiokafka": aiokafka,
+    "kafka-python": kafka_python,
+    "franz-go": franz_go,
+    "aiokq": own,
+}
 
 
 @pytest.mark.parametrize("client", CLIENTS)

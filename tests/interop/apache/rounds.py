@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import pytest
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -22,13 +23,10 @@ from confluent_kafka.admin import (
     AdminClient,
     ResourcePatternType,
     ResourceType,
-    ScramCredentialInfo,
-    ScramMechanism,
-    UserScramCredentialUpsertion,
 )
 
 import aiokq
-from aiokq import wire
+from aiokq import ClientQuotaEntity, QuotaName, ScramDeletion, ScramUpsertion, errors
 from aiokq.admin.config_types import ConfigResource, ConfigResourceType
 from aiokq.admin.features import FeatureUpdate
 from aiokq.admin.topics import NewTopic
@@ -37,11 +35,6 @@ from aiokq.broker.metadata.image.features import supported_ranges
 from aiokq.broker.metadata.log.metadata_reader import MetadataReader, MetadataState
 from aiokq.core.files import OsFiles
 from aiokq.fastpath import crc32c
-from aiokq.wire.alter_client_quotas import (
-    AlterClientQuotasEntityData,
-    AlterClientQuotasEntryData,
-    AlterClientQuotasOpData,
-)
 from tests.interop.apache.directories import CODECS, produce
 from tests.peers.apache_kafka import SHELL, ApacheKafka, random_id, run_tool
 from tests.peers.broker_process import BrokerProcess
@@ -52,7 +45,7 @@ FACTS: Final = {
     "TopicRecord": ("topic_id",),
     "PartitionRecord": ("topic_id", "partition_id"),
     "ConfigRecord": ("resource_type", "resource_name", "name"),
-    "ClientQuotaRecord": ("key",),
+    "ClientQuotaRecord": ("key", "entity"),
     "AccessControlEntryRecord": ("principal", "resource_name", "operation"),
     "UserScramCredentialRecord": ("name", "mechanism"),
     "DelegationTokenRecord": ("token_id",),
@@ -79,6 +72,20 @@ ACCESS: Final[Mapping[str, Any]] = {
     "super_users": "User:ANONYMOUS",
 }
 """Settings without which a broker manages no ACLs."""
+
+LOGIN: Final = "LOGIN"
+"""The listener at which the users that the turns made log in."""
+LOGINS: Final[Mapping[str, str]] = {
+    "listener_name_login_sasl_enabled_mechanisms": "SCRAM-SHA-256,SCRAM-SHA-512",
+    **{
+        f"listener_name_login_{mechanism}_sasl_jaas_config": (
+            "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+        )
+        for mechanism in ("scram-sha-256", "scram-sha-512")
+    },
+}
+SCRAM_LEVEL: Final = 11
+"""The level of `metadata.version` from which a directory can have users (3.5-IV2)."""
 
 MADE: Final = {
     "metadata.version": 25,
@@ -121,7 +128,14 @@ class Node(ApacheKafka):
     def __init__(
         self, directory: Path, voters: str, *, spread: bool = False, release: str | None = None
     ) -> None:
-        super().__init__(directory, release=release, **SETTINGS, **ACCESS)
+        super().__init__(
+            directory,
+            release=release,
+            listeners={LOGIN: "SASL_PLAINTEXT"},
+            **SETTINGS,
+            **ACCESS,
+            **LOGINS,
+        )
         self.voters = voters
         self.log_dirs = [directory / "node-1"]
         self.data = self.log_dirs[0]
@@ -159,6 +173,11 @@ class Node(ApacheKafka):
         more = [part for one in others for part in ("--data-dir", str(one))]
         return BrokerProcess(first, *more, "--config", str(path), port=self.ports[1])
 
+    @property
+    def login(self) -> str:
+        """The address at which users log in."""
+        return f"127.0.0.1:{self.listener_ports[1][LOGIN]}"
+
     def strays(self) -> list[Path]:
         """Return the directories of partitions that were set aside."""
         return [path for one in self.log_dirs for path in one.glob("*-stray")]
@@ -183,6 +202,10 @@ def facts(found: MetadataState) -> Facts:
             continue
         identity = [getattr(record, field) for field in FACTS[kind]]
         identity[:1] = [names.get(identity[0], identity[0])]
+        if kind == "ClientQuotaRecord":  # a snapshot may have the parts in another order
+            record = copy.copy(record)
+            record.entity = sorted(record.entity, key=lambda one: one.entity_type)
+            identity[1] = [(one.entity_type, one.entity_name) for one in record.entity]
         if kind == "PartitionRecord":
             record = copy.copy(record)
             for field, value in OF_LEADERSHIP.items():
@@ -323,7 +346,7 @@ def change_acls(bootstrap: str, turn: Turn) -> dict[str, str]:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for made in admin.create_acls([AclBinding(*acl(number))]).values():
         made.result(PATIENCE)
-    name = f"AccessControlEntry User:alice-{{}} orders {int(AclOperation.READ.value)}"
+    name = f"AccessControlEntry User:alice-{{}} shared {int(AclOperation.READ.value)}"
     expected = {name.format(number): "added"}
     if number > 1:
         for removed in admin.delete_acls([AclBindingFilter(*acl(number - 1))]).values():
@@ -332,18 +355,117 @@ def change_acls(bootstrap: str, turn: Turn) -> dict[str, str]:
     return expected
 
 
+async def change_users(bootstrap: str, turn: Turn) -> dict[str, str]:
+    """Add, change and delete SCRAM credentials; return the expected `differences`.
+
+    The user of the ACL is added, and that of the last turn is deleted. The password of a user that
+    both makes know is changed. A directory of an early release cannot have users.
+    """
+    number = turn.number
+    async with aiokq.Admin(bootstrap) as admin:
+        features = (await admin.describe_features()).finalized_features
+        if features["metadata.version"].max_version_level < SCRAM_LEVEL:
+            return {}
+        changes: list[ScramUpsertion | ScramDeletion] = [
+            ScramUpsertion(f"alice-{number}", password(number)),
+            ScramUpsertion("bob", password(number), "SCRAM-SHA-512", 4096 + number),
+        ]
+        if number > 1:
+            changes.append(ScramDeletion(f"alice-{number - 1}"))
+        await admin.alter_user_scram_credentials(changes, raise_errors=True)
+    expected = {
+        f"UserScramCredential alice-{number} 1": "added",
+        "UserScramCredential bob 2": "changed" if number > 1 else "added",
+    }
+    if number > 1:
+        expected[f"UserScramCredential alice-{number - 1} 1"] = "removed"
+    return expected
+
+
+def quotas(number: int) -> dict[ClientQuotaEntity, dict[str, float]]:
+    """Return the quotas that a turn leaves: of a user, a client of all users, and an address."""
+    return {
+        ClientQuotaEntity(user="carol"): {"consumer_byte_rate": 1000.0 * number},
+        ClientQuotaEntity(user=QuotaName.DEFAULT, client_id=f"app-{number}"): {
+            "producer_byte_rate": 2048.0,
+            "request_percentage": 150.5,
+        },
+        ClientQuotaEntity(ip=f"192.0.2.{number}"): {"connection_creation_rate": 7.0},
+    }
+
+
+async def change_quotas(bootstrap: str, turn: Turn) -> dict[str, str]:
+    """Set quotas, and remove those of the last turn; return the expected `differences`."""
+    number = turn.number
+    changes: dict[ClientQuotaEntity, dict[str, float | None]] = {}
+    if number > 1:
+        changes = {
+            entity: dict.fromkeys(values)
+            for entity, values in quotas(number - 1).items()
+            if entity.user != "carol"
+        }
+    changes |= {entity: dict(values) for entity, values in quotas(number).items()}
+    async with aiokq.Admin(bootstrap) as admin:
+        await admin.alter_client_quotas(changes, raise_errors=True)
+
+    def names(number: int) -> tuple[str, ...]:
+        client = [("client-id", f"app-{number}"), ("user", None)]
+        return (
+            f"ClientQuota producer_byte_rate {client}",
+            f"ClientQuota request_percentage {client}",
+            f"ClientQuota connection_creation_rate {[('ip', f'192.0.2.{number}')]}",
+        )
+
+    carol = f"ClientQuota consumer_byte_rate {[('user', 'carol')]}"
+    expected = dict.fromkeys(names(number), "added")
+    expected[carol] = "changed" if number > 1 else "added"
+    if number > 1:
+        expected |= dict.fromkeys(names(number - 1), "removed")
+    return expected
+
+
+async def check_access(node: Node, number: int) -> None:
+    """Check that ACLs, users and quotas of the last turn are in force, whoever made them.
+
+    The user of the last turn logs in and sees the topic that its ACL allows. Another user logs in
+    with the password of the last turn, and does not see the topic. The user of the turn before can
+    no longer log in.
+
+    Args:
+        number: number of the last turn.
+    """
+    async with aiokq.Admin(node.bootstrap_servers) as admin:
+        assert await admin.describe_client_quotas() == quotas(number)
+        if not await admin.describe_user_scram_credentials():  # of an early release
+            return
+    mechanisms = {f"alice-{number}": "SCRAM-SHA-256", "bob": "SCRAM-SHA-512"}
+    seen = {user: await _topics(node, user, number, how) for user, how in mechanisms.items()}
+    assert "shared" in seen[f"alice-{number}"]
+    assert "shared" not in seen["bob"]
+    for user, of_turn in ((f"alice-{number - 1}", number - 1), ("bob", number - 1)):
+        with pytest.raises(errors.BootstrapFailed, match=r"[Cc]heck the credentials"):
+            await _topics(node, user, of_turn, mechanisms.get(user, "SCRAM-SHA-256"))
+
+
+async def _topics(node: Node, user: str, number: int, mechanism: str) -> list[str]:
+    settings: dict[str, Any] = {
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": mechanism,
+        "sasl_plain_username": user,
+        "sasl_plain_password": password(number),
+    }
+    async with aiokq.Admin(node.login, **settings) as admin:
+        return list(await admin.list_topics())
+
+
+def password(number: int) -> str:
+    """Return the password that a turn gives to its users."""
+    return f"secret of turn {number}"
+
+
 async def change_of_kafka(bootstrap: str, turn: Turn) -> dict[str, str]:
-    """Ask for changes that only Apache Kafka makes yet; return the expected `differences`."""
+    """Ask for changes that only Apache Kafka makes; return the expected `differences`."""
     number = turn.round
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    credential = UserScramCredentialUpsertion(
-        f"user-{number}",
-        ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096),
-        b"secret",
-        b"salt of the user",
-    )
-    for altered in admin.alter_user_scram_credentials([credential]).values():
-        altered.result(PATIENCE)
     cluster = ConfigResource(ConfigResourceType.BROKER, "")
     broker = ConfigResource(ConfigResourceType.BROKER, "1")
     async with aiokq.Admin(bootstrap) as ours:
@@ -354,17 +476,8 @@ async def change_of_kafka(bootstrap: str, turn: Turn) -> dict[str, str]:
             },
             raise_errors=True,
         )
-    async with aiokq.Cluster(bootstrap) as cluster_client:
-        quota = AlterClientQuotasEntryData(
-            entity=[AlterClientQuotasEntityData(entity_type="user", entity_name="alice")],
-            ops=[AlterClientQuotasOpData(key="consumer_byte_rate", value=1000.0 * number)],
-        )
-        quotas = await cluster_client.request(wire.AlterClientQuotasRequest(entries=[quota]))
-        assert [entry.error_code for entry in quotas.entries] == [0]
     again = "changed" if number > 1 else "added"
     return {
-        f"UserScramCredential user-{number} 1": "added",
-        "ClientQuota consumer_byte_rate": again,
         "Config 4  background.threads": again,
         "Config 4 1 num.io.threads": again,
     }
@@ -374,7 +487,7 @@ def acl(number: int) -> tuple[Any, ...]:
     """Return the arguments of a binding, which are also those of a filter."""
     return (
         ResourceType.TOPIC,
-        "orders",
+        "shared",
         ResourcePatternType.LITERAL,
         f"User:alice-{number}",
         "*",

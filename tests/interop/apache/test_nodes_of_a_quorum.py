@@ -90,7 +90,11 @@ def quorum(
             produce(bootstrap, "codecs", 20, codec="lz4")
         produce(bootstrap, "single", 5)
         commit(bootstrap, "workers", "codecs", {0: 3, 1: 4})
-        asyncio.run(rounds.change_of_kafka(bootstrap, rounds.Turn("kafka", 1)))
+        turn = rounds.Turn("aiokq", 1)
+        rounds.change_acls(bootstrap, turn)
+        asyncio.run(rounds.change_users(bootstrap, turn))
+        asyncio.run(rounds.change_quotas(bootstrap, turn))
+        asyncio.run(rounds.change_of_kafka(bootstrap, turn))
         rows = read(bootstrap, {"codecs": 2, "single": 1})
         for node in NODES:
             apache.pause_node(node)
@@ -111,9 +115,9 @@ def test_a_node_is_refused_until_its_directory_is_adopted(
     before = files_of(data / METADATA)
     said = rounds.facts(rounds.state(data))
     assert {
-        "AccessControlEntry User:alice-1 orders 3",
-        "UserScramCredential user-1 1",
-        "ClientQuota consumer_byte_rate",
+        "AccessControlEntry User:alice-1 shared 3",
+        "UserScramCredential alice-1 1",
+        "ClientQuota consumer_byte_rate [('user', 'carol')]",
         "Config 4 1 num.io.threads",
         "Config 2 codecs min.insync.replicas",
     } <= said.keys()

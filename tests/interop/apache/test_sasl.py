@@ -22,9 +22,10 @@ USER, PASSWORD = "anna", "only-anna-knows"
 SESSION_MS = 2000
 """Milliseconds for which a login is valid at the listeners with short sessions."""
 SCRAM_256, SCRAM_512 = "SCRAM-SHA-256", "SCRAM-SHA-512"
-LISTENERS = dict.fromkeys(
-    ("SCRAM", "SHORTSCRAM", "SHORTPLAIN", "UNSECURED", "SIGNED"), "SASL_PLAINTEXT"
-)
+LISTENERS = {
+    **dict.fromkeys(("SCRAM", "SHORTSCRAM", "SHORTPLAIN", "UNSECURED", "SIGNED"), "SASL_PLAINTEXT"),
+    **dict.fromkeys(("SCRAMTLS", "UNSECUREDTLS", "SIGNEDTLS"), "SASL_SSL"),
+}
 _SECURITY = "org.apache.kafka.common.security"
 _OAUTH = f"{_SECURITY}.oauthbearer"
 
@@ -34,16 +35,22 @@ class Secured(NamedTuple):
 
     kafka: ApacheKafka
     server: AuthorizationServer
+    authority: str
+    """PEM file of the authority that signed the node's certificate."""
+    client_key: str
+    """PEM file of the key with which the client signs assertions."""
 
     def settings(self, listener: str, mechanism: str, **changes: Any) -> dict[str, Any]:
         settings: dict[str, Any] = {
             "bootstrap_servers": f"127.0.0.1:{self.kafka.listener_ports[1][listener]}",
-            "security_protocol": "SASL_PLAINTEXT",
+            "security_protocol": LISTENERS[listener],
             "sasl_mechanism": mechanism,
         }
+        if listener.endswith("TLS"):
+            settings["ssl_cafile"] = self.authority
         if mechanism != "OAUTHBEARER":
             settings |= {"sasl_plain_username": USER, "sasl_plain_password": PASSWORD}
-        elif listener == "SIGNED":
+        elif listener.startswith("SIGNED"):
             settings |= {
                 "sasl_oauthbearer_token_endpoint_url": self.server.url,
                 "sasl_oauthbearer_client_credentials_client_id": authorization_server.CLIENT_ID,
@@ -53,39 +60,67 @@ class Secured(NamedTuple):
             }
         return settings | changes
 
+    def assertion(self) -> dict[str, Any]:
+        """Return settings with which the client signs an assertion instead of having a secret."""
+        return {
+            "sasl_oauthbearer_client_credentials_client_id": None,
+            "sasl_oauthbearer_client_credentials_client_secret": None,
+            "sasl_oauthbearer_jwt_retriever_class": "JwtBearerJwtRetriever",
+            "sasl_oauthbearer_assertion_private_key_file": self.client_key,
+            "sasl_oauthbearer_assertion_claim_aud": self.server.url,
+            "sasl_oauthbearer_assertion_claim_iss": authorization_server.CLIENT_ID,
+            "sasl_oauthbearer_assertion_claim_sub": authorization_server.CLIENT_ID,
+        }
+
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     reason = why_absent() or authorization_server.why_absent()
     if reason is not None:
         pytest.skip(f"APACHE KAFKA IS NOT TESTED: {reason}")
-    keys = tmp_path_factory.mktemp("keys") / "jwks.json"
+    from tests.peers.pki import Pki
+
+    directory = tmp_path_factory.mktemp("keys")
+    keys = directory / "jwks.json"
+    pki = Pki()
+    node = pki.issue("node", "localhost", "127.0.0.1", uses_rsa=True).write(directory, "node")
+    client = pki.issue("client", uses_rsa=True)
+    (directory / "client.key").write_text(client.key)
+    (directory / "authority.pem").write_text(pki.trusted)
     scram, plain, oauth = (
         f"{_SECURITY}.scram.ScramLoginModule required;",
         f'{_SECURITY}.plain.PlainLoginModule required user_{USER}="{PASSWORD}";',
         f"{_OAUTH}.OAuthBearerLoginModule required;",
     )
-    properties = {"listener.name.shortplain.plain.sasl.jaas.config": plain}
-    for listener in ("scram", "shortscram"):
+    properties = {
+        "listener.name.shortplain.plain.sasl.jaas.config": plain,
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(node),
+    }
+    for listener in ("scram", "scramtls", "shortscram"):
         name = f"listener.name.{listener}"
         properties[f"{name}.sasl.enabled.mechanisms"] = f"{SCRAM_256},{SCRAM_512}"
         properties[f"{name}.scram-sha-256.sasl.jaas.config"] = scram
         properties[f"{name}.scram-sha-512.sasl.jaas.config"] = scram
-    for listener in ("unsecured", "signed"):
+    for listener in ("unsecured", "unsecuredtls", "signed", "signedtls"):
         name = f"listener.name.{listener}"
         properties[f"{name}.sasl.enabled.mechanisms"] = "OAUTHBEARER"
         properties[f"{name}.oauthbearer.sasl.jaas.config"] = oauth
     for mechanism in ("shortscram.scram-sha-256", "shortscram.scram-sha-512", "shortplain.plain"):
         properties[f"listener.name.{mechanism}.connections.max.reauth.ms"] = str(SESSION_MS)
     properties["listener.name.shortplain.sasl.enabled.mechanisms"] = "PLAIN"
-    signed = "listener.name.signed.oauthbearer.sasl"
-    properties |= {
-        f"{signed}.server.callback.handler.class": f"{_OAUTH}.OAuthBearerValidatorCallbackHandler",
-        f"{signed}.oauthbearer.jwks.endpoint.url": keys.as_uri(),
-        f"{signed}.oauthbearer.expected.audience": authorization_server.AUDIENCE,
-    }
+    for listener in ("signed", "signedtls"):
+        signed = f"listener.name.{listener}.oauthbearer.sasl"
+        properties |= {
+            f"{signed}.server.callback.handler.class": (
+                f"{_OAUTH}.OAuthBearerValidatorCallbackHandler"
+            ),
+            f"{signed}.oauthbearer.jwks.endpoint.url": keys.as_uri(),
+            f"{signed}.oauthbearer.expected.audience": authorization_server.AUDIENCE,
+        }
     allowed = "-Dorg.apache.kafka.sasl.oauthbearer.allowed"
     server = AuthorizationServer()
+    server.client_key = client.private_key.public_key()
     server.save_keys(keys)  # Kafka reads them when it starts
     with (
         server,
@@ -101,14 +136,27 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
             **properties,
         ) as kafka,
     ):
-        yield Secured(kafka, server)
+        yield Secured(
+            kafka, server, str(directory / "authority.pem"), str(directory / "client.key")
+        )
 
 
+ASSERTION = "OAUTHBEARER by JWT bearer"
 WAYS = [
     ("SCRAM", SCRAM_256),
     ("SCRAM", SCRAM_512),
     ("UNSECURED", "OAUTHBEARER"),
     ("SIGNED", "OAUTHBEARER"),
+    ("SIGNED", ASSERTION),
+    *(
+        pytest.param(*way, marks=pytest.mark.full)
+        for way in (
+            ("SCRAMTLS", SCRAM_256),
+            ("UNSECUREDTLS", "OAUTHBEARER"),
+            ("SIGNEDTLS", "OAUTHBEARER"),
+        )
+    ),
+    ("SCRAMTLS", SCRAM_512),
 ]
 
 
@@ -117,14 +165,18 @@ def _provider() -> str:
 
 
 def _given(listener: str) -> dict[str, Any]:
-    return {"sasl_oauth_token_provider": _provider} if listener == "UNSECURED" else {}
+    given = listener.startswith("UNSECURED")
+    return {"sasl_oauth_token_provider": _provider} if given else {}
 
 
 @pytest.mark.parametrize(("listener", "mechanism"), WAYS)
 async def test_producer_consumer_and_admin_log_in(
     secured: Secured, topic: str, listener: str, mechanism: str
 ) -> None:
-    settings = secured.settings(listener, mechanism, **_given(listener))
+    changes = _given(listener)
+    if mechanism == ASSERTION:
+        mechanism, changes = "OAUTHBEARER", secured.assertion()
+    settings = secured.settings(listener, mechanism, **changes)
     async with aiokq.Admin(**settings) as admin:
         await admin.create_topics(topic, raise_errors=True)
     async with aiokq.Producer(**settings) as producer:
