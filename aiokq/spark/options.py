@@ -89,7 +89,7 @@ class ReadOptions:
     columns: tuple[str, ...] | None = None
     commit_group: str | None = None
     pushdown: bool = False
-    kafka: Mapping[str, str] = field(default_factory=dict)
+    kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool) -> ReadOptions:

@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 from aiokq.errors import ConfigError
 from aiokq.spark.option_names import check_names
 from aiokq.spark.options import CONSUMER_OPTIONS, ReadOptions, frame_columns
+from aiokq.spark.redaction import redact_secrets, warn_of_shown_secrets
 from aiokq.spark.schema import check_columns, ddl
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ class AiokqDataSource(DataSource):
     Attributes:
         tasks: default of the option ``maxTasks``; None for the number of cores.
         pushdown: default of the option ``pushdown``.
+        redacted: whether the session hides options that are secrets (`redaction`).
 
     Raises:
         ConfigError: an option is unknown.
@@ -44,10 +46,13 @@ class AiokqDataSource(DataSource):
     # a session.
     tasks: ClassVar[int | None] = None
     pushdown: ClassVar[bool] = False
+    redacted: ClassVar[bool] = False
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
         check_names(options)
+        if not self.redacted:
+            warn_of_shown_secrets(options)
 
     @classmethod
     def name(cls) -> str:
@@ -112,6 +117,8 @@ def register(
 ) -> type[AiokqDataSource]:
     """Register ``format("aiokq")`` with a session, with defaults taken from the session.
 
+    From then on, the session's plans do not show options that are secrets.
+
     Args:
         spark: the session, classic or Connect.
         tasks: maximum number of tasks of a read that does not set the option ``maxTasks``; default:
@@ -130,10 +137,16 @@ def register(
         spark.conf.set(setting, "true")
     if tasks is None:
         tasks = _default_parallelism(spark)
+    redact_secrets(spark)
     source = type(
         "AiokqDataSource",
         (AiokqDataSource,),
-        {"tasks": tasks, "pushdown": pushdown, "__module__": AiokqDataSource.__module__},
+        {
+            "tasks": tasks,
+            "pushdown": pushdown,
+            "redacted": True,
+            "__module__": AiokqDataSource.__module__,
+        },
     )
     spark.dataSource.register(source)
     return source

@@ -54,7 +54,7 @@ class WriteOptions:
     """
 
     topic: str | None = None
-    kafka: Mapping[str, str] = field(default_factory=dict)
+    kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
     ledger: str | None = None
 
     @classmethod

@@ -254,7 +254,7 @@ class LoadOptions:
             show_default=False,
         ),
     )
-    kafka: Mapping[str, str] = field(default_factory=dict)
+    kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Settings of the client by Kafka's names, such as ``{"bootstrap.servers": "host:9092"}``."""
 
     def __post_init__(self) -> None:

@@ -258,11 +258,13 @@ class _Load:
 
     def _writer(self) -> DataStreamWriter:
         from aiokq.spark.loading.task_source import LoadFilesSource
+        from aiokq.spark.redaction import REDACTED, redact_secrets
         from aiokq.spark.source import AiokqDataSource
         from aiokq.spark.stream_reader import HAS_LIMITS
 
         self._spark.dataSource.register(LoadFilesSource)
-        options = self._options.read_options()
+        redact_secrets(self._spark)
+        options = self._options.read_options() | {REDACTED: "true"}
         options["maxTasks"] = str(self._spark.sparkContext.defaultParallelism)
         # PySpark 4.1 has no limits; a batch reads all records.
         if self._options.records_per_batch is not None and HAS_LIMITS:
