@@ -93,7 +93,7 @@ async def test_all_clients_of_a_user_share_its_quota_and_no_other_user_does() ->
             await admin.create_topics("t", raise_errors=True)
             await admin.alter_client_quotas(
                 {
-                    ClientQuotaEntity(user="user-1"): {"producer_byte_rate": 5_800.0},
+                    ClientQuotaEntity(user="user-1"): {"producer_byte_rate": 3_300.0},
                     ClientQuotaEntity(user=DEFAULT): {"producer_byte_rate": rate_for(-9)},
                 },
                 raise_errors=True,
@@ -107,8 +107,8 @@ async def test_all_clients_of_a_user_share_its_quota_and_no_other_user_does() ->
             ):
                 await producer.send("t", b"x" * SIZE)
                 told.append(cluster.counters.throttle_seconds)
-        assert told[0] == 0  # 58,000 bytes in ten seconds are permitted
-        assert 0.2 < told[1] < 0.8
+        assert told[0] == 0  # 33,000 bytes in ten seconds are permitted
+        assert told[1] > 1
         login = kafka.client_settings("bob")
         async with (
             Cluster(**login) as cluster,
@@ -135,40 +135,48 @@ async def test_a_throttled_client_waits_as_long_as_it_was_told() -> None:
             await producer.send("t", b"x" * SIZE)
             began = loop.time()
             assert (await producer.send("t", b"y")).offset == 1
-            assert 0.8 < loop.time() - began < 2.5
+            assert 0.8 < loop.time() - began < 10
 
 
 async def test_a_consumer_is_throttled_as_its_user() -> None:
-    """It gets all records, and is told to wait; another user's consumer is not."""
+    """It is told to wait, after what its quota permits at once; another user's consumer is not."""
     async with EmbeddedCluster(users=USERS) as kafka:
         async with Admin(**kafka.client_settings("admin")) as admin:
             await admin.create_topics("t", raise_errors=True)
             entity = ClientQuotaEntity(user="bob", client_id="reader")
             await admin.alter_client_quotas(
-                {entity: {"consumer_byte_rate": 20_000.0}}, raise_errors=True
+                {entity: {"consumer_byte_rate": 5_000.0}}, raise_errors=True
             )
         async with (
             Cluster(**kafka.client_settings("admin")) as cluster,
             cluster.producer(linger_ms=0) as producer,
         ):
             for _ in range(24):
-                await producer.send("t", b"x" * 10_000)  # 200,000 bytes are permitted at once
+                await producer.send("t", b"x" * 10_000)
 
-        async def read(user: str) -> float:
-            login = kafka.client_settings(user)
-            async with (
-                Cluster(**login, client_id="reader") as cluster,
-                cluster.consumer("t", auto_offset_reset="earliest") as consumer,
-            ):
-                offsets = []
-                async with asyncio.timeout(30):
-                    async for record in consumer:
-                        offsets.append(record.offset)
-                        if len(offsets) == 24:
-                            break
-                assert offsets == list(range(24))
-                return cluster.counters.throttle_seconds
+        def reader(user: str) -> Cluster:
+            return Cluster(**kafka.client_settings(user), client_id="reader")
 
-        assert await read("user-1") == 0
-        assert 0.5 < await read("bob") < 10
+        async with (
+            asyncio.timeout(30),
+            reader("user-1") as cluster,
+            cluster.consumer("t", auto_offset_reset="earliest") as consumer,
+        ):
+            async for record in consumer:
+                if record.offset == 23:
+                    break
+            assert cluster.counters.throttle_seconds == 0
+        async with (
+            asyncio.timeout(30),
+            reader("bob") as cluster,
+            cluster.consumer("t", auto_offset_reset="earliest") as consumer,
+        ):
+            events = cluster.events()
+            async for record in consumer:
+                if record.offset == 3:  # of 50,000 bytes
+                    break
+            async for event in events:
+                if isinstance(event, Throttled):
+                    break
+            assert cluster.counters.throttle_seconds > 0
         assert kafka.node.counters.throttled["consumer_byte_rate"] >= 1
