@@ -3,8 +3,8 @@
 `python -m tests.fault.fuzz --seconds 120 --seed 1` runs one round, and
 `make torture FAULTS=fuzz HOURS=2` as many as fit. `values.py` draws messages of all APIs in all
 versions, `batches.py` batches of records, `mutations.py` damages bytes, `plans.py` draws what one
-connection does, `attack.py` does it, `serving.py` is the broker under test with a probe of its
-inner state, `fixture.py` its files and rights, `working.py` the clients that must be served
-meanwhile, and `round.py` judges. `clients.py` turns it round: a hostile broker answers clients of
-aiokq.
+connection does, `talks.py` conversations that depend on answers, and `attack.py` carries them out.
+`serving.py` is the broker under test with a probe of its inner state, `fixture.py` its files and
+rights, `working.py` the clients that must be served meanwhile, and `round.py` judges. `clients.py`
+turns it round: a hostile broker answers clients of aiokq.
 """

@@ -21,9 +21,12 @@ from collections import Counter
 from pathlib import Path
 from random import Random
 
+from aiokq import wire
+from aiokq.core.errors import ProtocolError
 from tests.fault.fuzz.fixture import Fixture, needles
-from tests.fault.fuzz.mutations import damaged
+from tests.fault.fuzz.mutations import damaged, framed
 from tests.fault.fuzz.plans import IDENTITIES, PASSWORDS, Plan, Step, make_plan
+from tests.fault.fuzz.talks import Talk
 from tests.fault.fuzz.values import SECRET, SECRET_ID, SHARED, SHARED_ID
 
 READ_BYTES = 65_536
@@ -69,7 +72,7 @@ class Attack:
         try:
             async with asyncio.timeout(CONNECTION_WITHIN):
                 await connection.run()
-        except (OSError, EOFError, ssl.SSLError):
+        except (OSError, EOFError, ssl.SSLError, ProtocolError):
             self.counts["ended by the broker"] += 1
         except TimeoutError:
             self.counts["given up"] += 1
@@ -121,6 +124,8 @@ class Connection:
                 # What is read may be the answer to another request, whose fields are no SCRAM.
                 with contextlib.suppress(ValueError):
                     await self._scram(step)
+            case "talk":
+                await self._talk(step)
             case "read":
                 await self._read_for(step.number / 1000)
             case "pause":
@@ -212,6 +217,29 @@ class Connection:
             if not received:
                 raise EOFError
             self._incoming.write(received)
+
+    async def _talk(self, step: Step) -> None:
+        """Hold a conversation that depends on the answers."""
+        talk = Talk(step.text, step.number, is_super=self.plan.principal == "root")
+        for number in range(talk.random.randint(4, 20)):
+            message, version = talk.next()
+            parts = wire.encode_request(
+                message, version=version, correlation_id=1000 + number, client_id="fuzz"
+            )
+            data = b"".join(map(bytes, parts))
+            if talk.random.random() < 0.1:
+                data = framed(damaged(talk.random, data[4:], 2))
+            await self._send(self._with_ids(data))
+            try:
+                async with asyncio.timeout(talk.random.choice([0.1, 2.0])):
+                    answer = await self._answer()
+                    while int.from_bytes(answer[:4], "big") != 1000 + number:
+                        answer = await self._answer()
+            except TimeoutError:
+                continue
+            with contextlib.suppress(ProtocolError):
+                cls = type(message).RESPONSE
+                talk.learn(wire.decode_response(cls, memoryview(answer), version)[1])
 
     # -- SCRAM
 

@@ -376,8 +376,8 @@ class ClientFuzz:
     ) -> None:
         """Run a few activities at a time; then nothing of them may be left."""
         before = {plain: plain.requests, tls: tls.requests}
-        plain.chance = random.choice([0.02, 0.1, 0.5])
-        tls.chance = random.choice([0.02, 0.1, 0.5])
+        plain.chance = random.choice([0.01, 0.03, 0.1, 0.4])
+        tls.chance = random.choice([0.005, 0.02, 0.1])
         tasks = asyncio.all_tasks()
         running = [
             self._activity(random.choice(ACTIVITIES), Random(random.randrange(2**32)), *chosen)

@@ -56,6 +56,7 @@ sasl.mechanism.inter.broker.protocol=PLAIN
 sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER
 listener.name.admin.sasl.enabled.mechanisms=PLAIN
 listener.name.reauth.connections.max.reauth.ms=2000
+listener.name.reauth.scram-sha-512.connections.max.reauth.ms=15000
 listener.name.mutual.ssl.client.auth=required
 listener.name.mutual.ssl.principal.mapping.rules=RULE:^CN=([a-z]+)$/$1/,DEFAULT
 ssl.keystore.type=PEM
@@ -183,7 +184,11 @@ class Fixture:
             found["ssl_certfile"] = found["ssl_keyfile"] = str(self.directory / "worker.pem")
         if "SASL" in PROTOCOLS[listener]:
             user = "admin" if listener == "admin" else "worker"
-            mechanisms = {"sasl": "SCRAM-SHA-256", "secure": "SCRAM-SHA-512"}
+            mechanisms = {
+                "sasl": "SCRAM-SHA-256",
+                "secure": "SCRAM-SHA-512",
+                "reauth": "SCRAM-SHA-512",  # with a longer session, for busy machines
+            }
             found |= {
                 "sasl_mechanism": mechanisms.get(listener, "PLAIN"),
                 "sasl_plain_username": user,
@@ -236,6 +241,10 @@ async def furnish(fixture: Fixture) -> dict[str, str]:
             for number in range(20):
                 await producer.send(SECRET, MARKER + b"%d" % number, partition=number % 2)
                 await producer.send(HIDDEN, MARKER + b"%d" % number)
+        # The first transaction creates the topic of its coordinator.
+        producer = aiokq.Producer(**fixture.settings("admin"), transactional_id=SECRET)
+        async with producer, producer.transaction():
+            await producer.send(HIDDEN, MARKER)
         await admin.alter_group_offsets(
             SECRET, {(SECRET, 0): aiokq.OffsetAndMetadata(5, MARKER.decode())}
         )

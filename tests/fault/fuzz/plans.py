@@ -1,7 +1,8 @@
 """What one connection of a fuzzer does: a list of steps, the same for the same seed.
 
-The bytes of a plan do not depend on the broker, except for three things that are put in when the
-plan is carried out: ids of topics for their placeholders, the proof of a SCRAM login, and TLS.
+The bytes of a plan do not depend on the broker, except for what is put in when the plan is carried
+out: ids of topics for their placeholders, the proof of a SCRAM login, what the broker has told in a
+conversation (`talks`), and TLS.
 """
 
 from __future__ import annotations
@@ -36,8 +37,9 @@ class Step(NamedTuple):
 
     `do` is "send" (through TLS, if there is TLS), "raw" (past TLS), "slow" (byte by byte), "tls"
     (a handshake, with the certificate named by `text`, given up after `number` bytes if it is not
-    0), "scram" (a login as `text`, whose last message is damaged if `number` is not 0), "read"
-    (for `number` ms at most), "pause" (`number` ms), "eof" or "reset".
+    0), "scram" (a login as `text`, whose last message is damaged if `number` is not 0), "talk" (a
+    conversation of the kind `text` and the seed `number`), "read" (for `number` ms at most),
+    "pause" (`number` ms), "eof" or "reset".
     """
 
     do: str
@@ -174,6 +176,9 @@ class _Planner:
         random = self.random
         if random.random() < 0.015:
             return [Step("send", self._giant()), Step("read", number=1500)]
+        if random.random() < 0.2:
+            kind = random.choice(("group", "transaction"))
+            return [Step("talk", number=random.randrange(2**32), text=kind)]
         steps = []
         for _ in range(random.choice([1, 1, 2, 3])):
             data = b"".join(self._request() for _ in range(random.choice([1, 2, 4, 12])))

@@ -11,6 +11,7 @@ import json
 import re
 import sys
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -27,7 +28,27 @@ class ProbedNode(BrokerNode):
 
     async def start(self) -> None:
         await super().start()
+        self._beaten = time.thread_time()
+        self._held: list[tuple[float, dict[str, int]]] = []
+        self._before: dict[str, int] = {}
+        self._beat()
         self._probe_server = await asyncio.start_unix_server(self._tell, self.probe)
+
+    def _beat(self) -> None:
+        """Find the longest steps of the loop, in seconds of CPU, and the requests in them."""
+        now = time.thread_time()
+        requests = dict(self.counters.requests)
+        if now - self._beaten > 0.1:
+            answered = {
+                name: count - self._before.get(name, 0)
+                for name, count in requests.items()
+                if count != self._before.get(name, 0)
+            }
+            self._held = sorted([*self._held, (round(now - self._beaten, 2), answered)], key=_step)
+            del self._held[:-5]
+        self._before = requests
+        self._beaten = time.thread_time()
+        asyncio.get_running_loop().call_later(0.01, self._beat)
 
     async def close(self) -> None:
         self._probe_server.close()
@@ -58,8 +79,13 @@ class ProbedNode(BrokerNode):
             "logins": dict(self.counters.logins),
             "failed logins": dict(self.counters.failed_logins),
             "requests": dict(self.counters.requests),
+            "held": self._held,
             "errors": {str(name): count for name, count in self.counters.errors.items()},
         }
+
+
+def _step(held: tuple[float, dict[str, int]]) -> float:
+    return held[0]
 
 
 if __name__ == "__main__":
