@@ -242,7 +242,9 @@ async def furnish(fixture: Fixture) -> dict[str, str]:
                 await producer.send(SECRET, MARKER + b"%d" % number, partition=number % 2)
                 await producer.send(HIDDEN, MARKER + b"%d" % number)
         # The first transaction creates the topic of its coordinator.
-        producer = aiokq.Producer(**fixture.settings("admin"), transactional_id=SECRET)
+        producer = aiokq.Producer(
+            **fixture.settings("admin"), transactional_id=SECRET, transaction_timeout_ms=5000
+        )
         async with producer, producer.transaction():
             await producer.send(HIDDEN, MARKER)
         await admin.alter_group_offsets(

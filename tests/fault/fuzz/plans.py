@@ -176,6 +176,8 @@ class _Planner:
         random = self.random
         if random.random() < 0.015:
             return [Step("send", self._giant()), Step("read", number=1500)]
+        if random.random() < 0.03:
+            return self._greedy()
         if random.random() < 0.2:
             kind = random.choice(("group", "transaction"))
             return [Step("talk", number=random.randrange(2**32), text=kind)]
@@ -189,6 +191,26 @@ class _Planner:
             if random.random() < 0.6:
                 steps.append(Step("read", number=random.choice([20, 100, 300])))
         return steps
+
+    def _greedy(self) -> list[Step]:
+        """Return steps that make the broker hold memory: unread answers, or an incomplete frame."""
+        random = self.random
+        if random.random() < 0.5:
+            asked = [wire.FetchPartition(partition=n, fetch_offset=0) for n in range(3)]
+            topic = wire.FetchTopic(topic="shared", partitions=asked)
+            fetch = self.frame(wire.FetchRequest(max_wait_ms=0, topics=[topic]), 12)
+            every = self.frame(
+                wire.DescribeConfigsRequest(
+                    resources=[
+                        wire.DescribeConfigsResource(resource_type=2, resource_name="shared")
+                    ]
+                ),
+                4,
+            )
+            return [Step("send", (fetch + every) * 40), Step("pause", number=1500)]
+        head = struct.pack(">ihhih", random.choice([1 << 20, 16 << 20]), 0, 9, 1, -1)
+        body = bytes(random.choice([10_000, 1_000_000]))
+        return [Step("send", head + body), Step("pause", number=1500)]
 
     def _giant(self) -> bytes:
         """Return a request with thousands of small elements."""
