@@ -212,8 +212,8 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
         error = error or ConnectionResetError("the peer closed the connection in the TLS handshake")
         if self.opened is None:
             self._protocol.connection_lost(error)
-        elif not self.opened.done():
-            self.opened.set_exception(error)
+        else:
+            self._fail_opened(error)
 
     # The application calls the following public methods.
 
@@ -546,5 +546,13 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
         self._flush()
         if self._plain is not None:
             self._plain.close()
-        if self.opened is not None and not self.opened.done():
+        if self.opened is not None:
+            self._fail_opened(error)
+
+    def _fail_opened(self, error: Exception) -> None:
+        """End a client's attempt with an error."""
+        assert self.opened is not None
+        if not self.opened.done():
             self.opened.set_exception(error)
+            # Nobody awaits the future if the attempt was cancelled while it connected.
+            self.opened.exception()

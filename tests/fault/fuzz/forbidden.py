@@ -15,6 +15,8 @@ OWN = "fuzz-"
 
 BROKER, BROKER_LOGGER = 4, 8
 
+LEFT_ALONE = (SECRET.encode(), SECRET_ID.bytes, b"__consumer_offsets")
+
 KEYS = {
     request.API_KEY
     for request in (
@@ -30,9 +32,10 @@ KEYS = {
 def is_forbidden(payload: bytes, *, is_super: bool) -> bool:
     """Return whether a frame, without its size, is a request that fuzzers must not send.
 
-    A super user leaves the secret topic alone, so that any change of it is a missing check.
+    A super user leaves the secret topic alone, so that any change of it is a missing check, and the
+    topic with the offsets of all groups.
     """
-    if is_super and (SECRET.encode() in payload or SECRET_ID.bytes in payload):
+    if is_super and any(name in payload for name in LEFT_ALONE):
         return True
     if int.from_bytes(payload[:2], "big") not in KEYS:
         return False

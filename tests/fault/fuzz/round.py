@@ -169,8 +169,10 @@ async def run_round(
             broker, numbers, seed, seconds, kinds, connections, processes, plans
         )
         if broker.exit_code is None:
-            if await secrets_of(fixture) != before:
-                violations.append(f"changed: {before} is now {await secrets_of(fixture)}")
+            after = await secrets_of(fixture)
+            for name, value in before.items():
+                if after[name] != value:
+                    violations.append(f"changed: {name}: {value} is now {after[name]}")
             _, peak = broker.memory()
             numbers["peak_mb"] = round(peak / 1e6)
             if peak > MEMORY_BYTES:

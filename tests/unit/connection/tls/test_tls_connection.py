@@ -367,6 +367,19 @@ async def test_a_server_that_is_no_tls_fails_the_client_at_once() -> None:
     assert pair.near.lost == []  # never made: the error of the attempt is enough
 
 
+async def test_an_attempt_that_nobody_awaits_fails_in_silence() -> None:
+    """It was cancelled before its handshake; asyncio would log an exception that is never taken."""
+    told: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, what: told.append(what))
+    lost, refused = Pair(), Pair()
+    lost.client.connection_lost(None)
+    lost.server.connection_lost(None)
+    refused.there.receive(b"\0\0\0\x10hello, this is Kafka")
+    del lost, refused
+    gc.collect()
+    assert told == []
+
+
 async def test_a_lost_connection_fails_the_attempt() -> None:
     """With the system's error if there is one."""
     for given, expected in ((OSError("reset"), OSError), (None, ConnectionResetError)):
