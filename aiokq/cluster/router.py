@@ -69,6 +69,10 @@ class Router:
         target: int | Target,
         timeout: float,
     ) -> R:
+        if isinstance(target, Coordinator) and timeout > self._engine.settings.request_timeout:
+            answer = self._send_now(prepare, target)
+            if answer is not None:
+                return await answer
         limit = asyncio.timeout(timeout)
         last_error: KafkaError | None = None
         try:
@@ -111,6 +115,36 @@ class Router:
                 + (f": {cause}" if cause is not None else ""),
                 api=request_class.NAME,
             ) from (cause or error)
+
+    def _send_now(
+        self,
+        prepare: Callable[[Connection], tuple[Request[R], int]],
+        target: Coordinator,
+    ) -> asyncio.Future[R] | None:
+        """Send a request to a coordinator if it is known and connected, and nothing has to wait.
+
+        The timeout of the connection is the only one, which is cheaper than `asyncio.timeout`. The
+        connection is closed when it expires, so it must not be shortened for a single request.
+
+        Returns:
+            The future of the response; None if nothing was sent.
+        """
+        engine = self._engine
+        engine.bind()
+        node_id = engine.coordinators.known(target.kind, target.key)
+        if node_id is None:
+            return None
+        try:
+            node = engine.node(node_id)
+            connection = node.connected(Purpose.CONTROL)
+            if connection is None or node.is_throttling:
+                return None
+            message, version = prepare(connection)
+            return connection.send(message, version=version)
+        except KafkaError as error:
+            if error.retriable:
+                return None
+            raise
 
     async def resolve(self, target: int | Target, *, timeout: float) -> Node:
         """Return the current node of a target.

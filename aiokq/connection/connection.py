@@ -219,6 +219,10 @@ class Connection:
             self._held.append((b"".join(fragments), cast("PendingRequest[Response]", sent)))
         return future
 
+    def push(self) -> None:
+        """Write the requests that wait for the end of this turn of the loop to the socket now."""
+        self.transport.push()
+
     async def request(
         self, message: Request[R], *, timeout: float | None = None, version: int | None = None
     ) -> R:

@@ -235,6 +235,11 @@ class Node:
         if self._on_throttle is not None:
             self._on_throttle(self, seconds)
 
+    @property
+    def is_throttling(self) -> bool:
+        """Whether the broker throttles the client now."""
+        return self.throttle_until > asyncio.get_running_loop().time()
+
     async def ready(self) -> None:
         """Wait until the throttle time of the broker is over."""
         await self._wait_until(lambda: self.throttle_until)

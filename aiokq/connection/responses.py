@@ -88,7 +88,8 @@ class ResponseWriter:
             if type(fragment) is FileRange:
                 return None
             size += len(fragment)
-        return size if self._transport.hold(cast("Sequence[Buffer]", fragments), size) else None
+        held = self._transport.hold(fragments, size)  # type: ignore[arg-type]  # no ranges of files
+        return size if held else None
 
     async def write(self, fragments: Sequence[Fragment]) -> int:
         """Send a response; return its size when the transport can take the next response.

@@ -194,13 +194,13 @@ class DeliveryEngine:
         self._refuse_records()
         if self.supervisor.state is not State.OPEN:
             return  # a bug or a cancellation has ended the tasks that could deliver records
-        self._queues.hurry()
         metadata = self.appender.metadata
         metadata.hasten()
         try:
             async with asyncio.timeout(timeout):
                 if self.transactions is not None:
                     await self.transactions.close()
+                self._queues.hurry()
                 while self._incomplete or metadata.pending():
                     await metadata.settled()
                     await self._incomplete.wait()
@@ -234,6 +234,10 @@ class DeliveryEngine:
         )
         return report, undelivered
 
+    @property
+    def is_settled(self) -> bool:
+        return not self._incomplete and not self.appender.metadata.pending()
+
     def accept(self, refusal: KafkaError | None) -> None:
         self.appender.refuse(refusal)
 
@@ -242,15 +246,6 @@ class DeliveryEngine:
 
     def relax(self) -> None:
         self._queues.relax()
-
-    async def settle(self) -> None:
-        self._queues.hurry()
-        try:
-            while self._incomplete or self.appender.metadata.pending():
-                await self.appender.metadata.settled()
-                await self._incomplete.wait()
-        finally:
-            self._queues.relax()
 
     def fail_unsent(self, error: KafkaError) -> None:
         self.appender.metadata.fail_pending(error)

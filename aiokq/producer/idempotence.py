@@ -223,8 +223,8 @@ class Sequences:
         if self._id is None or stamp[:2] != self._id:
             return  # the stamp has an earlier epoch or another producer id
         self._expected = advance(stamp.base_sequence, count)
-        if self.state is Numbering.FRESH:
-            self._move(Numbering.RUNNING)
+        if self.state is Numbering.FRESH:  # a legal move; not checked, because it is frequent
+            self.state = Numbering.RUNNING
 
     def is_next(self, stamp: Stamp) -> bool:
         """Return whether the broker expects the batch with this stamp next, as far as is known."""

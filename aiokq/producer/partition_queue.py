@@ -149,7 +149,8 @@ class PartitionQueue:
     def all_sent(self) -> bool:
         """Whether each batch was sent in the current window and no batch is open."""
         # Hot path, once per batch; measured by benchmarks/micro/producer.py.
-        return self._window.next is None and self._open() is None
+        slot = self.slot
+        return (slot is None or slot.batch is None) and self._window.next is None
 
     def batch_opened(self, batch: Batch) -> None:
         """Register a new open batch and schedule the end of its linger.
@@ -294,13 +295,15 @@ class PartitionQueue:
         """Fail expired batches, offer the queue if a batch is ready, and schedule the next call."""
         timeout = self._limits.delivery_timeout
         batches = self._window.batches
+        batch = self._open()
+        if batch is None and not batches:  # the usual case: the batch that lingered was sent
+            return
         if batches and batches[0].deadline <= now:
             for queued in list(batches):
                 if queued.deadline > now:
                     break
                 if not queued.expired:
                     self._expire(queued)
-        batch = self._open()
         if batch is not None and batch.created + timeout <= now:
             self._expire(self._append(self._take()))
         self.offer_if_ripe(now)

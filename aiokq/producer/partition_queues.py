@@ -162,10 +162,14 @@ class PartitionQueues:
         return deliveries
 
     def hurry(self) -> None:
-        """Send batches without lingering until `relax` has been called once per `hurry`."""
+        """Send batches without lingering until `relax` has been called once per `hurry`.
+
+        Batches that can be sent now are sent by the call itself.
+        """
         self._hurries += 1
         if self._hurries == 1:
             self.offer_all()
+        self._senders.send_now()
 
     def relax(self) -> None:
         """Undo one `hurry`."""

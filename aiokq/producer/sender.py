@@ -116,6 +116,9 @@ class SenderTransactions(Protocol):
     def batch_refused(self) -> None:
         """Record that an attempt to send a batch failed."""
 
+    def request_answered(self) -> None:
+        """Process the end of a Produce request, after its batches were processed."""
+
 
 class _Launched(NamedTuple):
     queued: QueuedBatch
@@ -212,12 +215,23 @@ class Sender:
                 self._dedicated.shut("the producer was closed")
                 self.node.release(self._dedicated)
 
+    def send_now(self) -> None:
+        """Send the batches of the offered queues now, not in the next turn of the event loop.
+
+        With acks=0, or if there is no open connection, `run` sends them.
+        """
+        if self._acks and not self._ended and self._may_send():
+            connection = self._connection()
+            if connection is not None:
+                self._send(connection)
+                connection.push()
+
     async def _run(self) -> None:
         woken = self._woken
         while True:
             await woken.wait()
             woken.clear()
-            if not self._ready or self._in_flight >= self._max_in_flight or self._throttled():
+            if not self._may_send():
                 continue
             connection = self._connection()
             if connection is None:
@@ -225,12 +239,14 @@ class Sender:
                     self._connecting = True
                     # Connect in another task, because the queues may get another leader meanwhile.
                     self._spawn(self._connect(), f"connect to node {self.node.node_id}")
-                continue
-            try:
-                await self._send(connection)
-            except ConnectionLost:
-                # The connection was closed between two requests. Send over another connection.
-                woken.set()
+            elif self._acks:
+                self._send(connection)
+            else:
+                await self._send_and_forget(connection)
+
+    def _may_send(self) -> bool:
+        """Return whether queues are offered, and another request may be sent."""
+        return bool(self._ready) and self._in_flight < self._max_in_flight and not self._throttled()
 
     def _connection(self) -> Connection | None:
         """Return the open connection for Produce requests; None if there is none."""
@@ -277,35 +293,46 @@ class Sender:
         self._silence = None
         self._woken.set()
 
-    async def _send(self, connection: Connection) -> None:
+    def _send(self, connection: Connection) -> None:
+        """Send requests, each with one batch per ready queue, until a limit is reached."""
+        while self._in_flight < self._max_in_flight and not connection.closed:
+            made = self._next_request(connection)
+            if made is None:
+                return
+            in_flight, request, version = made
+            try:
+                future = connection.send(request, timeout=self._timeout, version=version)
+            except Exception as error:  # noqa: BLE001  see `_not_sent`
+                self._not_sent(in_flight, error)
+                continue
+            self._in_flight += 1
+            future.add_done_callback(partial(self._arrived, in_flight))
+
+    def _next_request(self, connection: Connection) -> tuple[_InFlight, ProduceRequest, int] | None:
+        """Launch the next batches; return their request and its version, or None if none is ready.
+
+        Batches that cannot be part of a request have failed.
+        """
         try:
             version = self._version(connection)
         except UnsupportedVersion as error:
             self._fail_ready(error)
-            return
-        while self._in_flight < self._max_in_flight and not connection.closed:
-            launched = self._launch(version)
-            if not launched:
-                return
+            return None
+        while launched := self._launch(version):
             in_flight, request, usable = self._request(launched, version)
-            if not in_flight.launched:
-                continue
-            try:
-                if self._acks == 0:
-                    await self._send_and_forget(connection, in_flight, request, usable)
-                    continue
-                future = connection.send(request, timeout=self._timeout, version=usable)
-            except ConnectionLost as error:
-                self._all_refused(in_flight, error)
-                raise
-            except KafkaError as error:
-                self._all_refused(in_flight, error)  # the request cannot be encoded
-                continue
-            except Exception as error:  # noqa: BLE001  logged by fail_batch()
-                self._all_broke(in_flight, "request", error)
-                continue
-            self._in_flight += 1
-            future.add_done_callback(partial(self._arrived, in_flight))
+            if in_flight.launched:
+                return in_flight, request, usable
+        return None
+
+    def _not_sent(self, in_flight: _InFlight, error: Exception) -> None:
+        """Process the failure to send a request."""
+        if not isinstance(error, KafkaError):
+            self._all_broke(in_flight, "request", error)  # logged by fail_batch()
+            return
+        self._all_refused(in_flight, error)
+        if isinstance(error, ConnectionLost):
+            # The connection was closed between two requests. Send over another connection.
+            self._woken.set()
 
     # Hot path, once per request; measured by benchmarks/micro/producer.py.
     def _launch(self, version: int) -> list[_Launched]:
@@ -414,14 +441,28 @@ class Sender:
                 version = FIRST_WITH_TOPIC_IDS - 1
         return _InFlight(sent, names), request, version
 
-    async def _send_and_forget(
-        self, connection: Connection, in_flight: _InFlight, request: ProduceRequest, version: int
-    ) -> None:
+    async def _send_and_forget(self, connection: Connection) -> None:
         """Send with acks=0: a batch counts as delivered once it is written to the connection.
 
         At that time, up to 1 MiB of the connection's output may be unsent.
         """
-        connection.send_no_reply(request, version=version)
+        while not connection.closed and (made := self._next_request(connection)) is not None:
+            in_flight, request, version = made
+            try:
+                connection.send_no_reply(request, version=version)
+                await self._written(connection)
+            except Exception as error:  # noqa: BLE001  see `_not_sent`
+                self._not_sent(in_flight, error)
+                continue
+            for queued, attempt in in_flight.launched:
+                self._owner.answered(queued, attempt, -1, -1)
+
+    async def _written(self, connection: Connection) -> None:
+        """Wait until most of the connection's output is written.
+
+        Raises:
+            ConnectionLost: the connection ended, or the broker read nothing within the timeout.
+        """
         try:
             async with asyncio.timeout(self._timeout):
                 await connection.drain()
@@ -434,8 +475,6 @@ class Sender:
             )
             connection.abort(lost)
             raise lost from None
-        for queued, attempt in in_flight.launched:
-            self._owner.answered(queued, attempt, -1, -1)
 
     def _arrived(self, in_flight: _InFlight, future: asyncio.Future[ProduceResponse]) -> None:
         """Process the response to a request, or its failure."""
@@ -456,6 +495,8 @@ class Sender:
             self._all_broke(in_flight, "answer", error)
         else:
             raise error
+        if self._transactions is not None:
+            self._transactions.request_answered()
 
     def _take(self, in_flight: _InFlight, response: ProduceResponse) -> None:
         answers: dict[tuple[str, int], PartitionProduceResponse] = {}

@@ -76,6 +76,11 @@ class SenderPool:
                 return
         sender.offer(queue)
 
+    def send_now(self) -> None:
+        """Send the batches of the offered queues now, not in the next turn of the event loop."""
+        for sender in list(self._senders.values()):
+            sender.send_now()
+
     def moved(self, queue: PartitionQueue, error: KafkaError) -> None:
         self._leader_failed(queue, error, None)
 
@@ -111,7 +116,8 @@ class SenderPool:
         if queue.blocked_by is not None:
             self._engine.partition_ok(queue.topic_partition)
         queue.answered(queued, attempt, base_offset, log_append_time_ms)
-        queue.offer_if_ripe(self._clock.monotonic())
+        if not queue.all_sent:
+            queue.offer_if_ripe(self._clock.monotonic())
 
     def refused(
         self,

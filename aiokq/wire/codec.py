@@ -106,7 +106,7 @@ def decode(cls: type[M], data: Buffer, version: int, position: int = 0, *, exact
             except ProtocolError:  # decode again with the compiled decoder, which heeds `exact`
                 pass
         decoder = _compile_decoder(cls, version)
-    return cast("M", decoder(data, position, exact))
+    return decoder(data, position, exact)  # type: ignore[return-value]
 
 
 def encode_prefixed(message: Message, version: int) -> bytes:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import math
 import struct
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from aiokq.core.errors import ProtocolError
 from aiokq.core.named_tuple import NamedTuple
@@ -83,7 +83,7 @@ def encode_request(
         size, message.API_KEY, version, correlation_id, -1 if client_id is None else len(name)
     )
     # The first fragment is `bytes`, because fields of the message precede record data.
-    fragments[0] = b"".join((head, name, tags, cast("bytes", fragments[0])))
+    fragments[0] = b"".join((head, name, tags, fragments[0]))  # type: ignore[arg-type]
     return fragments
 
 
@@ -140,7 +140,7 @@ def encode_response(message: Response, *, version: int, correlation_id: int) -> 
     for fragment in fragments:
         size += len(fragment)
     head = _RESPONSE_HEAD.pack(size, correlation_id)
-    fragments[0] = b"".join((head, tags, cast("bytes", fragments[0])))
+    fragments[0] = b"".join((head, tags, fragments[0]))  # type: ignore[arg-type]
     return fragments
 
 
@@ -176,7 +176,8 @@ def peek_correlation_id(frame: Buffer) -> int:
     """
     if len(frame) < 4:
         raise ProtocolError(f"response of {len(frame)} bytes has no correlation id", offset=0)
-    return cast("int", _CORRELATION_ID.unpack_from(frame)[0])
+    (correlation_id,) = _CORRELATION_ID.unpack_from(frame)
+    return correlation_id  # type: ignore[no-any-return]
 
 
 @functools.cache

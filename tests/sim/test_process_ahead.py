@@ -11,7 +11,7 @@ import pytest
 from aiokq.admin.client import Admin
 from aiokq.client.process.processor import HELD_BYTES
 from aiokq.fastpath.produce import Outgoing
-from aiokq.producer.delivery_engine import DeliveryEngine
+from aiokq.producer.transactions.transaction_end import TransactionEnd
 from aiokq.producer.transactions.transaction_requests import TransactionRequests
 from tests.sim.group_world import until
 from tests.sim.process_world import ProcessWorld, copy, simulate
@@ -30,13 +30,13 @@ class Calls(Counter[int]):
 def delivered(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     """An event that the commit of a transaction waits for before its records count as delivered."""
     event = asyncio.Event()
-    settle = DeliveryEngine.settle
+    settle = TransactionEnd._settle
 
-    async def settle_late(engine: DeliveryEngine) -> None:
+    async def settle_late(end: TransactionEnd) -> None:
         await event.wait()
-        await settle(engine)
+        await settle(end)
 
-    monkeypatch.setattr(DeliveryEngine, "settle", settle_late)
+    monkeypatch.setattr(TransactionEnd, "_settle", settle_late)
     return event
 
 

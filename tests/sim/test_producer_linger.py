@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from aiokq.fastpath.produce.suspended import Suspended
 from aiokq.producer.settings import ProducerSettings
 from tests.sim.producer_world import producer, simulate
 
@@ -292,3 +293,20 @@ def test_a_record_that_missed_an_immediate_send_is_sent_after_linger() -> None:
             assert world.loop.time() - start < 3
 
     simulate(body, nodes=2)
+
+
+def test_a_flush_sends_before_it_waits() -> None:
+    """A commit that first had to wake the sender sent its last records one turn later."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        async with producer(world, kafka, linger_ms=1000) as p:
+            await p.send("orders", b"connects")
+            p.send_nowait("orders", b"v")
+            flushing = p.flush()
+            waiting = flushing.send(None)
+            assert p._engine.node(1).in_flight == 1
+            await Suspended(flushing, waiting)
+        assert len(kafka.log("orders").batches) == 2
+
+    simulate(body)

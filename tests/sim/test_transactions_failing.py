@@ -416,12 +416,12 @@ def test_a_bug_while_records_are_delivered_does_not_commit() -> None:
         transactions = p._delivery.transactions
         assert transactions is not None
 
-        async def broken() -> None:
+        async def broken(deadline: float) -> bool:
             raise LookupError("a bug")
 
         txn = await p.begin_transaction()
         p.send_nowait("orders", b"a")
-        transactions._state.delivery.settle = broken  # type: ignore[method-assign]
+        transactions._state.progress = broken  # type: ignore[method-assign]
         with pytest.raises(TransactionAborted, match="a bug"):
             await p.commit_transaction()
         assert await txn.outcome() is TransactionOutcome.ABORTED

@@ -82,6 +82,11 @@ class PartitionAdditions:
             self._adding.add_done_callback(self._ended)
         return False
 
+    @property
+    def in_progress(self) -> bool:
+        """Whether a request is in flight."""
+        return self._adding is not None
+
     async def settled(self) -> None:
         """Wait until no request is in flight."""
         while self._adding is not None:

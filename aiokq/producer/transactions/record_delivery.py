@@ -13,6 +13,11 @@ __all__ = ["RecordDelivery"]
 class RecordDelivery(Protocol):
     """Accepts, sends and fails the records of a producer."""
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether every accepted record has an outcome."""
+        ...
+
     def accept(self, refusal: KafkaError | None) -> None:
         """Accept records if `refusal` is None; otherwise refuse them with `refusal`.
 
@@ -27,12 +32,6 @@ class RecordDelivery(Protocol):
 
     async def flush(self) -> None:
         """Send without lingering, and wait until every record accepted so far has an outcome."""
-
-    async def settle(self) -> None:
-        """Send without lingering, and wait until every accepted record has an outcome.
-
-        Unlike `flush`, `settle` also waits for the records that are accepted during the call.
-        """
 
     def fail_unsent(self, error: KafkaError) -> None:
         """Fail, with `error`, the records that are not in flight."""

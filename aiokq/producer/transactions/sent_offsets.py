@@ -87,6 +87,7 @@ class SentOffsets:
 
         def ended(task: asyncio.Task[None]) -> None:
             self._on_their_way.discard(sent)
+            self._state.advanced()
             if sent.done():
                 return
             if task.cancelled():  # a task that is cancelled before its first step sets no result

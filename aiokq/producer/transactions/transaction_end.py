@@ -132,15 +132,16 @@ class TransactionEnd:
             state.delivery.accept(refusals.being_ended(commits=committed))
         ending = self.now = Ending()
         try:
+            if commit:
+                # Called before the task is created, so that the broker appends the batches
+                # meanwhile.
+                self._hurried = True
+                state.delivery.hurry()
             self._spawn(self._run(offsets), f"end transaction {state.transactional_id}")
         except BaseException:
             self.now = None
+            self._relax()
             raise
-        if commit:
-            # Called here, and not in the task, so that the batches are sent before the first step
-            # of the task.
-            state.delivery.hurry()
-            self._hurried = True
         return ending
 
     def abandon(self) -> None:
@@ -165,11 +166,14 @@ class TransactionEnd:
                 self._interrupt(cause)
             raise
         finally:
-            if self._hurried:
-                self._hurried = False
-                self._state.delivery.relax()
+            self._relax()
         if self.now is not None:
             self._settle_end(outcome, error)
+
+    def _relax(self) -> None:
+        if self._hurried:
+            self._hurried = False
+            self._state.delivery.relax()
 
     def _interrupt(self, cause: KafkaError) -> None:
         """Complete the end in progress with an error, because the producer will not finish it."""
@@ -223,25 +227,16 @@ class TransactionEnd:
         The wait ends early if the transaction can no longer be committed.
         """
         state = self._state
-        if state.cause is not None:
-            return
-        try:
-            async with asyncio.timeout_at(self._deadline) as state.settling:
-                await state.delivery.settle()
-                await self._offsets.answered()
-                await self._additions.settled()
-        except TimeoutError:
-            if state.settling is None or not state.settling.expired():
-                raise
-            if state.cause is None:
+        while state.cause is None and not (
+            state.delivery.is_settled and not self._offsets and not self._additions.in_progress
+        ):
+            if not await state.progress(self._deadline) and state.cause is None:
                 state.fail(
                     RequestTimeout(
                         "the records and offsets of the transaction were not acknowledged within "
                         "max_block_ms"
                     )
                 )
-        finally:
-            state.settling = None
 
     async def _commit(self) -> tuple[TransactionOutcome, KafkaError | None]:
         state = self._state

@@ -45,8 +45,6 @@ class TransactionState:
         commits: whether the last call to end the transaction was a commit. The value becomes False
             if the commit raises its error while the transaction is still being aborted.
         closed: whether the producer is closed or being closed.
-        settling: timeout of the wait for the records of a transaction that is being committed; None
-            if nothing waits.
     """
 
     def __init__(self, transactional_id: str, delivery: RecordDelivery) -> None:
@@ -59,7 +57,7 @@ class TransactionState:
         self.started = False
         self.commits = False
         self.closed = False
-        self.settling: asyncio.Timeout | None = None
+        self._progress: asyncio.Future[bool] | None = None
 
     @property
     def is_finished(self) -> bool:
@@ -128,20 +126,38 @@ class TransactionState:
         return refusals.finished(self.cause, self.transactional_id)
 
     def _fail_unsent_soon(self) -> None:
-        """In the next turn of the event loop, fail the unsent records and end the wait for records.
+        """In the next turn of the event loop, fail the unsent records and call `advanced`.
 
         They do not fail at once, because the caller may be a queue that is failing a batch.
         """
         transaction = self.current
-        loop = asyncio.get_running_loop()
 
         def fail() -> None:
             if self.current is transaction and (refusal := self.refusal) is not None:
                 self.delivery.fail_unsent(refusal)
-                if self.settling is not None:
-                    self.settling.reschedule(loop.time())
+                self.advanced()
 
-        loop.call_soon(fail)
+        asyncio.get_running_loop().call_soon(fail)
+
+    async def progress(self, deadline: float) -> bool:
+        """Wait until `advanced` is called; return False if `deadline` (loop time) comes first."""
+        loop = asyncio.get_running_loop()
+        self._progress = loop.create_future()
+        # Cheaper than `asyncio.timeout_at`, because each commit waits here.
+        late = loop.call_at(deadline, self._end_wait, False)
+        try:
+            return await self._progress
+        finally:
+            late.cancel()
+            self._progress = None
+
+    def advanced(self) -> None:
+        """End the wait of `progress`: records, offsets or partitions were accepted or failed."""
+        self._end_wait(True)
+
+    def _end_wait(self, advanced: bool) -> None:
+        if self._progress is not None and not self._progress.done():
+            self._progress.set_result(advanced)
 
     def check_not_closed(self) -> None:
         """Raise Closed if the producer is closed or being closed."""

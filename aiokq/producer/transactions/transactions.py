@@ -322,6 +322,12 @@ class Transactions:
         """Record that an attempt to send a batch failed."""
         self._offsets.may_overlap = False
 
+    def request_answered(self) -> None:
+        """If this response was the last one, continue the commit that waits for its records."""
+        state = self._state
+        if state.delivery.is_settled:
+            state.advanced()
+
     def record_failed(self, error: KafkaError) -> None:
         """Record that records failed, so that the transaction cannot be committed."""
         if error.may_have_been_written:
@@ -349,6 +355,7 @@ class Transactions:
 
     def partitions_added(self) -> None:
         self._state.delivery.offer_all()
+        self._state.advanced()
 
     def addition_refused(self, error: KafkaError) -> None:
         self._refused("AddPartitionsToTxn", error)

@@ -16,6 +16,7 @@ from aiokq.core.errors import (
     UnsupportedVersion,
 )
 from aiokq.core.types import TopicPartition
+from aiokq.fastpath.produce.suspended import Suspended
 from aiokq.wire import FieldNotSupported
 from tests.unit.cluster.scripted import Mood, ScriptedBroker, ScriptedCluster, make_engine, simulate
 
@@ -56,6 +57,31 @@ def test_each_target_finds_its_node():
         ):
             assert (await engine.request(WHO, node=target)).controller_id == node_id
         assert (await engine.request(WHO, node=ANY)).controller_id in (1, 2, 3)
+        await engine.close()
+
+    simulate(main)
+
+
+def test_a_request_to_a_connected_coordinator_is_sent_without_waiting():
+    """EndTxn is sent as soon as the last record of a transaction is acknowledged."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        answer_with_own_id(cluster)
+        cluster.handlers[wire.FindCoordinatorRequest] = lambda b, r, v: (
+            wire.FindCoordinatorResponse(
+                coordinators=[wire.Coordinator(key="g", node_id=1, host="broker1", port=9092)]
+            )
+        )
+        engine = make_engine(cluster)
+        await engine.start()
+        target = Coordinator(CoordinatorKind.GROUP, "g")
+        for connected in (False, True):
+            call = engine.router.request(
+                lambda _: WHO, wire.DescribeClusterRequest, target, timeout=60
+            )
+            waiting = call.send(None)
+            assert engine.node(1).in_flight == connected
+            assert (await Suspended(call, waiting)).controller_id == 1  # type: ignore[attr-defined]
         await engine.close()
 
     simulate(main)
