@@ -55,7 +55,7 @@ class BatchCompletion:
         self._clock = engine.environment.clock
         self._counters = engine.counters
         self._outages = engine.outages
-        self._interceptors = interceptors
+        self._interceptors = interceptors or None  # tested once per batch
         self._incomplete = incomplete
         self.failures = UnobservedFailures()
         self.on_failed: Callable[[KafkaError], None] | None = None
@@ -79,7 +79,7 @@ class BatchCompletion:
             self._outages.recovered(EXPIRED, place)
         batch.complete(base_offset, log_append_time_ms)
         self._incomplete.remove(batch)
-        if self._interceptors:
+        if self._interceptors is not None:
             self._interceptors.ack(batch_info(queued, base_offset))
 
     def failed(self, queued: QueuedBatch, error: KafkaError) -> None:
@@ -106,13 +106,13 @@ class BatchCompletion:
                 error,
             )
         self._fail(batch, error)
-        if self._interceptors:
+        if self._interceptors is not None:
             self._interceptors.error(batch_info(queued), error)
 
     def failed_unqueued(self, batch: Batch, error: KafkaError) -> None:
         """Fail a batch that is in no queue, or whose queue does not report the failure."""
         self._fail(batch, error)
-        if self._interceptors:
+        if self._interceptors is not None:
             info = BatchInfo(batch.topic, batch.partition, batch.count, batch.size, attempt=0)
             self._interceptors.error(info, error)
 

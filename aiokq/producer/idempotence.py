@@ -81,18 +81,18 @@ class ProducerIdentity:
     An idempotent producer without transactions bumps its epoch by itself (KIP-360), because no
     other producer uses its id. Brokers keep an epoch per partition, so a partition whose
     sequences are intact keeps its older epoch.
+
+    Attributes:
+        current: the id with its newest epoch; None if no id was issued, or if it was discarded.
+            Only the methods of this class change it.
+        state: whether there is an id.
     """
 
-    __slots__ = ("_current", "state")
+    __slots__ = ("current", "state")
 
     def __init__(self) -> None:
         self.state = IdState.ABSENT
-        self._current: ProducerId | None = None
-
-    @property
-    def current(self) -> ProducerId | None:
-        """The id with its newest epoch; None if no id was issued, or if it was discarded."""
-        return self._current
+        self.current: ProducerId | None = None
 
     def requested(self) -> None:
         """Enter the state REQUESTED, because InitProducerId was sent."""
@@ -101,7 +101,7 @@ class ProducerIdentity:
     def issued(self, producer_id: int, epoch: int) -> None:
         """Store the id and epoch of a successful InitProducerId response."""
         self._move(IdState.HELD)
-        self._current = ProducerId(producer_id, epoch)
+        self.current = ProducerId(producer_id, epoch)
 
     def refused(self) -> None:
         """Enter the state ABSENT, because InitProducerId failed; it may be sent again."""
@@ -113,19 +113,19 @@ class ProducerIdentity:
         Returns:
             False if there is no id, or if it has no epoch left and was discarded.
         """
-        current = self._current
+        current = self.current
         if current is None:
             return False
         if current.epoch >= MAX_EPOCH:
             self.discard(current.producer_id)
             return False
-        self._current = ProducerId(current.producer_id, current.epoch + 1)
+        self.current = ProducerId(current.producer_id, current.epoch + 1)
         return True
 
     def discard(self, producer_id: int) -> None:
         """Discard an id that was fenced or has no epoch left, if it is still the current id."""
-        if self._current is not None and self._current.producer_id == producer_id:
-            self._current = None
+        if self.current is not None and self.current.producer_id == producer_id:
+            self.current = None
             self._move(IdState.ABSENT)
 
     def replace(self, producer_id: int, epoch: int) -> None:
@@ -133,7 +133,7 @@ class ProducerIdentity:
 
         Source: KIP-360, KIP-890.
         """
-        self._current = ProducerId(producer_id, epoch)
+        self.current = ProducerId(producer_id, epoch)
         self.state = IdState.HELD
 
     def _move(self, to: IdState) -> None:

@@ -191,18 +191,19 @@ class PartitionQueue:
         producer id, or request to add the partition to the transaction.
         """
         window = self._window
-        if self.leader < 0 or window.draining:
+        in_flight = window.in_flight
+        if self.leader < 0 or (in_flight and window.draining):
             return None
         if now < self.retry_at:
             # `reschedule` ignores a pause while the queue has no batch, so the timer is perhaps not
             # set for the end of the pause.
             self._owner.schedule(self, self.retry_at)
             return None
-        if window.in_flight >= self._limit():
+        if in_flight and in_flight >= self._limit():
             return None
         sequences = self.sequences
         if sequences is not None and sequences.broken:
-            if window.in_flight:
+            if in_flight:
                 return None
             probe = self._resolve(sequences)
             if probe is not None:

@@ -56,6 +56,7 @@ class PartitionQueues:
         gate: decides whether batches may be sent; None without transactions.
 
     Attributes:
+        hurried: whether batches are sent without lingering at present.
         timers: calls `on_time` of each queue at the time that the queue has scheduled.
     """
 
@@ -89,6 +90,7 @@ class PartitionQueues:
         self._queues: dict[str, dict[int, PartitionQueue]] = {}
         self._used: set[str] = set()
         self._hurries = 0
+        self.hurried = False
         self.timers = QueueTimers(self._clock, internal_errors.fail_queue)
 
     def queue(self, topic: str, partition: int) -> PartitionQueue:
@@ -167,13 +169,15 @@ class PartitionQueues:
         Batches that can be sent now are sent by the call itself.
         """
         self._hurries += 1
-        if self._hurries == 1:
+        if not self.hurried:
+            self.hurried = True
             self.offer_all()
         self._senders.send_now()
 
     def relax(self) -> None:
         """Undo one `hurry`."""
         self._hurries -= 1
+        self.hurried = self._hurries > 0
 
     def offer_all(self) -> None:
         """Offer each queue that has a ready batch to the sender of the partition's leader."""
@@ -216,10 +220,6 @@ class PartitionQueues:
         if queue is not None:
             queue.forget(batch)
         self._completion.failed_unqueued(batch, error)
-
-    @property
-    def hurried(self) -> bool:
-        return self._hurries > 0
 
     def opened(self, queue: PartitionQueue, batch: Batch) -> None:
         self._used.add(batch.topic)

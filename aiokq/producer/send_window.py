@@ -47,8 +47,9 @@ class SendWindow:
         """Mark a batch as in flight."""
         queued.in_flight = True
         self.in_flight += 1
-        if self.next is queued:
-            self._cursor += 1
+        cursor, batches = self._cursor, self.batches
+        if cursor < len(batches) and batches[cursor] is queued:
+            self._cursor = cursor + 1
         else:
             self._draining = True  # a batch is sent out of order to learn whether it was written
 

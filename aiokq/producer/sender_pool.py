@@ -50,7 +50,7 @@ class SenderPool:
         self._transactions = transactions
         self._settings = settings
         self._engine = engine
-        self._interceptors = interceptors
+        self._interceptors = interceptors or None  # tested once per batch
         self._sealer = sealer
         self._internal_errors = internal_errors
         self._spawn = spawn
@@ -99,7 +99,7 @@ class SenderPool:
         batch = queued.batch
         if attempt == 1:
             self._counters.queue_seconds.observe(self._clock.monotonic() - batch.created)
-        if self._interceptors:
+        if self._interceptors is not None:
             self._interceptors.batch(batch_info(queued))
         stamp = queued.stamp
         if stamp is None:
