@@ -34,8 +34,12 @@ __all__ = ["TcpListener", "bind"]
 
 logger = logging.getLogger("aiokq.connection")
 
-_PER_TURN: Final = 64
-"""Maximum connections accepted in one iteration of the loop, so that other tasks can run."""
+_PER_TURN: Final = 1
+"""Maximum connections accepted in one iteration of the loop.
+
+A storm of connections then takes a bounded part of the time of a busy loop, whose iterations are
+long, and no part of the rate of an idle one, whose iterations are short.
+"""
 
 _NO_DESCRIPTOR: Final = frozenset({errno.EMFILE, errno.ENFILE})
 
