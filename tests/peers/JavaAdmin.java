@@ -266,7 +266,9 @@ public class JavaAdmin {
             new NewTopic(one, 3, (short) 1).configs(Map.of("retention.ms", "100000", "max.message.bytes", "5000")),
             new NewTopic(two, Optional.empty(), Optional.empty()),
             new NewTopic(prefix + "assigned", Map.of(0, List.of(node), 1, List.of(node))))).values());
-        var created = admin.createTopics(List.of(new NewTopic(prefix + "told", 2, (short) 1)));
+        // The records of this topic are of the year 2001, and must not expire during a slow test.
+        var created = admin.createTopics(List.of(
+            new NewTopic(prefix + "told", 2, (short) 1).configs(Map.of("retention.ms", "-1"))));
         operation("createTopics, what is told", () -> {
             Map<String, Object> entries = new TreeMap<>();
             for (ConfigEntry entry : created.config(prefix + "told").get().entries())
