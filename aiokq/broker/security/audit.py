@@ -4,9 +4,12 @@ There are three loggers: ``aiokq.audit.denial``, ``aiokq.audit.login`` and ``aio
 line names its fields, as in ``operation denied: principal=User:alice host=127.0.0.1 ...``. The same
 fields are in the attribute ``audit`` of the log record, as a dict, for handlers that write JSON.
 
-A client must not be able to fill a disk with log lines: equal lines are logged once in
-`REPEAT_SECONDS`, and each logger writes at most `LINES_PER_SECOND` on average. Lines left out are
-counted in the next line. No record, password, token or value of a setting is logged.
+A client must not be able to fill a disk with log lines, nor to use up the lines of others: equal
+lines are logged once in `REPEAT_SECONDS`, each client (a principal at an address) has a share of
+its own, and each logger writes at most `LINES_PER_SECOND` lines on average, and
+`FIRST_LINES_PER_SECOND` more of clients that have been quiet. Lines left out are counted by client.
+A change is never left out, because only administrators can make changes. No record, password, token
+or value of a setting is logged.
 
 Source: Kafka's ``kafka.authorizer.logger``.
 Tests: ``tests/unit/broker/security/test_audit.py``.
@@ -19,7 +22,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from aiokq.core.log_lines import log_line
 from aiokq.wire import API_NAMES
@@ -37,46 +40,142 @@ LINES_PER_SECOND: Final = 10.0
 BURST: Final = 100.0
 """Number of lines that a logger may write at once, if it has been quiet."""
 
-MOST_KEYS: Final = 1024
-"""Number of different lines that are remembered, to recognize equal ones."""
+FIRST_LINES_PER_SECOND: Final = 5.0
+FIRST_LINES_BURST: Final = 50.0
+"""Number of lines that a logger writes besides, for clients that have been quiet."""
+
+QUIET_SECONDS: Final = 10.0
+"""Seconds without a line after which the next line of a client is a first line again."""
+
+CLIENT_LINES_PER_SECOND: Final = 2.0
+CLIENT_BURST: Final = 20.0
+"""Number of lines about one client that a logger may write at once."""
+
+MOST_CLIENTS: Final = 256
+MOST_KEYS: Final = 64
+"""Number of different lines of a client that are remembered, to recognize equal ones."""
+
+MOST_SUMMARIES: Final = 10
+"""Number of clients whose lines left out are reported by name, once in `REPEAT_SECONDS`."""
 
 LONGEST_VALUE: Final = 256
 """Number of characters of a value that are logged. A client may choose long names."""
 
 MOST_ITEMS: Final = 100
-"""Number of changes of one request that are logged one by one."""
+"""Number of changes of one request that are logged one by one, and then in each further line."""
+
+
+class _Bucket:
+    """A number of lines that may be written, which grows with time."""
+
+    __slots__ = ("_at", "_burst", "_left", "_rate")
+
+    def __init__(self, burst: float, rate: float, now: float) -> None:
+        self._burst = self._left = burst
+        self._rate = rate
+        self._at = now
+
+    def has(self, now: float) -> bool:
+        """Return whether a line may be written."""
+        self._left = min(self._burst, self._left + (now - self._at) * self._rate)
+        self._at = now
+        return self._left >= 1
+
+    def take(self) -> None:
+        """Count a line that is written."""
+        self._left -= 1
+
+
+_Client: TypeAlias = tuple[str, str]
+"""A principal ("" before the login) and its address."""
+
+
+class _Share:
+    """The lines about one client.
+
+    Attributes:
+        left_out: lines left out since the last line that told of them.
+        written: when the last line was written.
+    """
+
+    __slots__ = ("bucket", "known", "left_out", "written")
+
+    def __init__(self, now: float) -> None:
+        self.bucket = _Bucket(CLIENT_BURST, CLIENT_LINES_PER_SECOND, now)
+        self.known: OrderedDict[object, tuple[float, int]] = OrderedDict()
+        self.left_out = 0
+        self.written = -QUIET_SECONDS
 
 
 class _Limit:
     """Decides which lines of a logger are written."""
 
-    __slots__ = ("_at", "_known", "_left", "left_out")
+    __slots__ = ("_clients", "_common", "_first", "_forgotten", "_summed_at")
 
-    def __init__(self) -> None:
-        self._left = BURST
-        self._at = 0.0
-        self._known: OrderedDict[object, tuple[float, int]] = OrderedDict()
-        self.left_out = 0
-        """Lines left out since the last line, because there were too many different ones."""
+    def __init__(self, now: float) -> None:
+        self._common = _Bucket(BURST, LINES_PER_SECOND, now)
+        self._first = _Bucket(FIRST_LINES_BURST, FIRST_LINES_PER_SECOND, now)
+        self._clients: OrderedDict[_Client, _Share] = OrderedDict()
+        self._forgotten = 0
+        """Lines left out of clients that are no longer remembered."""
+        self._summed_at = now
 
-    def times(self, key: object, now: float) -> int:
-        """Return how often the line has occurred since it was written last; 0 to leave it out."""
-        written, count = self._known.get(key, (-REPEAT_SECONDS, 0))
+    def admit(self, client: _Client, key: object, now: float) -> tuple[int, int]:
+        """Decide about a line of a client.
+
+        Returns:
+            How often the line has occurred since it was written last, 0 to leave it out; and how
+            many other lines of the client have been left out meanwhile.
+        """
+        share = self._share(client, now)
+        written, count = share.known.get(key, (now - REPEAT_SECONDS, 0))
         count += 1
         if now - written < REPEAT_SECONDS:
-            self._known[key] = written, count
-            return 0
-        self._left = min(BURST, self._left + (now - self._at) * LINES_PER_SECOND)
-        self._at = now
-        if self._left < 1:
-            self.left_out += 1
-            return 0
-        self._left -= 1
-        self._known[key] = now, 0
-        self._known.move_to_end(key)
-        if len(self._known) > MOST_KEYS:
-            self._known.popitem(last=False)
-        return count
+            share.known[key] = written, count
+            return 0, 0
+        is_first = now - share.written >= QUIET_SECONDS
+        bucket = self._first if is_first and not self._common.has(now) else self._common
+        if not bucket.has(now) or not share.bucket.has(now):
+            share.left_out += 1
+            return 0, 0
+        bucket.take()
+        share.bucket.take()
+        share.written = now
+        share.known[key] = now, 0
+        share.known.move_to_end(key)
+        if len(share.known) > MOST_KEYS:
+            share.known.popitem(last=False)
+        left_out, share.left_out = share.left_out, 0
+        return count, left_out
+
+    def summaries(self, now: float) -> list[dict[str, str | int]]:
+        """Return, once in `REPEAT_SECONDS`, how many lines of which clients were left out."""
+        if now - self._summed_at < REPEAT_SECONDS:
+            return []
+        self._summed_at = now
+        silent = [(share.left_out, client) for client, share in self._clients.items()]
+        silent = sorted((each for each in silent if each[0]), reverse=True)
+        found: list[dict[str, str | int]] = [
+            {"principal": principal, "host": host, "left_out": count}
+            for count, (principal, host) in silent[:MOST_SUMMARIES]
+        ]
+        others = self._forgotten + sum(count for count, _ in silent[MOST_SUMMARIES:])
+        if others:
+            found.append({"principal": "others", "host": "others", "left_out": others})
+        for _, client in silent:
+            self._clients[client].left_out = 0
+        self._forgotten = 0
+        return found
+
+    def _share(self, client: _Client, now: float) -> _Share:
+        share = self._clients.get(client)
+        if share is None:
+            share = self._clients[client] = _Share(now)
+            if len(self._clients) > MOST_CLIENTS:
+                _, oldest = self._clients.popitem(last=False)
+                self._forgotten += oldest.left_out
+        self._clients.move_to_end(client)
+        return share
 
 
 class Audit:
@@ -104,16 +203,18 @@ class Audit:
         name: str,
     ) -> None:
         """Log that a client named a resource on which it lacks a permission."""
+        principal, host = str(connection.session.principal), connection.peer_host
         self._write(
             self._denial,
             logging.INFO,
             "operation denied",
-            principal=str(connection.session.principal),
-            host=connection.peer_host,
+            (principal, host),
+            principal=principal,
+            host=host,
             listener=connection.listener,
             api=API_NAMES.get(api_key, str(api_key)),
             operation=operation.name,
-            resource=f"{resource_type.name}:{name}",
+            resource=f"{resource_type.name}:{_cut(name)}",
         )
 
     def login_failed(self, connection: RequestContext, mechanism: str, reason: str) -> None:
@@ -126,6 +227,7 @@ class Audit:
             self._login,
             logging.WARNING,
             "login failed",
+            ("", connection.peer_host),
             host=connection.peer_host,
             listener=connection.listener,
             mechanism=mechanism,
@@ -141,39 +243,62 @@ class Audit:
         """
         rest = iter(items)
         principal, host = str(connection.session.principal), connection.peer_host
-        fields = {"principal": principal, "host": host, "listener": connection.listener}
+        fields: dict[str, str | int | list[str]] = {
+            "principal": principal,
+            "host": host,
+            "listener": connection.listener,
+        }
         for item in islice(rest, MOST_ITEMS):
             self._log(self._change, logging.INFO, what, {**fields, "item": item})
-        more = sum(1 for _ in rest)
-        if more:
-            self._log(self._change, logging.INFO, what, {**fields, "more": more})
+        while more := [_cut(item) for item in islice(rest, MOST_ITEMS)]:
+            self._log(self._change, logging.INFO, what, {**fields, "items": more})
 
-    def _write(self, logger: logging.Logger, level: int, event: str, **fields: str | int) -> None:
-        """Log a line if the limit of the logger allows it."""
+    def _write(
+        self,
+        logger: logging.Logger,
+        level: int,
+        event: str,
+        client: _Client,
+        **fields: str | int | list[str],
+    ) -> None:
+        """Log a line if the limits of the logger and of the client allow it."""
         if not logger.isEnabledFor(level):
             return
-        limit = self._limits.setdefault(logger.name, _Limit())
-        times = limit.times((event, *fields.values()), self._now())
+        now = self._now()
+        limit = self._limits.get(logger.name)
+        if limit is None:
+            limit = self._limits[logger.name] = _Limit(now)
+        for summary in limit.summaries(now):
+            self._log(logger, level, "lines left out", {**summary})
+        times, left_out = limit.admit(client, (event, *fields.values()), now)
         if not times:
             return
         if times > 1:
             fields["times"] = times
-        if limit.left_out:
-            fields["left_out"], limit.left_out = limit.left_out, 0
+        if left_out:
+            fields["left_out"] = left_out
         self._log(logger, level, event, fields)
 
     @staticmethod
-    def _log(logger: logging.Logger, level: int, event: str, fields: dict[str, str | int]) -> None:
+    def _log(
+        logger: logging.Logger, level: int, event: str, fields: dict[str, str | int | list[str]]
+    ) -> None:
         text = " ".join(f"{name}={_shown(value)}" for name, value in fields.items())
         log_line(logger, level, "%s: %s", event, text, extra={"audit": {"event": event, **fields}})
 
 
-def _shown(value: str | int) -> str:
+def _cut(value: str) -> str:
+    return f"{value[:LONGEST_VALUE]}..." if len(value) > LONGEST_VALUE else value
+
+
+def _shown(value: str | int | list[str]) -> str:
     """Return a value on one line; in quotes if it has spaces or unusual characters."""
     if isinstance(value, int):
         return str(value)
-    if len(value) > LONGEST_VALUE:
-        value = f"{value[:LONGEST_VALUE]}..."
+    if isinstance(value, list):
+        return json.dumps(value)
+    if len(value) > LONGEST_VALUE + len("..."):
+        value = _cut(value)
     if value and value.isascii() and value.isprintable() and " " not in value:
         return value
     return json.dumps(value)

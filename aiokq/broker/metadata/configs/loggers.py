@@ -1,7 +1,9 @@
 """The loggers of this process as resources of type BROKER_LOGGER: names, levels, changes (KIP-412).
 
 Kafka's levels are translated to Python's. Only loggers of aiokq are shown and changed, because an
-embedded broker shares its process with other code. Changes are lost at a restart.
+embedded broker shares its process with other code. Changes are lost at a restart. The loggers of
+the audit log are shown, and only the program that owns the process can change them: an
+administrator must not be able to silence the log of what administrators do.
 
 Source: Kafka ``RuntimeLoggerManager.java``.
 """
@@ -20,6 +22,7 @@ __all__ = ["alter_loggers", "logger_levels"]
 logger = logging.getLogger("aiokq.broker")
 
 ROOT: Final = "aiokq"
+AUDIT: Final = "aiokq.audit"
 LEVELS: Final[dict[str, int]] = {
     "TRACE": 5,
     "DEBUG": logging.DEBUG,
@@ -29,6 +32,9 @@ LEVELS: Final[dict[str, int]] = {
     "FATAL": logging.CRITICAL,
 }
 """Kafka's names of levels, the most verbose first."""
+
+_has_kept = False
+"""Whether `_keep_audit_level` has given the audit log its level."""
 
 
 def logger_levels() -> dict[str, str]:
@@ -47,7 +53,8 @@ def alter_loggers(
         changes: name, operation and value of each change.
 
     Raises:
-        InvalidConfiguration: the logger or the level does not exist.
+        InvalidConfiguration: the logger or the level does not exist, or the logger belongs to the
+            audit log.
         InvalidRequest: an operation other than SET and DELETE.
     """
     known = set(_names())
@@ -57,6 +64,10 @@ def alter_loggers(
             raise InvalidRequest("a logger supports only the operations SET and DELETE")
         if name not in known:
             raise InvalidConfiguration(f"Logger {name} does not exist!")
+        if name == AUDIT or name.startswith(f"{AUDIT}."):
+            raise InvalidConfiguration(
+                f"Logger {name} belongs to the audit log, whose levels are not changed by requests"
+            )
         if operation == SET and value not in LEVELS:
             raise InvalidConfiguration(
                 f"Cannot set the log level of {name} to {value} as it is not a supported log "
@@ -65,9 +76,26 @@ def alter_loggers(
         levels[name] = LEVELS[value or ""] if operation == SET else logging.NOTSET
     if validate_only:
         return
+    if ROOT in levels:
+        _keep_audit_level(is_reset=levels[ROOT] == logging.NOTSET)
     for name, level in levels.items():
         logging.getLogger(name).setLevel(level)
         logger.info("log level changed: logger=%s level=%s", name, logging.getLevelName(level))
+
+
+def _keep_audit_level(*, is_reset: bool) -> None:
+    """Give the audit log a level of its own, because it would inherit the new level of `ROOT`.
+
+    If `ROOT` is reset, the audit log inherits again.
+    """
+    global _has_kept
+    audit = logging.getLogger(AUDIT)
+    if is_reset and _has_kept:
+        audit.setLevel(logging.NOTSET)
+        _has_kept = False
+    elif not is_reset and audit.level == logging.NOTSET:
+        audit.setLevel(audit.getEffectiveLevel())
+        _has_kept = True
 
 
 def _names() -> list[str]:
