@@ -63,7 +63,7 @@ class StandardAuthorizer:
 
     asks_caller = False
 
-    __slots__ = ("_acls", "_cached", "_clients", "_default", "_index", "_super_users")
+    __slots__ = ("_acls", "_any", "_cached", "_clients", "_default", "_index", "_super_users")
 
     def __init__(
         self, super_users: Collection[str] = (), *, allows_without_acl: bool = False
@@ -73,6 +73,7 @@ class StandardAuthorizer:
         self._acls: dict[uuid.UUID, AccessControlEntryRecord] = {}
         self._index = AclIndex()
         self._clients: dict[tuple[Principal, str], _Answers] = {}
+        self._any: dict[tuple[Principal, str, Operation, ResourceType], bool] = {}
         self._cached = 0
 
     def load(self, acls: Iterable[AccessControlEntryRecord]) -> None:
@@ -131,8 +132,15 @@ class StandardAuthorizer:
         """Return whether the operation is allowed on at least one resource of this type."""
         if self.authorize(connection, operation, resource_type, (_ANY_RESOURCE,)):
             return True
-        principal, host = str(connection.session.principal), canonical_host(connection.peer_host)
-        return self._index.allows_any(operation, resource_type, principal, host)
+        principal, host = connection.session.principal, connection.peer_host
+        question = principal, host, operation, resource_type
+        allows = self._any.get(question)
+        if allows is None:  # all ACLs of the client are considered, which may be many
+            self._count()
+            allows = self._any[question] = self._index.allows_any(
+                operation, resource_type, str(principal), canonical_host(host)
+            )
+        return allows
 
     def operations(self, connection: RequestContext, resource_type: ResourceType, name: str) -> int:
         """Return the operations that are allowed on a resource, as a bit field."""
@@ -176,4 +184,5 @@ class StandardAuthorizer:
 
     def _forget(self) -> None:
         self._clients.clear()
+        self._any.clear()
         self._cached = 0
