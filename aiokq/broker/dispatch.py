@@ -14,14 +14,19 @@ from typing import TYPE_CHECKING, Final
 from aiokq.broker.gate import Undecided
 from aiokq.broker.handlers import APIS
 from aiokq.broker.handlers.call import Call
-from aiokq.broker.response_errors import count_errors
+from aiokq.broker.response_errors import count_errors, count_errors_in_steps
 from aiokq.connection.request_context import CloseConnection, RequestContext, SessionState
-from aiokq.connection.turn import BATCHES_PER_REQUEST
+from aiokq.connection.turn import BATCHES_PER_REQUEST, Pace
 from aiokq.core.errors import IllegalSaslState, UnsupportedVersion
 from aiokq.wire.catalog import api as request_class
-from aiokq.wire.codec import decode
+from aiokq.wire.codec import decode, decode_in_steps, encode_in_steps
 from aiokq.wire.fields import Fragment
-from aiokq.wire.frames import RequestHeader, decode_request_header, encode_response
+from aiokq.wire.frames import (
+    RequestHeader,
+    decode_request_header,
+    encode_response,
+    frame_response,
+)
 from aiokq.wire.struct import Request, Response
 
 if TYPE_CHECKING:
@@ -34,6 +39,15 @@ if TYPE_CHECKING:
 __all__ = ["AskingDispatcher", "Dispatcher", "has_throttle_time"]
 
 API_VERSIONS: Final = 18
+
+LONG_REQUEST_BYTES: Final = 16 * 1024
+"""Size of a request from which other tasks may run while it is decoded.
+
+Decoding names takes a millisecond for these bytes.
+"""
+
+LONG_RESPONSE_STEPS: Final = 256
+"""Number of steps of a handler from which other tasks may run while the response is encoded."""
 
 API_AND_VERSION_BYTES: Final = 4
 _API_AND_VERSION: Final = struct.Struct(">I").unpack_from
@@ -93,12 +107,22 @@ class Dispatcher:
             route = (request_class(key), APIS[key].load(self._areas))
             self._routes[api_and_version] = route
         message, handler = route
+        pace = Pace(turn)
         # As in Kafka, bytes after the request are ignored: librdkafka sends three of them after a
         # Metadata request for all topics.
-        request = decode(message, frame, version, header.body_offset, exact=False)
+        if nbytes < LONG_REQUEST_BYTES:
+            request = decode(message, frame, version, header.body_offset, exact=False)
+        else:
+            request = await pace.run(
+                decode_in_steps(message, frame, version, header.body_offset, exact=False)
+            )
         del frame  # the handler must not keep the frame alive through this local
         gate = self._gate
-        call = Call(header.api_key, version, header.client_id, context, gate, self._counters)
+        call = Call(header.api_key, version, header.client_id, context, gate, self._counters, pace)
+        if gate.authorizer is not None and gate.asks_caller:
+            from aiokq.broker.handlers.questions import ask_in_advance
+
+            await ask_in_advance(self._areas.topics, request, call)
         try:
             response = await handler(request, call)
         except CloseConnection as closing:
@@ -118,10 +142,18 @@ class Dispatcher:
             )
         if response is None:
             return None
-        count_errors(self._counters.errors, response)
         if throttle_ms and has_throttle_time(type(response), version):
             response.throttle_time_ms = throttle_ms  # type: ignore[attr-defined]
-        return encode_response(response, version=version, correlation_id=header.correlation_id)
+        if pace.steps < LONG_RESPONSE_STEPS:
+            count_errors(self._counters.errors, response)
+            return encode_response(response, version=version, correlation_id=header.correlation_id)
+        await pace.run(count_errors_in_steps(self._counters.errors, response))
+        return frame_response(
+            await pace.run(encode_in_steps(response, version)),
+            type(response),
+            version,
+            header.correlation_id,
+        )
 
     def _answer_ordinary(self, context: RequestContext, frame: memoryview) -> list[Fragment] | None:
         """Handle a Produce request on the fast path (`h00_ordinary`), if it qualifies.
@@ -221,6 +253,7 @@ class AskingDispatcher(Dispatcher):
                     return await super().handle(context, frame)
                 except Undecided as undecided:
                     questions = undecided
+                gate.again(context)
                 await gate.settle(context, questions)
         finally:
             gate.end(context)

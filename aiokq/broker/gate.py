@@ -66,6 +66,9 @@ A request of any other API closes the connection. During a login, the dispatcher
 ILLEGAL_SASL_STATE before it closes the connection.
 """
 
+MOST_DENIALS: Final = 1000
+"""Denials of a request that are kept until its end; further ones are recorded at once."""
+
 _READY: Final = SessionState.READY
 _AUTHENTICATE: Final = SessionState.AUTHENTICATE
 
@@ -249,6 +252,7 @@ class Gate:
     """
 
     __slots__ = (
+        "_denials",
         "_max_frame_bytes",
         "_max_login_frame_bytes",
         "_versions",
@@ -274,6 +278,10 @@ class Gate:
         self.authorizer = authorizer
         self.audit: Audit | None = None
         self.quotas = quotas
+        self._denials: dict[
+            RequestContext, dict[tuple[int, Operation, ResourceType, str], None]
+        ] = {}
+        """The denials of the requests between `begin` and `end`, in order."""
 
     def frame_limit(self, state: SessionState) -> int:
         """Return the largest frame, in bytes, that a session in this state may send."""
@@ -404,8 +412,14 @@ class Gate:
         Resources that a response leaves out, because the request did not name them, are not
         recorded.
         """
-        if self.audit is not None:
-            self.audit.denied(connection, api_key, operation, resource_type, name)
+        if self.audit is None:
+            return
+        if self._denials:
+            of_request = self._denials.get(connection)
+            if of_request is not None and len(of_request) < MOST_DENIALS:
+                of_request[api_key, operation, resource_type, name] = None
+                return
+        self.audit.denied(connection, api_key, operation, resource_type, name)
 
     @property
     def asks_caller(self) -> bool:
@@ -415,10 +429,17 @@ class Gate:
     def begin(self, connection: RequestContext) -> None:
         """Begin a request whose authorization may await answers."""
         cast("CallerAuthorizer", self.authorizer).begin(connection)
+        self._denials[connection] = {}
+
+    def again(self, connection: RequestContext) -> None:
+        """Begin the request again with the answers: its handler reports the denials again."""
+        self._denials[connection] = {}
 
     def end(self, connection: RequestContext) -> None:
-        """End a request that `begin` began."""
+        """End a request that `begin` began, and record its denials once."""
         cast("CallerAuthorizer", self.authorizer).end(connection)
+        for denial in self._denials.pop(connection, ()):
+            self.denied(connection, *denial)
 
     async def settle(self, connection: RequestContext, undecided: Undecided) -> None:
         """Await answers, which are then known for the rest of the request."""

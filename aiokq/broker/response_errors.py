@@ -9,7 +9,8 @@ Tests: ``tests/unit/broker/test_response_errors.py``.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -19,9 +20,12 @@ if TYPE_CHECKING:
     from aiokq.core.counters import CounterBy
     from aiokq.wire.struct import Response, Struct
 
-__all__ = ["count_errors", "error_codes"]
+__all__ = ["count_errors", "count_errors_in_steps", "error_codes"]
 
 _Collect: TypeAlias = Callable[[list[int], Iterable["Struct"]], None]
+
+STRUCTS_PER_STEP: Final = 32
+"""Number of structs after which `count_errors_in_steps` yields."""
 
 SUFFIX: Final = "error_code"
 """The ending of the name of each field with an error code."""
@@ -29,9 +33,30 @@ SUFFIX: Final = "error_code"
 
 def count_errors(counters: CounterBy, response: Response) -> None:
     """Count the error codes of a response by Kafka's names."""
-    for code in error_codes(response):
+    _count(counters, error_codes(response))
+
+
+def count_errors_in_steps(counters: CounterBy, response: Response) -> Generator[None, None, None]:
+    """Count the error codes of a long response; yield now and then, so that other tasks run."""
+    codes: list[int] = []
+    for field in type(response).__fields__:
+        value = getattr(response, field.name)
+        if isinstance(field.of, type):
+            collect = _collector(field.of)
+            structs = value if field.kind == "array" else (value,)
+            if collect is not None and value is not None:
+                for start in range(0, len(structs), STRUCTS_PER_STEP):
+                    collect(codes, structs[start : start + STRUCTS_PER_STEP])
+                    yield
+        elif field.kind == "i16" and field.name.endswith(SUFFIX) and value:
+            codes.append(value)
+    _count(counters, codes)
+
+
+def _count(counters: CounterBy, codes: Iterable[int]) -> None:
+    for code, times in Counter(codes).items():
         row = BY_CODE.get(code)
-        counters["UNKNOWN" if row is None else row.name] += 1
+        counters["UNKNOWN" if row is None else row.name] += times
 
 
 def error_codes(response: Response) -> list[int]:

@@ -5,14 +5,16 @@ reads as fast as the server sends, or a thousand clients that send one request e
 loop. The code that serves clients therefore asks the node's ``Turn`` when to let other tasks run.
 
 Tests: ``tests/unit/connection/test_turn.py``; starvation: ``tests/unit/broker/test_dispatch.py``,
-``tests/unit/connection/test_server.py``, ``tests/unit/broker/handlers/test_produce.py``.
+``tests/unit/broker/test_long_requests.py``, ``tests/unit/connection/test_server.py``,
+``tests/unit/broker/handlers/test_produce.py``.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Final
+from collections.abc import Generator
+from typing import Final, TypeAlias, TypeVar
 
 __all__ = [
     "APPENDED_BYTES_PER_TURN",
@@ -21,9 +23,18 @@ __all__ = [
     "RECEIVED_BYTES_PER_TURN",
     "REQUESTS_PER_TURN",
     "SENT_BYTES_PER_TURN",
+    "STEPS_PER_LOOK",
+    "Pace",
     "Share",
+    "Steps",
     "Turn",
+    "at_once",
 ]
+
+R = TypeVar("R")
+
+Steps: TypeAlias = Generator[None, None, R]
+"""Work that yields after each `STEPS_PER_LOOK` steps; see `Pace.run`."""
 
 REQUESTS_PER_TURN: Final = 64
 """Maximum number of requests that a node begins in one iteration of the event loop."""
@@ -49,6 +60,18 @@ SENT_BYTES_PER_TURN: Final = 4 * 1024 * 1024
 COPIED_BYTES_PER_TURN: Final = 1024 * 1024
 """Bytes of one response that are read from files, encrypted and sent before other tasks run."""
 
+SECONDS_PER_TURN: Final = 0.002
+"""Time that a long request works in one iteration of the event loop.
+
+A request of 2 MB may name 50,000 topics, which take a second of work.
+"""
+
+REQUESTS_PER_LONG_TURN: Final = 16
+"""Number of requests as which a long request counts in each of its turns."""
+
+STEPS_PER_LOOK: Final = 32
+"""Number of steps after which a request looks at the clock."""
+
 
 class Turn:
     """The requests that one node may still begin in this iteration of the event loop.
@@ -57,13 +80,15 @@ class Turn:
     continues.
     """
 
-    __slots__ = ("_left", "_reserved", "_waiting")
+    __slots__ = ("_left", "_long", "_reserved", "_waiting")
 
     def __init__(self) -> None:
         self._left = REQUESTS_PER_TURN  # this number also means that no `_begin` is scheduled
         self._reserved = 0
         """Requests of the next iteration that are granted already."""
         self._waiting: deque[asyncio.Future[None]] = deque()
+        self._long: deque[asyncio.Future[None]] = deque()
+        """The long requests that wait for an iteration; the first was granted the next one."""
 
     def spend(self, requests: int) -> bool:
         """Count requests, or finished work that counts like requests, in this iteration.
@@ -91,6 +116,24 @@ class Turn:
             waiter = loop.create_future()
             self._waiting.append(waiter)
             await waiter
+
+    async def next_of_long(self) -> None:
+        """Let other tasks run, and wait for an iteration in which no other long request works."""
+        loop = asyncio.get_running_loop()
+        waiter = loop.create_future()
+        self._long.append(waiter)
+        if len(self._long) == 1:
+            loop.call_soon(self._grant_long)
+        await waiter
+
+    def _grant_long(self) -> None:
+        """Let one long request work in the next iteration."""
+        waiting = self._long
+        while waiting and waiting[0].done():
+            waiting.popleft()  # it has worked, or its task was cancelled
+        if waiting:
+            waiting[0].set_result(None)
+            asyncio.get_running_loop().call_soon(self._grant_long)
 
     def share(self, nbytes: int) -> Share:
         """Return a new Share, which limits one activity of this node to `nbytes` per turn."""
@@ -148,3 +191,59 @@ class Share:
         """Wait for a later turn (`Turn.next`), and reset the share to its limit."""
         self._left = self._limit
         await self._turn.next()
+
+
+class Pace:
+    """The time that one request may still work before other tasks run.
+
+    The work is counted in steps of about equal length, such as the names in the request. Few steps
+    cost nothing: the clock is read once for `STEPS_PER_LOOK` steps. Of all requests that need more
+    than one turn, only one works in each iteration of the event loop.
+
+    Attributes:
+        steps: number of steps of the request so far.
+    """
+
+    __slots__ = ("_look", "_turn", "_until", "steps")
+
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+        self._look = STEPS_PER_LOOK
+        self._until = 0.0
+        self.steps = 0
+
+    def spend(self, steps: int = 1) -> bool:
+        """Count steps; return whether the caller must await `next` before it continues."""
+        done = self.steps = self.steps + steps
+        if done < self._look:
+            return False
+        self._look = done + STEPS_PER_LOOK
+        now = asyncio.get_running_loop().time()
+        if not self._until:
+            self._until = now + SECONDS_PER_TURN
+        return now >= self._until
+
+    async def next(self) -> None:
+        """Wait for a later turn."""
+        self._turn.spend(REQUESTS_PER_LONG_TURN)
+        await self._turn.next_of_long()
+        self._until = asyncio.get_running_loop().time() + SECONDS_PER_TURN
+
+    async def run(self, steps: Steps[R]) -> R:
+        """Do work that yields after each `STEPS_PER_LOOK` steps; return its result."""
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
+            if self.spend(STEPS_PER_LOOK):
+                await self.next()
+
+
+def at_once(steps: Steps[R]) -> R:
+    """Do all work before other tasks run, because it is short; return its result."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]

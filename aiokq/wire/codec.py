@@ -13,6 +13,7 @@ the codecs.
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from aiokq.core.errors import ProtocolError
@@ -21,14 +22,24 @@ from aiokq.wire.fields import Buffer, Fragment
 from aiokq.wire.struct import Message, Request, Response
 
 if TYPE_CHECKING:
-    from aiokq.wire.compile import Decoder, Encoder
+    from aiokq.wire.compile import Decoder, DecoderInSteps, Encoder, EncoderInSteps
 
-__all__ = ["decode", "decode_prefixed", "encode", "encode_bytes", "encode_prefixed"]
+__all__ = [
+    "decode",
+    "decode_in_steps",
+    "decode_prefixed",
+    "encode",
+    "encode_bytes",
+    "encode_in_steps",
+    "encode_prefixed",
+]
 
 M = TypeVar("M", bound=Message)
 
 _decoders: dict[tuple[type[Message], int], Decoder] = {}
 _encoders: dict[tuple[type[Message], int], Encoder] = {}
+_decoders_in_steps: dict[tuple[type[Message], int], DecoderInSteps] = {}
+_encoders_in_steps: dict[tuple[type[Message], int], EncoderInSteps] = {}
 
 INTERPRETED_USES: Final = 8
 """Number of messages of one type and version that are interpreted before a codec is compiled.
@@ -107,6 +118,39 @@ def decode(cls: type[M], data: Buffer, version: int, position: int = 0, *, exact
                 pass
         decoder = _compile_decoder(cls, version)
     return decoder(data, position, exact)  # type: ignore[return-value]
+
+
+def encode_in_steps(message: Message, version: int) -> Generator[None, None, list[Fragment]]:
+    """Encode a message as `encode` does; yield after some elements of arrays, for a caller's tasks.
+
+    Raises:
+        FieldNotSupported, ProtocolError: see `encode`.
+    """
+    encoder = _encoders_in_steps.get((type(message), version))
+    if encoder is None:
+        _check_version(type(message), version)
+        from aiokq.wire.compile import encoder_in_steps
+
+        encoder = encoder_in_steps(type(message), version)
+        _encoders_in_steps[type(message), version] = encoder
+    return encoder(message)
+
+
+def decode_in_steps(
+    cls: type[M], data: Buffer, version: int, position: int = 0, *, exact: bool = True
+) -> Generator[None, None, M]:
+    """Decode a message as `decode` does; yield after some elements of arrays, for a caller's tasks.
+
+    Raises:
+        ProtocolError: see `decode`.
+    """
+    decoder = _decoders_in_steps.get((cls, version))
+    if decoder is None:
+        _check_version(cls, version)
+        from aiokq.wire.compile import decoder_in_steps
+
+        decoder = _decoders_in_steps[cls, version] = decoder_in_steps(cls, version)
+    return cast("Generator[None, None, M]", decoder(data, position, exact))
 
 
 def encode_prefixed(message: Message, version: int) -> bytes:

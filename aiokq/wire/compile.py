@@ -14,7 +14,7 @@ with those of `aiokq.wire.interpret`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Protocol, TypeAlias, cast
 
 from aiokq.wire.decode_source import DecodeSource
@@ -22,7 +22,17 @@ from aiokq.wire.encode_source import EncodeSource
 from aiokq.wire.fields import Buffer, Fragment
 from aiokq.wire.struct import Message
 
-__all__ = ["Decoder", "Encoder", "decoder", "encoder", "source_of"]
+__all__ = [
+    "Decoder",
+    "DecoderInSteps",
+    "Encoder",
+    "EncoderInSteps",
+    "decoder",
+    "decoder_in_steps",
+    "encoder",
+    "encoder_in_steps",
+    "source_of",
+]
 
 
 class Decoder(Protocol):
@@ -41,6 +51,13 @@ Encoder: TypeAlias = Callable[[Message], list[Fragment]]
 """A generated encode function: returns fragments or raises, as `aiokq.wire.encode` does."""
 
 
+DecoderInSteps: TypeAlias = "Callable[[Buffer, int, bool], Generator[None, None, Message]]"
+"""A generated decode function that yields after each `ELEMENTS_PER_STEP` elements of arrays."""
+
+EncoderInSteps: TypeAlias = "Callable[[Message], Generator[None, None, list[Fragment]]]"
+"""A generated encode function that yields after each `ELEMENTS_PER_STEP` elements of arrays."""
+
+
 def decoder(cls: type[Message], version: int) -> Decoder:
     """Compile the decoder of a message version."""
     return cast("Decoder", DecodeSource(cls, version).compile())
@@ -49,6 +66,16 @@ def decoder(cls: type[Message], version: int) -> Decoder:
 def encoder(cls: type[Message], version: int) -> Encoder:
     """Compile the encoder of a message version."""
     return cast("Encoder", EncodeSource(cls, version).compile())
+
+
+def decoder_in_steps(cls: type[Message], version: int) -> DecoderInSteps:
+    """Compile the decoder of a message version that works in steps."""
+    return cast("DecoderInSteps", DecodeSource(cls, version, in_steps=True).compile())
+
+
+def encoder_in_steps(cls: type[Message], version: int) -> EncoderInSteps:
+    """Compile the encoder of a message version that works in steps."""
+    return cast("EncoderInSteps", EncodeSource(cls, version, in_steps=True).compile())
 
 
 def source_of(cls: type[Message], version: int) -> str:

@@ -18,7 +18,7 @@ class DecodeSource(Source):
 
     In the generated functions `b` is the data, `n` its length, `p` the position, `v` a length or
     count, `e` the end of a slice, `t` the number of tagged fields, `o`, `o1`, ... the structs being
-    filled.
+    filled, `k` the number of elements so far.
     """
 
     verb = "decode"
@@ -37,6 +37,7 @@ class DecodeSource(Source):
             # the frame may be copied.
             self.put("if type(b) is not bytes: b = bytes(b)")
         self.put("n = len(b)")
+        self.begin_steps()
         with self.indented("try:"):
             self.put(f"o = object_new({self.class_name(self.cls)})")
             self.struct(self.cls, "o", 0)
@@ -218,6 +219,7 @@ class DecodeSource(Source):
                 self.flush()
             else:
                 self.sized(kind, add, field.name, nullable=False, call=True)
+            self.step()
 
     def int_arrays(self, code: str, method: str) -> str:
         name = f"{method}_many_{code.replace('?', 'B_')}"

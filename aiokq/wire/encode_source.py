@@ -16,7 +16,8 @@ class EncodeSource(Source):
     """The source of an encoder.
 
     In the generated functions `q` is the list of small parts and `w` its `append` method, `f` the
-    list of fragments, `v` a length or count, `x` a value that may be null, `s` encoded bytes.
+    list of fragments, `v` a length or count, `x` a value that may be null, `s` encoded bytes, `k`
+    the number of elements so far.
     """
 
     verb = "encode"
@@ -30,6 +31,7 @@ class EncodeSource(Source):
         self.put("q = []; w = q.append")
         if self.records:
             self.put("f = []")
+        self.begin_steps()
         with self.indented("try:"):
             self.struct(self.cls, "o", 0)
             self.flush()
@@ -199,6 +201,7 @@ class EncodeSource(Source):
             with self.indented(f"for {inner} in {x}:"):
                 self.struct(field.of, inner, level + 1)
                 self.flush()
+                self.step()
             return
         kind = cast("str", field.of)
         if kind in CODES:
@@ -210,6 +213,7 @@ class EncodeSource(Source):
         else:
             with self.indented(f"for x in {x}:"):
                 self.sized(kind, "x", nullable=False)
+                self.step()
 
     def tags(self, cls: type[Struct]) -> str:
         """Generate a function that writes the tagged fields of a struct; return its name."""

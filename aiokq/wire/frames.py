@@ -29,6 +29,7 @@ __all__ = [
     "decode_response",
     "encode_request",
     "encode_response",
+    "frame_response",
     "peek_correlation_id",
 ]
 
@@ -134,8 +135,14 @@ def encode_response(message: Response, *, version: int, correlation_id: int) -> 
         ProtocolError: the version is not supported, or a value does not fit its field.
     """
     # Hot path, measured by benchmarks/micro/groups.py.
-    fragments = encode(message, version)
-    tags = b"\0" if _tagged_header(type(message), version) else b""
+    return frame_response(encode(message, version), type(message), version, correlation_id)
+
+
+def frame_response(
+    fragments: list[Fragment], cls: type[Response], version: int, correlation_id: int
+) -> list[Fragment]:
+    """Put size and header before an encoded response."""
+    tags = b"\0" if _tagged_header(cls, version) else b""
     size = 4 + len(tags)
     for fragment in fragments:
         size += len(fragment)

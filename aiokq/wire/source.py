@@ -21,7 +21,18 @@ from aiokq.wire import primitives
 from aiokq.wire.fields import Field
 from aiokq.wire.struct import NO_TAGS, Message, Struct
 
-__all__ = ["CODES", "SIZES", "Context", "Source", "has_records", "least_size"]
+__all__ = [
+    "CODES",
+    "ELEMENTS_PER_STEP",
+    "SIZES",
+    "Context",
+    "Source",
+    "has_records",
+    "least_size",
+]
+
+ELEMENTS_PER_STEP: Final = 32
+"""Number of structs or strings after which a codec that works in steps yields."""
 
 CODES: Final[Mapping[str, str]] = {
     "i8": "b",
@@ -87,12 +98,14 @@ class Source(ABC):
         names: the objects to which the source refers, by name.
         run: the pending run of fixed-width values, as pairs of format character and expression. The
             next flush generates one call of `struct` for the run.
+        in_steps: whether the function is a generator, which yields after some elements of arrays.
     """
 
     verb: str
 
-    def __init__(self, cls: type[Message], version: int) -> None:
+    def __init__(self, cls: type[Message], version: int, *, in_steps: bool = False) -> None:
         self.cls = cls
+        self.in_steps = in_steps
         self.at = Context(version, cls.is_flexible(version))
         self.lines: list[str] = []
         self.functions: list[list[str]] = []
@@ -115,11 +128,23 @@ class Source(ABC):
     @contextmanager
     def function(self, line: str) -> Iterator[None]:
         """Write a separate function: `line` is the `def`, and the `with` block writes the body."""
-        lines, depth, run = self.lines, self.depth, self.run
-        self.lines, self.depth, self.run = [line], 1, []
+        lines, depth, run, in_steps = self.lines, self.depth, self.run, self.in_steps
+        self.lines, self.depth, self.run, self.in_steps = [line], 1, [], False
         yield
         self.functions.append(self.lines)
-        self.lines, self.depth, self.run = lines, depth, run
+        self.lines, self.depth, self.run, self.in_steps = lines, depth, run, in_steps
+
+    def begin_steps(self) -> None:
+        """Write the beginning of a generator, if the main function is one."""
+        if self.in_steps:
+            self.put("k = 0")
+            self.put("if k: yield")  # also without arrays, the function is a generator
+
+    def step(self) -> None:
+        """Count an element of an array, and yield after `ELEMENTS_PER_STEP` elements."""
+        if self.in_steps:
+            self.put("k += 1")
+            self.put(f"if not k % {ELEMENTS_PER_STEP}: yield")
 
     def name(self, prefix: str, value: object) -> str:
         """Return a global name for an object: always the same name for one object and prefix."""
@@ -167,7 +192,8 @@ class Source(ABC):
     def compile(self) -> object:
         """Compile the source and return its main function."""
         source = self.source()
-        filename = f"<aiokq.wire {self.verb} {self.cls.__name__} v{self.at.version}>"
+        steps = " in steps" if self.in_steps else ""
+        filename = f"<aiokq.wire {self.verb} {self.cls.__name__} v{self.at.version}{steps}>"
         linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
         exec(compile(source, filename, "exec"), self.names)
         return self.names[self.verb]

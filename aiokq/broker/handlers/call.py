@@ -1,28 +1,42 @@
-"""The context of a request: version, sender, connection, permissions and metrics."""
+"""The context of a request: version, sender, connection, permissions, metrics and pace."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Set
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from aiokq.broker.gate import Undecided
-from aiokq.broker.permissions import CLUSTER_NAME
+from aiokq.broker.permissions import (
+    CLUSTER_NAME,
+    SUPPORTED_OPERATIONS,
+    Operation,
+    ResourceType,
+)
 from aiokq.core.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from aiokq.broker.gate import Gate, MutationQuota
-    from aiokq.broker.permissions import Operation, ResourceType
     from aiokq.connection.request_context import RequestContext
+    from aiokq.connection.turn import Pace
     from aiokq.core.counters import BrokerCounters
     from aiokq.core.errors import BrokerError
 
-__all__ = ["Call"]
+__all__ = ["Call", "Question"]
+
+T = TypeVar("T")
+
+Question: TypeAlias = tuple[Operation, ResourceType, Iterable[str]]
+"""An operation, the type of the resources, and their names."""
+
+NAMES_AT_ONCE: Final = 64
+"""Number of names about which the gate is asked before other tasks may run."""
 
 
 class Call(NamedTuple):
     """One request's API, version, sender and connection, with the node's gate and metrics.
 
-    The gate decides which operations the client may perform.
+    The gate decides which operations the client may perform. A handler whose work is proportional
+    to what a request names counts its steps by `pace`, and lets other tasks run in between.
     """
 
     api_key: int
@@ -31,6 +45,7 @@ class Call(NamedTuple):
     connection: RequestContext
     gate: Gate
     counters: BrokerCounters
+    pace: Pace
 
     def authorize(
         self, operation: Operation, resource_type: ResourceType, name: str = CLUSTER_NAME
@@ -58,30 +73,70 @@ class Call(NamedTuple):
         if self.gate.audit is not None:
             self.gate.audit.changed(self.connection, what, items)
 
-    async def settle(
-        self,
-        *questions: tuple[Operation, ResourceType, Collection[str]],
-    ) -> None:
+    async def settle(self, *questions: Question) -> None:
         """Let an authorizer that asks the user's code await its answers in advance.
 
-        A handler calls the method before it changes anything, if it would otherwise change
-        something between two authorizations: each authorization may raise `Undecided`, and then
-        the handler runs again from its beginning.
-
-        Args:
-            questions: operations, types of resources, and the names of the resources.
+        The dispatcher does so for the resources that a request names (`questions`). A handler calls
+        the method for others before it changes anything, if it would otherwise change something
+        between two authorizations: each authorization may raise `Undecided`, and then the handler
+        runs again from its beginning.
         """
+        if self.gate.asks_caller:
+            for operation, resource_type, names in questions:
+                await self.permitted_of_many(operation, resource_type, names)
+
+    async def settle_operations(self, resource_type: ResourceType, names: Iterable[str]) -> None:
+        """Let the answers for `operations` of several resources be awaited in advance."""
         gate = self.gate
         if not gate.asks_caller:
             return
-        for operation, resource_type, names in questions:
+        distinct = list(dict.fromkeys(names))
+        for operation in SUPPORTED_OPERATIONS[resource_type]:
+
+            def decide(some: Collection[str], operation: Operation = operation) -> Collection[str]:
+                assert gate.authorizer is not None
+                return gate.authorizer.authorize(self.connection, operation, resource_type, some)
+
+            await self._decided(decide, distinct)
+
+    async def permitted_of_many(
+        self, operation: Operation, resource_type: ResourceType, names: Iterable[str]
+    ) -> Set[str]:
+        """Do as `permitted` does for names of any number; other tasks may run meanwhile.
+
+        The result is a set, because callers look for each of the names in it.
+        """
+        if self.gate.authorizer is None:
+            return set(names)
+
+        def decide(some: Collection[str]) -> Collection[str]:
+            return self.permitted(operation, resource_type, some)
+
+        return await self._decided(decide, list(dict.fromkeys(names)))
+
+    async def _decided(
+        self, decide: Callable[[Collection[str]], Collection[str]], names: list[str]
+    ) -> Set[str]:
+        permitted: set[str] = set()
+        for start in range(0, len(names), NAMES_AT_ONCE):
+            some = names[start : start + NAMES_AT_ONCE]
             while True:
                 try:
-                    self.permitted(operation, resource_type, names)
+                    permitted.update(decide(some))
                 except Undecided as undecided:
-                    await gate.settle(self.connection, undecided)
+                    await self.gate.settle(self.connection, undecided)
                 else:
                     break
+            if self.pace.spend(len(some)):
+                await self.pace.next()
+        return permitted
+
+    async def each(self, items: Iterable[T]) -> AsyncIterator[T]:
+        """Yield the items of a request, each a step of work; other tasks may run in between."""
+        for item in items:
+            yield item
+            if self.pace.spend():
+                await self.pace.next()
 
     def refusal(self, operation: Operation, resource_type: ResourceType) -> BrokerError:
         """Return the error of a denied operation, according to `PERMISSIONS`."""

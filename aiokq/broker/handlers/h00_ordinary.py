@@ -127,7 +127,7 @@ class OrdinaryProduce:
             return None
         version, correlation_id, transactional_id, acks, topics = request
         joining: Joining = {}
-        ordinary = self._appends(topics, acks, version, joining)
+        ordinary = self._appends(topics, acks, version, joining, transactional_id)
         if ordinary is None or (joining and not self._join(transactional_id, joining)):
             return None
         appends: Sequence[PermittedAppends] = ordinary
@@ -181,6 +181,7 @@ class OrdinaryProduce:
         acks: int,
         version: int,
         joining: Joining,
+        transactional_id: str | None,
     ) -> list[TopicAppends] | None:
         """Return the appends of a request; None if the request is not ordinary.
 
@@ -210,8 +211,9 @@ class OrdinaryProduce:
                     return None
                 if partition.commits_late(acks):
                     return None
-                if header.is_transactional and not _is_expected(
-                    partition, header, version, joining
+                if header.is_transactional and (
+                    transactional_id is None
+                    or not _is_expected(partition, header, version, joining)
                 ):
                     return None
                 of_topic.append((partition, OrdinaryAppend(records, header, now_ms)))
@@ -239,7 +241,8 @@ class OrdinaryProduce:
     ) -> list[PermittedAppends]:
         """Authorize the transactional id, then the topics.
 
-        Each partition that the client may not write is replaced by a `_DeniedPartition`.
+        If a batch is transactional and its transactional id is denied, so are all batches. Each
+        partition that the client may not write is replaced by a `_DeniedPartition`.
         """
         gate = self._gate
         transaction = PRODUCE, Operation.WRITE, ResourceType.TRANSACTIONAL_ID
@@ -251,26 +254,22 @@ class OrdinaryProduce:
             if not permitted:
                 gate.denied(context, *transaction, transactional_id)
                 denied = gate.row(*transaction).refusal
-        names = {
-            partition.topic.name
-            for partition, append in every
-            if denied is None or not append.is_transactional
-        }
+        names = set() if denied else {partition.topic.name for partition, _ in every}
         permitted = gate.authorize(context, *topic, names)
         refusal = gate.row(*topic).refusal
         for name in names:
             if name not in permitted:
                 gate.denied(context, *topic, name)
 
-        def permit(partition: Partition, append: OrdinaryAppend) -> Partition | _DeniedPartition:
-            if denied is not None and append.is_transactional:
+        def permit(partition: Partition) -> Partition | _DeniedPartition:
+            if denied is not None:
                 return _DeniedPartition(partition.index, denied)
             if partition.topic.name not in permitted:
                 return _DeniedPartition(partition.index, refusal)
             return partition
 
         return [
-            (name, [(permit(partition, append), append) for partition, append in of_topic])
+            (name, [(permit(partition), append) for partition, append in of_topic])
             for name, of_topic in appends
         ]
 

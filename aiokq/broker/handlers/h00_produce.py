@@ -24,7 +24,6 @@ v5   log start offset
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -66,6 +65,8 @@ from aiokq.wire.produce import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from aiokq.broker.handlers.areas import Admission, Configs, Host, Topics
     from aiokq.broker.handlers.call import Call
     from aiokq.broker.log.appending import PreparedAppend
@@ -127,17 +128,22 @@ async def handle(
         Decisions(call, Operation.WRITE, ResourceType.TOPIC),
         Decisions(call, Operation.WRITE, ResourceType.TRANSACTIONAL_ID),
     )
-    if call.gate.asks_caller:
-        await _settle(topics, request, call)
+    denial = _denial_of_transaction(request, permits)
     joining: Joining = {}
-    if call.version >= FIRST_THAT_ADDS_PARTITIONS and request.transactional_id is not None:
-        joining = _joining(topics, request, call.version, permits)
+    if (
+        denial is None
+        and call.version >= FIRST_THAT_ADDS_PARTITIONS
+        and request.transactional_id is not None
+    ):
+        joining = await _joining(topics, request, call, permits)
     answered = []
     appended: list[_Appended] = []
     for topic in request.topic_data:
         responses = []
         for data in topic.partition_data:
             try:
+                if denial is not None:
+                    raise denial()
                 done = await _append(
                     topics,
                     admission,
@@ -183,21 +189,26 @@ async def handle(
     return ProduceResponse(responses=answered)
 
 
-async def _settle(topics: Topics, request: ProduceRequest, call: Call) -> None:
-    """Let everything be authorized before the first batch is appended."""
-    names = set()
-    for asked in request.topic_data:
-        with contextlib.suppress(BrokerError):  # an unknown id
-            names.add(_name(topics, asked, call.version))
-    transactional_id = request.transactional_id
-    await call.settle(
-        (
-            Operation.WRITE,
-            ResourceType.TRANSACTIONAL_ID,
-            () if transactional_id is None else (transactional_id,),
-        ),
-        (Operation.WRITE, ResourceType.TOPIC, names),
-    )
+def _denial_of_transaction(
+    request: ProduceRequest, permits: _Permits
+) -> Callable[[], BrokerError] | None:
+    """Return the error of all batches, if one is transactional and the client may not write it."""
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            records = memoryview(b"" if data.records is None else data.records)  # type: ignore[arg-type]
+            if not _is_transactional(records):
+                continue
+            if request.transactional_id is None:
+                return functools.partial(
+                    TransactionalIdAuthorization,
+                    "a transactional batch without a transactional id",
+                )
+            try:
+                permits.transactional_id.check(request.transactional_id)
+            except BrokerError as error:
+                return type(error)
+            return None  # one check is enough, because a request has one transactional id
+    return None
 
 
 async def _append(
@@ -222,10 +233,6 @@ async def _append(
             "the broker setting legacy=true"
         )
     transactional = _is_transactional(records)
-    if transactional and request.transactional_id is None:
-        raise TransactionalIdAuthorization("a transactional batch without a transactional id")
-    if transactional and request.transactional_id is not None:
-        permits.transactional_id.check(request.transactional_id)
     permits.topic.check(_name(topics, topic, version))
     if request.acks not in (-1, 0, 1):
         raise InvalidRequiredAcks(f"acks must be -1, 0 or 1, not {request.acks}")
@@ -315,15 +322,20 @@ async def _join_transaction(
         partition.log.producers.check_start(header)
 
 
-def _joining(topics: Topics, request: ProduceRequest, version: int, permits: _Permits) -> Joining:
+async def _joining(
+    topics: Topics, request: ProduceRequest, call: Call, permits: _Permits
+) -> Joining:
     """Return, for each producer, the partitions in which a batch may begin a transaction.
 
     The partitions are added to the transaction together, before the first of these batches is
     appended.
     """
     found: Joining = {}
+    version, pace = call.version, call.pace
     for topic in request.topic_data:
         for data in topic.partition_data:
+            if pace.spend():
+                await pace.next()
             records = memoryview(b"" if data.records is None else data.records)  # type: ignore[arg-type]
             if not _is_transactional(records):
                 continue

@@ -22,18 +22,20 @@ v9   leader epochs         (KIP-320)                 v18  high watermark of foll
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, groupby
 from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.handlers.decisions import Decisions
 from aiokq.broker.log.disk_load import ColdRead, DiskLoad
 from aiokq.broker.permissions import CLUSTER_NAME, Operation, ResourceType
-from aiokq.broker.replica.fetch_sessions import FetchTarget
+from aiokq.broker.replica.fetch_sessions import FetchTarget, asked_targets
 from aiokq.broker.replica.partition import CONSUMER, check_leader_epoch
+from aiokq.broker.replica.purgatory import Watch
+from aiokq.connection.turn import STEPS_PER_LOOK, Steps, at_once
 from aiokq.core.errors import (
     BrokerError,
+    ConnectionLost,
     KafkaStorage,
     OffsetOutOfRange,
     UnknownTopicId,
@@ -41,6 +43,7 @@ from aiokq.core.errors import (
     UnsupportedCompressionType,
 )
 from aiokq.core.types import TopicPartition
+from aiokq.wire.codec import encode, encode_in_steps
 from aiokq.wire.fetch import (
     AbortedTransaction,
     FetchableTopicResponse,
@@ -49,26 +52,23 @@ from aiokq.wire.fetch import (
     FetchRequest,
     FetchResponse,
 )
-from aiokq.wire.frames import encode_response
 
 if TYPE_CHECKING:
+    import uuid
+
     from aiokq.broker.handlers.areas import Configs, Host, Logs, Topics
     from aiokq.broker.handlers.call import Call
     from aiokq.broker.log.partition_log import PartitionLog
     from aiokq.broker.replica.fetch_sessions import FetchContext
     from aiokq.broker.replica.partition import Partition
-    from aiokq.connection.turn import Turn
     from aiokq.core.files import FileRange
 
 READ_COMMITTED: Final = 1
 FIRST_V2_VERSION: Final = 4
 """The first version whose clients read message format 2."""
 
-TARGETS_PER_REQUEST: Final = 1000
-"""Number of partitions that count as one more request in the node's turn."""
-
-HEADER_BYTES: Final = 4
-"""Size of a response's header without tagged fields; flexible versions have one more byte."""
+SIZE_BYTES: Final = 4
+"""Length of the size before a response, which Kafka counts for quotas."""
 
 
 @dataclass(slots=True)
@@ -103,7 +103,6 @@ async def handle(
     logs: Logs,
     configs: Configs,
     host: Host,
-    turn: Turn,
     request: FetchRequest,
     call: Call,
 ) -> FetchResponse:
@@ -111,7 +110,8 @@ async def handle(
     replica_id = _replica_id(request, call.version)
     permits = _Permits(call, replica_id)
     is_trusted = permits.is_trusted()  # may raise Undecided, before anything changes
-    context = logs.fetch_sessions.open(request, call.version)
+    asked = await call.pace.run(asked_targets(request))
+    context = logs.fetch_sessions.open(request, call.version, asked)
     quotas = None if is_trusted else call.gate.quotas
     if context.error_code:
         response = FetchResponse(error_code=context.error_code, session_id=0)
@@ -120,44 +120,60 @@ async def handle(
         return response
     if call.gate.asks_caller:
         await _settle(topics, call, request, context.targets)
-    more = len(context.targets) // TARGETS_PER_REQUEST
-    if more and turn.spend(more):  # a small request may read a large session
-        await turn.next()
     max_bytes = min(request.max_bytes, configs.settings.fetch_max_bytes)
     if quotas is not None:
         max_bytes = min(max_bytes, quotas.fetch_bytes(call.connection, call.client_id))
     min_bytes = min(request.min_bytes, max_bytes)
     clock = host.clock
     deadline = clock.monotonic() + request.max_wait_ms / 1000
+    is_long = len(context.targets) > STEPS_PER_LOOK
+    watch: Watch | None = None
+    """What was appended since the partitions of a long request were read."""
 
-    def look() -> Pass:
-        return _read_all(topics, call.version, permits, context.targets, request, max_bytes)
+    def look() -> Steps[Pass]:
+        return _read_all(topics, call, permits, context.targets, request, max_bytes, logs, watch)
+
+    async def look_again() -> Pass:
+        nonlocal watch
+        if not is_long:
+            return at_once(look())
+        if watch is not None:
+            logs.purgatory.end(watch)
+        watch = Watch() if min_bytes > 0 and request.max_wait_ms > 0 else None
+        return await call.pace.run(look())
 
     fresh = False
-    while True:
-        found = look()
-        if found.loads:
-            found = await _read_cold(logs, found, look)
-        if found.immediate or found.size >= min_bytes or not context.targets:
-            break
-        left = deadline - clock.monotonic()
-        if left <= 0:
-            break
-        # Records that end the wait were just written. They are in the page cache and need not be
-        # loaded. With READ_COMMITTED, the end of a transaction may also end the wait, and the
-        # records of the transaction may have been written long before.
-        fresh = not found.size and request.isolation_level != READ_COMMITTED
-        lacking = min_bytes - found.size
-        woken = await logs.purgatory.wait(call.connection, lacking, found.room, left)
-        permits = _Permits(call, replica_id)  # permissions may have been withdrawn meanwhile
-        if not woken:
-            # The wait has ended: return the available records, even if fewer than `min_bytes`.
-            found = look()
+    try:
+        while True:
+            found = await look_again() if is_long else at_once(look())
             if found.loads:
-                found = await _read_cold(logs, found, look)
-            break
+                found = await _read_cold(logs, found, look_again)
+            if found.immediate or found.size >= min_bytes or not context.targets:
+                break
+            left = deadline - clock.monotonic()
+            if left <= 0:
+                break
+            # Records that end the wait were just written. They are in the page cache and need not
+            # be loaded. With READ_COMMITTED, the end of a transaction may also end the wait, and
+            # the records of the transaction may have been written long before.
+            fresh = not found.size and request.isolation_level != READ_COMMITTED
+            lacking = min_bytes - found.size
+            if watch is None:
+                woken = await logs.purgatory.wait(call.connection, lacking, found.room, left)
+            else:
+                woken = await logs.purgatory.wait_on(call.connection, watch, lacking, left)
+            permits = _Permits(call, replica_id)  # permissions may have been withdrawn meanwhile
+            if not woken:
+                # The wait has ended: return the available records, even if fewer than `min_bytes`.
+                found = await look_again()
+                if found.loads:
+                    found = await _read_cold(logs, found, look_again)
+                break
+    finally:
+        if watch is not None:
+            logs.purgatory.end(watch)
     if quotas is not None:
-        nbytes = _response_bytes(context, found, call.version)
+        nbytes = await _response_bytes(context, found, call)
         throttle_ms = quotas.fetched(call.connection, call.client_id, nbytes)
         if throttle_ms:
             # The client gets the records by its next request. The session is told nothing.
@@ -165,8 +181,8 @@ async def handle(
     if not fresh:
         await _load_cold(logs, call, found)
     call.counters.record_bytes_fetched += found.size
-    session_id, results = context.finish(found.results, privileged=is_trusted)
-    response = FetchResponse(responses=_by_topic(results))
+    session_id, results = await call.pace.run(context.finish(found.results, privileged=is_trusted))
+    response = FetchResponse(responses=await call.pace.run(_by_topic(results)))
     if call.version >= 7:
         response.session_id = session_id
     if call.version < FIRST_V2_VERSION:
@@ -186,17 +202,23 @@ async def _settle(
     for target in targets:
         topic = topics.by_id(target.topic_id) if call.version >= 13 else None
         names.add(target.topic if topic is None else topic.name)
+        if call.pace.spend():
+            await call.pace.next()
     await call.settle((Operation.READ, ResourceType.TOPIC, names))
 
 
-def _response_bytes(context: FetchContext, found: Pass, version: int) -> int:
+async def _response_bytes(context: FetchContext, found: Pass, call: Call) -> int:
     """Return the size of the response with these results, without the header, as Kafka counts it.
 
     If the records are converted for an old client, their size before the conversion counts.
     """
-    response = FetchResponse(responses=_by_topic(context.included(found.results)))
-    size = sum(map(len, encode_response(response, version=version, correlation_id=0)))
-    return size - HEADER_BYTES - FetchResponse.is_flexible(version)
+    included = await call.pace.run(context.included(found.results))
+    response = FetchResponse(responses=await call.pace.run(_by_topic(included)))
+    if len(included) > STEPS_PER_LOOK:
+        fragments = await call.pace.run(encode_in_steps(response, call.version))
+    else:
+        fragments = encode(response, call.version)
+    return SIZE_BYTES + sum(map(len, fragments))
 
 
 def _replica_id(request: FetchRequest, version: int) -> int:
@@ -205,24 +227,24 @@ def _replica_id(request: FetchRequest, version: int) -> int:
     return CONSUMER if request.replica_state is None else request.replica_state.replica_id
 
 
-async def _read_cold(logs: Logs, found: Pass, look: Callable[[], Pass]) -> Pass:
+async def _read_cold(logs: Logs, found: Pass, look: Callable[[], Awaitable[Pass]]) -> Pass:
     """Run the disk reads of all partitions together, then read the partitions again.
 
     Args:
         found: the outcome of a read, with the disk reads that the partitions need.
     """
-    passes = chain((found,), iter(look, None))
+    first = [found]
 
-    def settled() -> Pass:
-        found = next(passes)
+    async def settled() -> Pass:
+        found = first.pop() if first else await look()
         if found.loads:
             raise ColdRead(found.loads)
         return found
 
     try:
-        return await logs.cold_reads.read(settled)
+        return await logs.cold_reads.read_by(settled)
     except ColdRead:
-        return look()  # a partition that still needs a disk read gets an error
+        return await look()  # a partition that still needs a disk read gets an error
 
 
 class _Permits:
@@ -266,22 +288,34 @@ class _Permits:
 
 def _read_all(
     topics: Topics,
-    version: int,
+    call: Call,
     permits: _Permits,
     targets: Sequence[FetchTarget],
     request: FetchRequest,
     max_bytes: int,
-) -> Pass:
-    """Read the partitions in order, up to `max_bytes` together.
+    logs: Logs,
+    watch: Watch | None,
+) -> Steps[Pass]:
+    """Read the partitions in order, up to `max_bytes` together; yield between some of them.
 
-    The first batch of the response is returned even if it is larger than `max_bytes`.
+    The first batch of the response is returned even if it is larger than `max_bytes`. What other
+    tasks change between two steps affects only the partitions that are not read yet, and what is
+    appended to the others is counted by `watch`.
+
+    Raises:
+        ConnectionLost: the client has disconnected meanwhile.
     """
     # Hot path, measured by benchmarks/raw_load.py.
     found = Pass()
+    version = call.version
     replica_id = _replica_id(request, version)
     read_committed = request.isolation_level == READ_COMMITTED
     left = max_bytes
-    for target in targets:
+    for number, target in enumerate(targets):
+        if number and not number % STEPS_PER_LOOK:
+            yield
+            if not call.connection.connected:
+                raise ConnectionLost("the client has disconnected during a long fetch")
         try:
             if replica_id >= 0:
                 permits.check("")  # before the topic is looked up, because it covers all topics
@@ -320,7 +354,9 @@ def _read_all(
             size = sum(map(len, data.records)) if isinstance(data.records, list) else 0
             found.size += size
             left = max(left - size, 0)
-            found.room[partition.name] = max(target.max_bytes - size, 0)
+            room = found.room[partition.name] = max(target.max_bytes - size, 0)
+            if watch is not None and not found.immediate:
+                logs.purgatory.add(watch, partition.name, room)
             if size:
                 found.read.append((partition.log, data))
         found.results.append((target, data))
@@ -377,15 +413,24 @@ def _read(
 
 def _by_topic(
     results: Sequence[tuple[FetchTarget, FetchPartitionData]],
-) -> list[FetchableTopicResponse]:
-    return [
-        FetchableTopicResponse(
-            topic=name, topic_id=topic_id, partitions=[data for _, data in group]
-        )
-        for (name, topic_id), group in groupby(
-            results, key=lambda result: (result[0].topic, result[0].topic_id)
-        )
-    ]
+) -> Steps[list[FetchableTopicResponse]]:
+    """Group adjacent results of one topic. Works in steps."""
+    responses: list[FetchableTopicResponse] = []
+    before: tuple[str, uuid.UUID] | None = None
+    partitions: list[FetchPartitionData] = []
+    for number, (target, data) in enumerate(results, 1):
+        topic = target.topic, target.topic_id
+        if topic != before:
+            before, partitions = topic, []
+            responses.append(
+                FetchableTopicResponse(
+                    topic=target.topic, topic_id=target.topic_id, partitions=partitions
+                )
+            )
+        partitions.append(data)
+        if not number % STEPS_PER_LOOK:
+            yield
+    return responses
 
 
 async def _load_cold(logs: Logs, call: Call, found: Pass) -> None:

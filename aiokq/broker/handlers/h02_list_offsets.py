@@ -24,6 +24,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Final
 
+from aiokq.broker.handlers.decisions import Decisions
 from aiokq.broker.permissions import Operation, ResourceType
 from aiokq.broker.replica.partition import check_leader_epoch
 from aiokq.core.errors import (
@@ -80,20 +81,22 @@ async def handle(
     topics: Topics, logs: Logs, request: ListOffsetsRequest, call: Call
 ) -> ListOffsetsResponse:
     """Find the offset of each partition."""
-    topic_names = {topic.name for topic in request.topics}
-    await call.settle((Operation.DESCRIBE, ResourceType.TOPIC, topic_names))
+    permits = Decisions(call, Operation.DESCRIBE, ResourceType.TOPIC)
+    pace = call.pace
     named: set[tuple[str, int]] = set()
     twice: set[tuple[str, int]] = set()
     for topic in request.topics:
         for asked in topic.partitions:
             key = (topic.name, asked.partition_index)
             (twice if key in named else named).add(key)
+            if pace.spend():
+                await pace.next()
     answered = []
     for topic in request.topics:
         answers = []
         for asked in topic.partitions:
             try:
-                call.authorize(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
+                permits.check(topic.name)
                 if (topic.name, asked.partition_index) in twice:
                     raise InvalidRequest("the request names the partition twice")
                 partition = topics.partition(topic.name, asked.partition_index)
@@ -106,6 +109,8 @@ async def handle(
                         partition_index=asked.partition_index, error_code=error.code
                     )
                 )
+            if pace.spend():
+                await pace.next()
         answered.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
     return ListOffsetsResponse(topics=answered)
 

@@ -27,8 +27,8 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Final
 
+from aiokq.broker.metadata.image.topic_names import INTERNAL_TOPICS
 from aiokq.broker.permissions import (
-    CLUSTER_NAME,
     OPERATIONS_NOT_REQUESTED,
     Operation,
     ResourceType,
@@ -92,7 +92,7 @@ async def handle(
     call: Call,
 ) -> MetadataResponse:
     """Describe the requested topics, or all topics."""
-    version = call.version
+    version, pace = call.version, call.pace
     brokers = cluster.brokers(call.connection.listener)
     tell_operations = version >= 8 and request.include_topic_authorized_operations
 
@@ -110,17 +110,17 @@ async def handle(
     throttle_ms = 0
     if request.topics is None or (version == 0 and not request.topics):
         every = topics.sorted()
-        names = {topic.name for topic in every}
-        permitted = call.permitted(Operation.DESCRIBE, ResourceType.TOPIC, names)
-        described = [_describe(topic, view) for topic in every if topic.name in permitted]
+        names = [topic.name for topic in every]
+        permitted = await call.permitted_of_many(Operation.DESCRIBE, ResourceType.TOPIC, names)
+        if tell_operations:
+            await call.settle_operations(ResourceType.TOPIC, permitted)
+        described = []
+        for topic in every:
+            if topic.name in permitted:
+                described.append(_describe(topic, view))
+                if pace.spend(1 + len(topic.partitions)):
+                    await pace.next()
     else:
-        names = {topic.name for topic in request.topics if topic.name}
-        missing = {name for name in names if topics.get(name) is None}
-        await call.settle(
-            (Operation.DESCRIBE, ResourceType.TOPIC, names),
-            (Operation.CREATE, ResourceType.CLUSTER, (CLUSTER_NAME,) if missing else ()),
-            (Operation.CREATE, ResourceType.TOPIC, missing),
-        )
         described = []
         quota = call.mutations(strict_since=NEVER_STRICT)
         charge = None if quota is None else quota.charge
@@ -128,6 +128,8 @@ async def handle(
             described.append(
                 await _answer(topics, changes, configs, call, asked, request, view, charge)
             )
+            if pace.spend(1 + len(described[-1].partitions)):
+                await pace.next()
         if quota is not None:
             throttle_ms = quota.throttle_ms
     response = MetadataResponse(
@@ -183,6 +185,7 @@ async def _answer(
         return _refusal(asked.name, ZERO_UUID, error.code)
     topic = topics.get(asked.name)
     if topic is None:
+        is_internal = asked.name in INTERNAL_TOPICS
         allowed = configs.settings.auto_create_topics_enable and (
             version < 4 or request.allow_auto_topic_creation
         )
@@ -190,23 +193,38 @@ async def _answer(
             if allowed and not call.permits(Operation.CREATE, ResourceType.CLUSTER):
                 call.authorize(Operation.CREATE, ResourceType.TOPIC, asked.name)
         except BrokerError as error:
-            return _refusal(asked.name, ZERO_UUID, error.code)
+            return _refusal(asked.name, ZERO_UUID, error.code, is_internal=is_internal)
         operations = view.operations(asked.name)
         try:
             await changes.create_topic_if_allowed(asked.name, allowed=allowed, charge=charge)
         except BrokerError as error:
-            return _refusal(asked.name, ZERO_UUID, error.code, operations)
+            return _refusal(asked.name, ZERO_UUID, error.code, operations, is_internal=is_internal)
         topic = topics.get(asked.name)
         if topic is None:
-            return _refusal(asked.name, ZERO_UUID, UnknownTopicOrPartition.code, operations)
+            return _refusal(
+                asked.name,
+                ZERO_UUID,
+                UnknownTopicOrPartition.code,
+                operations,
+                is_internal=is_internal,
+            )
     return _describe(topic, view)
 
 
 def _refusal(
-    name: str | None, topic_id: uuid.UUID, code: int, operations: int = OPERATIONS_NOT_REQUESTED
+    name: str | None,
+    topic_id: uuid.UUID,
+    code: int,
+    operations: int = OPERATIONS_NOT_REQUESTED,
+    *,
+    is_internal: bool = False,
 ) -> MetadataResponseTopic:
     return MetadataResponseTopic(
-        error_code=code, name=name, topic_id=topic_id, topic_authorized_operations=operations
+        error_code=code,
+        name=name,
+        topic_id=topic_id,
+        is_internal=is_internal,
+        topic_authorized_operations=operations,
     )
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from aiokq.broker.handlers.decisions import Decisions
 from aiokq.broker.permissions import Operation, ResourceType
 from aiokq.core.errors import BrokerError, UnknownTopicId, UnknownTopicOrPartition
 from aiokq.wire.offset_commit import (
@@ -45,12 +46,16 @@ async def handle(
         call.authorize(Operation.READ, ResourceType.GROUP, request.group_id)
     except BrokerError as error:
         return _failed(request.topics, error.code)
+    permits = Decisions(call, Operation.READ, ResourceType.TOPIC)
+    pace = call.pace
     for topic in request.topics:
+        if pace.spend(1 + len(topic.partitions)):
+            await pace.next()
         found = _find(topics, topic, call.version)
         name = topic.name if found is None else found.name
         try:
             if found is not None or call.version < FIRST_WITH_TOPIC_IDS:
-                call.authorize(Operation.READ, ResourceType.TOPIC, name)
+                permits.check(name)
         except BrokerError as error:
             refused.append(_answer(topic, error.code))
             continue

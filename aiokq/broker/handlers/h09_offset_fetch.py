@@ -47,19 +47,23 @@ FIRST_WITH_GROUPS: Final = 8
 FIRST_WITH_TOPIC_IDS: Final = 10
 NO_OFFSET: Final = -1
 
+TOPICS_AT_ONCE: Final = 256
+"""Number of topics of a group whose offsets are read before other tasks run."""
+
 
 async def handle(
     topics: Topics, groups: Groups, request: OffsetFetchRequest, call: Call
 ) -> OffsetFetchResponse:
     """Return the offsets of each group, or its error."""
     if call.version < FIRST_WITH_GROUPS:
-        group = _fetch(topics, groups, call, _as_group(request), request, call.version)
+        group = await _fetch(topics, groups, call, _as_group(request), request)
         return _as_single(group, call.version)
-    return OffsetFetchResponse(
-        groups=[
-            _fetch(topics, groups, call, group, request, call.version) for group in request.groups
-        ]
-    )
+    response = OffsetFetchResponse()
+    for asked in request.groups:
+        response.groups.append(await _fetch(topics, groups, call, asked, request))
+        if call.pace.spend():
+            await call.pace.next()
+    return response
 
 
 def _as_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
@@ -97,39 +101,65 @@ def _as_single(group: OffsetFetchResponseGroup, version: int) -> OffsetFetchResp
     )
 
 
-def _fetch(
+async def _fetch(
     topics: Topics,
     groups: Groups,
     call: Call,
     group: OffsetFetchRequestGroup,
     request: OffsetFetchRequest,
-    version: int,
 ) -> OffsetFetchResponseGroup:
+    version = call.version
     by_id = version >= FIRST_WITH_TOPIC_IDS
     try:
         call.authorize(Operation.DESCRIBE, ResourceType.GROUP, group.group_id)
     except BrokerError as error:
         return _failed(group, error.code, version)
     asked_all = group.topics is None
-    refused = _name_topics(topics, call, group, by_id=by_id)
+    refused = await _name_topics(topics, call, group, by_id=by_id)
     try:
-        answer = groups.read(
-            group.group_id,
-            lambda shard: shard.fetch_offsets(group, require_stable=request.require_stable),
-        )
+        answer = await _read(groups, call, group, require_stable=request.require_stable)
     except BrokerError as error:
         return _failed(group, _for_fetch(error).code, version)
     if by_id:  # leave out deleted topics, whose ids are unknown
         answer.topics = [topic for topic in answer.topics if topic.topic_id != ZERO_UUID]
     if asked_all:
         names = [topic.name for topic in answer.topics]
-        permitted = call.permitted(Operation.DESCRIBE, ResourceType.TOPIC, names)
+        permitted = await call.permitted_of_many(Operation.DESCRIBE, ResourceType.TOPIC, names)
         answer.topics = [topic for topic in answer.topics if topic.name in permitted]
     answer.topics += refused
     return answer
 
 
-def _name_topics(
+async def _read(
+    groups: Groups, call: Call, group: OffsetFetchRequestGroup, *, require_stable: bool
+) -> OffsetFetchResponseGroup:
+    """Read the offsets of a group; those of many topics in several parts.
+
+    Raises:
+        BrokerError: see `CoordinatorRuntime.read` and `GroupShard.fetch_offsets`.
+    """
+    asked = group.topics or []
+    parts: list[list[OffsetFetchRequestTopics] | None] = [
+        asked[start : start + TOPICS_AT_ONCE] for start in range(0, len(asked), TOPICS_AT_ONCE)
+    ]
+    answer: OffsetFetchResponseGroup | None = None
+    for part in parts or [group.topics]:
+        group.topics = part
+        found = groups.read(
+            group.group_id,
+            lambda shard: shard.fetch_offsets(group, require_stable=require_stable),
+        )
+        if answer is None:
+            answer = found
+        else:
+            answer.topics += found.topics
+        if call.pace.spend(sum(1 + len(topic.partitions) for topic in found.topics)):
+            await call.pace.next()
+    assert answer is not None
+    return answer
+
+
+async def _name_topics(
     topics: Topics, call: Call, group: OffsetFetchRequestGroup, *, by_id: bool
 ) -> list[OffsetFetchResponseTopics]:
     """Complete the names and ids of a group's topics; remove topics that get an error.
@@ -144,6 +174,8 @@ def _name_topics(
         return []
     known, refused = [], []
     for topic in group.topics:
+        if call.pace.spend(1 + len(topic.partition_indexes)):
+            await call.pace.next()
         found = topics.by_id(topic.topic_id) if by_id else topics.get(topic.name)
         if found is None and by_id:
             refused.append(_refused(topic, UnknownTopicId.code))

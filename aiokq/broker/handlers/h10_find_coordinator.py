@@ -41,16 +41,14 @@ async def handle(
 ) -> FindCoordinatorResponse:
     """Return the coordinator of each key, or its error."""
     if call.version >= FIRST_WITH_KEYS:
-        keys = request.coordinator_keys
-        kinds = {TRANSACTION: ResourceType.TRANSACTIONAL_ID, GROUP: ResourceType.GROUP}
-        if request.key_type in kinds:
-            await call.settle((Operation.DESCRIBE, kinds[request.key_type], keys))
-        return FindCoordinatorResponse(
-            coordinators=[
+        coordinators = []
+        for key in request.coordinator_keys:
+            coordinators.append(
                 await _find(groups, transactions, cluster, call, request.key_type, key)
-                for key in request.coordinator_keys
-            ]
-        )
+            )
+            if call.pace.spend():
+                await call.pace.next()
+        return FindCoordinatorResponse(coordinators=coordinators)
     found = await _find(groups, transactions, cluster, call, request.key_type, request.key)
     return FindCoordinatorResponse(
         error_code=found.error_code,

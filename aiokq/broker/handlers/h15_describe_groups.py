@@ -31,11 +31,14 @@ async def handle(
     groups: Groups, request: DescribeGroupsRequest, call: Call
 ) -> DescribeGroupsResponse:
     """Describe each group, or return its error."""
-    described = [_describe(groups, call, group_id, call.version) for group_id in request.groups]
-    if request.include_authorized_operations:
-        for group in described:
-            if not group.error_code:
-                group.authorized_operations = call.operations(ResourceType.GROUP, group.group_id)
+    described = []
+    for group_id in request.groups:
+        group = _describe(groups, call, group_id, call.version)
+        if request.include_authorized_operations and not group.error_code:
+            group.authorized_operations = call.operations(ResourceType.GROUP, group_id)
+        described.append(group)
+        if call.pace.spend(1 + len(group.members)):
+            await call.pace.next()
     return DescribeGroupsResponse(groups=described)
 
 

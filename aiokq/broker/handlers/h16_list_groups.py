@@ -31,6 +31,6 @@ async def handle(groups: Groups, request: ListGroupsRequest, call: Call) -> List
         return ListGroupsResponse(error_code=error.code)
     if not call.permits(Operation.DESCRIBE, ResourceType.CLUSTER):
         names = [group.group_id for group in listed]
-        permitted = call.permitted(Operation.DESCRIBE, ResourceType.GROUP, names)
+        permitted = await call.permitted_of_many(Operation.DESCRIBE, ResourceType.GROUP, names)
         listed = [group for group in listed if group.group_id in permitted]
     return ListGroupsResponse(groups=listed)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.metadata.configs.config_sources import topic_config_entries
 from aiokq.broker.metadata.controller.topic_layout import TopicSpec
-from aiokq.broker.permissions import CLUSTER_NAME, Operation, ResourceType
+from aiokq.broker.permissions import Operation, ResourceType
 from aiokq.core.errors import BrokerError, InvalidReplicaAssignment, InvalidRequest
 from aiokq.wire.create_topics import (
     CreatableTopic,
@@ -46,11 +46,6 @@ async def handle(
     quota = call.mutations(strict_since=STRICT_SINCE)
     times = Counter(topic.name for topic in request.topics)
     results: dict[str, CreatableTopicResult] = {}
-    await call.settle(
-        (Operation.CREATE, ResourceType.CLUSTER, (CLUSTER_NAME,)),
-        (Operation.CREATE, ResourceType.TOPIC, times),
-        (Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, times),
-    )
     for asked in request.topics:
         if asked.name not in results:
             results[asked.name] = await _create(
@@ -62,6 +57,8 @@ async def handle(
                 charge=None if quota is None else quota.charge,
                 validate_only=request.validate_only,
             )
+        if call.pace.spend():
+            await call.pace.next()
     response = CreateTopicsResponse(topics=list(results.values()))
     if quota is not None:
         response.throttle_time_ms = quota.throttle_ms

@@ -12,10 +12,9 @@ v4  flexible   v5  error messages, refused beyond a quota (KIP-599)   v6  topics
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from aiokq.broker.permissions import CLUSTER_NAME, Operation, ResourceType
+from aiokq.broker.permissions import Operation, ResourceType
 from aiokq.core.errors import (
     BrokerError,
     InvalidRequest,
@@ -52,31 +51,19 @@ async def handle(
     quota = call.mutations(strict_since=STRICT_SINCE)
     charge = None if quota is None else quota.charge
     times = Counter(_key(state) for state in asked)
-    names = set(_names(topics, asked))
-    await call.settle(
-        (Operation.DELETE, ResourceType.CLUSTER, (CLUSTER_NAME,)),
-        (Operation.DESCRIBE, ResourceType.TOPIC, names),
-        (Operation.DELETE, ResourceType.TOPIC, names),
-    )
-    responses = [
-        await _delete(
-            topics, changes, configs, call, state, twice=times[_key(state)] > 1, charge=charge
+    responses = []
+    for state in asked:
+        responses.append(
+            await _delete(
+                topics, changes, configs, call, state, twice=times[_key(state)] > 1, charge=charge
+            )
         )
-        for state in asked
-    ]
+        if call.pace.spend():
+            await call.pace.next()
     response = DeleteTopicsResponse(responses=responses)
     if quota is not None:
         response.throttle_time_ms = quota.throttle_ms
     return response
-
-
-def _names(topics: Topics, asked: Sequence[DeleteTopicState]) -> Iterator[str]:
-    for state in asked:
-        topic = None if state.name is not None else topics.by_id(state.topic_id)
-        if state.name is not None:
-            yield state.name
-        elif topic is not None:
-            yield topic.name
 
 
 def _key(state: DeleteTopicState) -> object:
@@ -97,6 +84,8 @@ async def _delete(
     try:
         if twice:
             raise InvalidRequest("the request names this topic twice")
+        if state.name is not None and state.topic_id != ZERO_UUID:
+            raise InvalidRequest("specify the name or the id of a topic, not both")
         # DELETE on the cluster includes all topics.
         every = call.permits(Operation.DELETE, ResourceType.CLUSTER)
         if state.name is not None and not every:
@@ -120,8 +109,6 @@ async def _delete(
 
 
 def _find(topics: Topics, state: DeleteTopicState) -> Topic:
-    if state.name is not None and state.topic_id != ZERO_UUID:
-        raise InvalidRequest("specify the name or the id of a topic, not both")
     if state.name is not None:
         topic = topics.get(state.name)
         if topic is None:

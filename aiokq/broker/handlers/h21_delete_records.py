@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from aiokq.broker.handlers.decisions import Decisions
 from aiokq.broker.permissions import Operation, ResourceType
 from aiokq.core.errors import BrokerError, InvalidTopic, UnknownTopicOrPartition
 from aiokq.wire.delete_records import (
@@ -36,18 +37,15 @@ async def handle(
     topics: Topics, logs: Logs, request: DeleteRecordsRequest, call: Call
 ) -> DeleteRecordsResponse:
     """Raise the log start offset of each partition, and return its low watermark."""
-    await call.settle(
-        (Operation.DELETE, ResourceType.TOPIC, {topic.name for topic in request.topics})
-    )
-    response = DeleteRecordsResponse(
-        topics=[
-            DeleteRecordsTopicResult(
-                name=topic.name,
-                partitions=[_delete(topics, call, topic.name, asked) for asked in topic.partitions],
-            )
-            for topic in request.topics
-        ]
-    )
+    permits = Decisions(call, Operation.DELETE, ResourceType.TOPIC)
+    response = DeleteRecordsResponse()
+    for topic in request.topics:
+        answer = DeleteRecordsTopicResult(name=topic.name)
+        response.topics.append(answer)
+        for asked in topic.partitions:
+            answer.partitions.append(_delete(topics, permits, topic.name, asked))
+            if call.pace.spend():
+                await call.pace.next()
     results = [result for topic in response.topics for result in topic.partitions]
     try:
         await logs.save_log_starts()  # so that the records stay hidden after a crash
@@ -60,10 +58,10 @@ async def handle(
 
 
 def _delete(
-    topics: Topics, call: Call, topic: str, asked: DeleteRecordsPartition
+    topics: Topics, permits: Decisions, topic: str, asked: DeleteRecordsPartition
 ) -> DeleteRecordsPartitionResult:
     try:
-        call.authorize(Operation.DELETE, ResourceType.TOPIC, topic)
+        permits.check(topic)
         partition = topics.partition(topic, asked.partition_index)
         if partition is None:
             raise UnknownTopicOrPartition()

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from aiokq.broker.handlers.decisions import Decisions
 from aiokq.broker.permissions import Operation, ResourceType
 from aiokq.broker.replica.partition import check_leader_epoch
 from aiokq.core.errors import BrokerError, UnknownTopicOrPartition
@@ -38,25 +39,26 @@ async def handle(
     topics: Topics, request: OffsetForLeaderEpochRequest, call: Call
 ) -> OffsetForLeaderEpochResponse:
     """Return the end of the requested epoch of each partition."""
-    return OffsetForLeaderEpochResponse(
-        topics=[
-            OffsetForLeaderTopicResult(
-                topic=topic.topic,
-                partitions=[
-                    _answer(topics, call, topic.topic, asked) for asked in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+    permits = None
+    if not call.permits(Operation.CLUSTER_ACTION, ResourceType.CLUSTER):
+        permits = Decisions(call, Operation.DESCRIBE, ResourceType.TOPIC)
+    response = OffsetForLeaderEpochResponse()
+    for topic in request.topics:
+        answer = OffsetForLeaderTopicResult(topic=topic.topic)
+        response.topics.append(answer)
+        for asked in topic.partitions:
+            answer.partitions.append(_answer(topics, permits, topic.topic, asked))
+            if call.pace.spend():
+                await call.pace.next()
+    return response
 
 
 def _answer(
-    topics: Topics, call: Call, topic: str, asked: OffsetForLeaderPartition
+    topics: Topics, permits: Decisions | None, topic: str, asked: OffsetForLeaderPartition
 ) -> OffsetForLeaderEpochEndOffset:
     try:
-        if not call.permits(Operation.CLUSTER_ACTION, ResourceType.CLUSTER):
-            call.authorize(Operation.DESCRIBE, ResourceType.TOPIC, topic)
+        if permits is not None:
+            permits.check(topic)
         partition = topics.partition(topic, asked.partition)
         if partition is None:
             raise UnknownTopicOrPartition()

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.coordinator.shard import TransactionalProducer
 from aiokq.broker.handlers.decisions import Decisions
+from aiokq.broker.metadata.image.topic_names import INTERNAL_TOPICS
 from aiokq.broker.permissions import Operation, ResourceType
 from aiokq.core.errors import (
     BrokerError,
@@ -78,13 +79,15 @@ async def handle(
     permits = Decisions(call, Operation.WRITE, ResourceType.TOPIC)
     refused = False
     for tp in wanted:
+        if call.pace.spend():
+            await call.pace.next()
         try:
+            if tp.topic in INTERNAL_TOPICS:
+                raise TopicAuthorization()
             permits.check(tp.topic)
             partition = topics.partition(tp.topic, tp.partition)
             if partition is None:
                 raise UnknownTopicOrPartition()
-            if partition.topic.limits.is_internal:
-                raise TopicAuthorization()
         except BrokerError as error:
             wanted[tp] = error.code
             refused = True
@@ -118,6 +121,8 @@ async def _between_brokers(
     results = []
     for transaction in request.transactions:
         codes = await _of_transaction(topics, transactions, transaction)
+        if call.pace.spend(1 + len(codes)):
+            await call.pace.next()
         results.append(
             AddPartitionsToTxnResult(
                 transactional_id=transaction.transactional_id, topic_results=_topic_results(codes)

@@ -77,6 +77,8 @@ async def handle(
                 results[partition] = 0
             except BrokerError as error:
                 results[partition] = _known(error).code
+            if call.pace.spend():
+                await call.pace.next()
     try:
         async with asyncio.timeout(COMMIT_TIMEOUT):
             while written:

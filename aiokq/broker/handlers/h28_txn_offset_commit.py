@@ -57,11 +57,11 @@ async def handle(
     call: Call,
 ) -> TxnOffsetCommitResponse:
     """Commit the offsets of permitted partitions that exist, and refuse the other partitions."""
-    codes = _refusals(topics, request, call)
+    codes = await _refusals(topics, request, call)
     wanted = request.topics
     request.topics = [
         TxnOffsetCommitRequestTopic(name=topic.name, partitions=permitted)
-        for topic in wanted
+        async for topic in call.each(wanted)
         if (
             permitted := [
                 each for each in topic.partitions if (topic.name, each.partition_index) not in codes
@@ -99,12 +99,12 @@ async def handle(
                     for each in topic.partitions
                 ],
             )
-            for topic in wanted
+            async for topic in call.each(wanted)
         ]
     )
 
 
-def _refusals(
+async def _refusals(
     topics: Topics, request: TxnOffsetCommitRequest, call: Call
 ) -> dict[tuple[str, int], int]:
     """Return the error codes of the partitions whose offsets cannot be committed."""
@@ -112,10 +112,9 @@ def _refusals(
     try:
         call.authorize(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
         call.authorize(Operation.READ, ResourceType.GROUP, request.group_id)
-        check_group_id(request.group_id)
     except BrokerError as error:
         code = error.code
-        for topic in request.topics:
+        async for topic in call.each(request.topics):
             for each in topic.partitions:
                 codes[topic.name, each.partition_index] = code
         return codes
@@ -128,6 +127,8 @@ def _refusals(
                     raise UnknownTopicOrPartition()
             except BrokerError as error:
                 codes[topic.name, each.partition_index] = error.code
+            if call.pace.spend():
+                await call.pace.next()
     return codes
 
 
@@ -146,7 +147,9 @@ async def _commit(
     Raises:
         BrokerError: see `join_transaction`, `CoordinatorRuntime.write` and
             `GroupShard.commit_transactional_offsets`.
+        InvalidGroupId: the group id is empty.
     """
+    check_group_id(request.group_id)
     tp = await groups.partition_of(request.group_id)
     partition = topics.partition(tp.topic, tp.partition)
     if partition is None:

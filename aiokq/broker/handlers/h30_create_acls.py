@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 async def handle(acls: Acls, request: CreateAclsRequest, call: Call) -> CreateAclsResponse:
     """Create each ACL; an error does not affect the others, except if it fails the request."""
-    for each in request.creations:
+    async for each in call.each(request.creations):
         refuse_zero(
             each.resource_type, each.resource_pattern_type, each.operation, each.permission_type
         )
@@ -48,7 +48,7 @@ async def handle(acls: Acls, request: CreateAclsRequest, call: Call) -> CreateAc
             each.operation,
             each.permission_type,
         )
-        for each in request.creations
+        async for each in call.each(request.creations)
     ]
     results: Sequence[BrokerError | None]
     try:
@@ -68,7 +68,7 @@ async def handle(acls: Acls, request: CreateAclsRequest, call: Call) -> CreateAc
                 error_code=0 if error is None else error.code,
                 error_message="" if error is None else error.message,
             )
-            for error in results
+            async for error in call.each(results)
         ]
     )
 

@@ -48,7 +48,7 @@ async def handle(acls: Acls, request: DeleteAclsRequest, call: Call) -> DeleteAc
             each.operation,
             each.permission_type,
         )
-        for each in request.filters
+        async for each in call.each(request.filters)
     ]
     for each in filters:
         check_filter(each)
@@ -63,7 +63,7 @@ async def handle(acls: Acls, request: DeleteAclsRequest, call: Call) -> DeleteAc
         acl.id: acl for found in results if not isinstance(found, BrokerError) for acl in found
     }
     call.changed("ACL deleted", (acl_line(acl_value(acl)) for acl in deleted.values()))
-    return DeleteAclsResponse(filter_results=[_result(found) for found in results])
+    return DeleteAclsResponse(filter_results=[_result(found) async for found in call.each(results)])
 
 
 def _result(found: Sequence[AccessControlEntryRecord] | BrokerError) -> DeleteAclsFilterResult:

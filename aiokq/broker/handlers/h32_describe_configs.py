@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from aiokq.broker.handlers.config_permissions import authorize_configs, settle_configs
+from aiokq.broker.handlers.config_permissions import authorize_configs
 from aiokq.broker.metadata.configs.config_sources import (
     BROKER,
     BROKER_LOGGER,
@@ -48,14 +48,13 @@ async def handle(
     topics: Topics, cluster: Cluster, configs: Configs, request: DescribeConfigsRequest, call: Call
 ) -> DescribeConfigsResponse:
     """Describe all settings of each resource, or only the settings that the request names."""
-    resources = {(each.resource_type, each.resource_name) for each in request.resources}
-    await settle_configs(call, Operation.DESCRIBE_CONFIGS, resources)
-    return DescribeConfigsResponse(
-        results=[
-            _describe(topics, cluster, configs, call, resource, request)
-            for resource in request.resources
-        ]
-    )
+    results = []
+    for resource in request.resources:
+        result = _describe(topics, cluster, configs, call, resource, request)
+        results.append(result)
+        if call.pace.spend(1 + len(result.configs)):
+            await call.pace.next()
+    return DescribeConfigsResponse(results=results)
 
 
 def _describe(

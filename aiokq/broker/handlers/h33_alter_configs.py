@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, TypeVar
 
-from aiokq.broker.handlers.config_permissions import authorize_configs, settle_configs
+from aiokq.broker.handlers.config_permissions import authorize_configs
 from aiokq.broker.metadata.configs.config_sources import BROKER, GROUP, TOPIC, check_broker_name
 from aiokq.broker.permissions import Operation
 from aiokq.core.errors import (
@@ -77,7 +77,6 @@ async def alter_each(
     """
     times = Counter((r.resource_type, r.resource_name) for r in resources)
     outcomes: list[tuple[R, int, str | None]] = []
-    await settle_configs(call, Operation.ALTER_CONFIGS, times)
     for resource in resources:
         code, message = 0, None
         try:
@@ -90,6 +89,8 @@ async def alter_each(
         except BrokerError as error:
             code, message = error.code, error.message
         outcomes.append((resource, code, message))
+        if call.pace.spend():
+            await call.pace.next()
     return outcomes
 
 

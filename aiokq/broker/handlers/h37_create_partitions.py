@@ -40,7 +40,6 @@ async def handle(
     charge = None if quota is None else quota.charge
     times = Counter(topic.name for topic in request.topics)
     results: dict[str, CreatePartitionsTopicResult] = {}
-    await call.settle((Operation.ALTER, ResourceType.TOPIC, times))
     for asked in request.topics:
         if asked.name not in results:
             results[asked.name] = await _grow(
@@ -52,6 +51,8 @@ async def handle(
                 charge=charge,
                 validate_only=request.validate_only,
             )
+        if call.pace.spend():
+            await call.pace.next()
     response = CreatePartitionsResponse(results=list(results.values()))
     if quota is not None:
         response.throttle_time_ms = quota.throttle_ms

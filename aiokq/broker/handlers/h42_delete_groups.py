@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 
 async def handle(groups: Groups, request: DeleteGroupsRequest, call: Call) -> DeleteGroupsResponse:
     """Delete each group; an error does not affect the other groups."""
-    await call.settle((Operation.DELETE, ResourceType.GROUP, set(request.groups_names)))
-    results = [
-        await _delete(groups, call, group_id) for group_id in dict.fromkeys(request.groups_names)
-    ]
+    results = []
+    for group_id in dict.fromkeys(request.groups_names):
+        results.append(await _delete(groups, call, group_id))
+        if call.pace.spend():
+            await call.pace.next()
     return DeleteGroupsResponse(results=results)
 
 

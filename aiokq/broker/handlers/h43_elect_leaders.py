@@ -51,17 +51,17 @@ async def handle(topics: Topics, request: ElectLeadersRequest, call: Call) -> El
     try:
         call.authorize(Operation.ALTER, ResourceType.CLUSTER)
     except BrokerError as denial:
-        return _refuse_all(request, denial, call.version)
+        return await _refuse_all(request, denial, call)
     if request.election_type not in (PREFERRED, UNCLEAN):
-        return _refuse_all(
-            request,
-            InvalidRequest(f"Unknown election type {request.election_type}"),
-            call.version,
+        return await _refuse_all(
+            request, InvalidRequest(f"Unknown election type {request.election_type}"), call
         )
     response = ElectLeadersResponse(error_code=0)
     for topic, partitions in _asked(topics, request):
         result = ReplicaElectionResult(topic=topic)
         for partition in partitions:
+            if call.pace.spend():
+                await call.pace.next()
             error = _elect(topics, topic, partition, request.election_type)
             if request.topic_partitions is None and isinstance(error, ElectionNotNeeded):
                 continue
@@ -93,23 +93,24 @@ def _elect(topics: Topics, name: str, index: int, election_type: int) -> BrokerE
     return EligibleLeadersNotAvailable()
 
 
-def _refuse_all(
-    request: ElectLeadersRequest, error: BrokerError, version: int
+async def _refuse_all(
+    request: ElectLeadersRequest, error: BrokerError, call: Call
 ) -> ElectLeadersResponse:
     """Return `error` for each partition, and for the whole request if the version has that field.
 
     Kafka also returns the error in both places.
     """
-    return ElectLeadersResponse(
-        error_code=error.code if version >= FIRST_WITH_REQUEST_ERROR else 0,
-        replica_election_results=[
-            ReplicaElectionResult(
-                topic=asked.topic,
-                partition_result=[_result(index, error) for index in asked.partitions],
-            )
-            for asked in request.topic_partitions or ()
-        ],
+    response = ElectLeadersResponse(
+        error_code=error.code if call.version >= FIRST_WITH_REQUEST_ERROR else 0
     )
+    for asked in request.topic_partitions or ():
+        result = ReplicaElectionResult(topic=asked.topic)
+        response.replica_election_results.append(result)
+        for index in asked.partitions:
+            result.partition_result.append(_result(index, error))
+            if call.pace.spend():
+                await call.pace.next()
+    return response
 
 
 def _result(partition: int, error: BrokerError) -> ElectLeadersPartitionResult:

@@ -44,7 +44,7 @@ async def handle(
 
     async def alter_one(resource: IncrementalAlterConfigsResource) -> None:
         await _alter(
-            topics, changes, cluster, configs, resource, validate_only=request.validate_only
+            topics, changes, cluster, configs, resource, call, validate_only=request.validate_only
         )
 
     responses = [
@@ -65,6 +65,7 @@ async def _alter(
     cluster: Cluster,
     configs: Configs,
     resource: IncrementalAlterConfigsResource,
+    call: Call,
     *,
     validate_only: bool,
 ) -> None:
@@ -73,7 +74,14 @@ async def _alter(
     ]
     if resource.resource_type == BROKER_LOGGER:
         check_broker_name(resource.resource_name, cluster.node_id)
-        alter_loggers(alterations, validate_only=validate_only)
+        alter_loggers(alterations, validate_only=True)
+        if not validate_only:
+            # The audit log tells it first, in case that the change makes a log quieter.
+            call.changed(
+                "log level changed",
+                [f"{name} {value or 'inherited'}" for name, _, value in alterations],
+            )
+            alter_loggers(alterations)
         return
 
     def change(before: Mapping[str, str]) -> dict[str, str]:

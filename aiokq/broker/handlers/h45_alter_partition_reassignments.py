@@ -37,60 +37,44 @@ async def handle(
     topics: Topics, cluster: Cluster, request: AlterPartitionReassignmentsRequest, call: Call
 ) -> AlterPartitionReassignmentsResponse:
     """Check the new replicas of each partition; the cluster has one node, so nothing is moved."""
+    denial: BrokerError | None = None
     try:
         call.authorize(Operation.ALTER, ResourceType.CLUSTER)
     except BrokerError as error:
-        return _refuse_all(request, error)
-    return AlterPartitionReassignmentsResponse(
+        denial = error
+    # As in Kafka, a denial is the error of the request and again of each partition.
+    response = AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change,
-        error_code=0,
-        error_message=None,
-        responses=[
-            ReassignableTopicResponse(
-                name=topic.name,
-                partitions=[
-                    _alter(topics, cluster, topic.name, asked) for asked in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ],
+        error_code=0 if denial is None else denial.code,
+        error_message=None if denial is None else denial.message,
     )
-
-
-def _refuse_all(
-    request: AlterPartitionReassignmentsRequest, error: BrokerError
-) -> AlterPartitionReassignmentsResponse:
-    """Return the error for the request and again for each partition, as Kafka does."""
-    return AlterPartitionReassignmentsResponse(
-        allow_replication_factor_change=request.allow_replication_factor_change,
-        error_code=error.code,
-        error_message=error.message,
-        responses=[
-            ReassignableTopicResponse(
-                name=topic.name,
-                partitions=[
-                    ReassignablePartitionResponse(
-                        partition_index=asked.partition_index,
-                        error_code=error.code,
-                        error_message=error.message,
-                    )
-                    for asked in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ],
-    )
+    for topic in request.topics:
+        answer = ReassignableTopicResponse(name=topic.name)
+        response.responses.append(answer)
+        for asked in topic.partitions:
+            answer.partitions.append(_alter(topics, cluster, topic.name, asked, denial))
+            if call.pace.spend():
+                await call.pace.next()
+    return response
 
 
 def _alter(
-    topics: Topics, cluster: Cluster, name: str, asked: ReassignablePartition
+    topics: Topics,
+    cluster: Cluster,
+    name: str,
+    asked: ReassignablePartition,
+    denial: BrokerError | None,
 ) -> ReassignablePartitionResponse:
     response = ReassignablePartitionResponse(
         partition_index=asked.partition_index, error_code=0, error_message=None
     )
-    try:
-        _check(topics, cluster, name, asked)
-    except BrokerError as error:
+    error = denial
+    if error is None:
+        try:
+            _check(topics, cluster, name, asked)
+        except BrokerError as refusal:
+            error = refusal
+    if error is not None:
         response.error_code, response.error_message = error.code, error.message
     return response
 

@@ -38,10 +38,7 @@ async def handle(
         call.authorize(Operation.DELETE, ResourceType.GROUP, request.group_id)
     except BrokerError as error:
         return OffsetDeleteResponse(error_code=error.code)
-    await call.settle(
-        (Operation.READ, ResourceType.TOPIC, {topic.name for topic in request.topics})
-    )
-    known, refused = _sifted(topics, call, request.topics)
+    known, refused = await _sifted(topics, call, request.topics)
     request.topics = known
     try:
         check_group_id(request.group_id)
@@ -59,7 +56,7 @@ async def handle(
     return response
 
 
-def _sifted(
+async def _sifted(
     topics: Topics, call: Call, asked: list[OffsetDeleteRequestTopic]
 ) -> tuple[list[OffsetDeleteRequestTopic], dict[str, list[OffsetDeleteResponsePartition]]]:
     """Return the permitted partitions that exist, and the responses for all other partitions.
@@ -76,6 +73,8 @@ def _sifted(
         except BrokerError as error:
             code = error.code
         present = []
+        if call.pace.spend(1 + len(topic.partitions)):
+            await call.pace.next()
         for one in topic.partitions:
             if found is not None and found.partition(one.partition_index) is not None:
                 present.append(one)

@@ -35,7 +35,7 @@ async def handle(
     client_quotas: ClientQuotas, request: AlterClientQuotasRequest, call: Call
 ) -> AlterClientQuotasResponse:
     """Change the quotas of each entity; with `validate_only`, only check the changes."""
-    changes = [_change(entry) for entry in request.entries]
+    changes = [_change(entry) async for entry in call.each(request.entries)]
     errors: Sequence[BrokerError | None]
     try:
         call.authorize(Operation.ALTER_CONFIGS, ResourceType.CLUSTER)
@@ -48,7 +48,7 @@ async def handle(
     # An entity that the request names twice is answered once, as in Kafka.
     entries = {
         frozenset(change.entity): _result(change, error)
-        for change, error in zip(changes, errors, strict=True)
+        async for change, error in call.each(zip(changes, errors, strict=True))
     }
     return AlterClientQuotasResponse(entries=list(entries.values()))
 

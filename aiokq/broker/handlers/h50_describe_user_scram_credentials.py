@@ -39,7 +39,7 @@ async def handle(
                 DescribeUserScramCredentialsResult(
                     error_code=error.code, error_message=error.message
                 )
-                for _ in request.users or ()
+                async for _ in call.each(request.users or ())
             ],
         )
     found: dict[str, list[CredentialInfo]] = {}
@@ -53,7 +53,7 @@ async def handle(
         error_message=None,
         results=[
             _result(name, found.get(name), named[name])
-            for name in (named if named else sorted(found))
+            async for name in call.each(named if named else sorted(found))
         ],
     )
 

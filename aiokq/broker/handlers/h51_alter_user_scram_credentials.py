@@ -58,6 +58,6 @@ async def handle(
                 error_code=0 if error is None else error.code,
                 error_message=None if error is None else error.message,
             )
-            for name, error in outcomes.items()
+            async for name, error in call.each(outcomes.items())
         ]
     )

@@ -31,22 +31,17 @@ async def handle(
     topics: Topics, request: DescribeProducersRequest, call: Call
 ) -> DescribeProducersResponse:
     """Describe the producers of each partition, or return its error."""
-    await call.settle(
-        (Operation.READ, ResourceType.TOPIC, {topic.name for topic in request.topics})
-    )
     permits = Decisions(call, Operation.READ, ResourceType.TOPIC)
-    return DescribeProducersResponse(
-        topics=[
-            DescribeProducersTopicResponse(
-                name=topic.name,
-                partitions=[
-                    _described(topics, permits, topic.name, index)
-                    for index in topic.partition_indexes
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+    response = DescribeProducersResponse()
+    for topic in request.topics:
+        answer = DescribeProducersTopicResponse(name=topic.name)
+        response.topics.append(answer)
+        for index in topic.partition_indexes:
+            described = _described(topics, permits, topic.name, index)
+            answer.partitions.append(described)
+            if call.pace.spend(1 + len(described.active_producers)):
+                await call.pace.next()
+    return response
 
 
 def _described(

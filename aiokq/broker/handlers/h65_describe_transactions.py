@@ -31,17 +31,23 @@ async def handle(
     transactions: Transactions, request: DescribeTransactionsRequest, call: Call
 ) -> DescribeTransactionsResponse:
     """Describe each transactional id, or return its error."""
-    return DescribeTransactionsResponse(
-        transaction_states=[
-            _described(transactions, call, transactional_id)
-            for transactional_id in request.transactional_ids
-        ]
-    )
+    states = []
+    for transactional_id in request.transactional_ids:
+        state = _described(transactions, call, transactional_id)
+        states.append(state)
+        if call.pace.spend(1 + len(state.topics)):
+            await call.pace.next()
+    names = {topic.topic for state in states for topic in state.topics}
+    permitted = await call.permitted_of_many(Operation.DESCRIBE, ResourceType.TOPIC, names)
+    for state in states:
+        state.topics = [topic for topic in state.topics if topic.topic in permitted]
+    return DescribeTransactionsResponse(transaction_states=states)
 
 
 def _described(
     transactions: Transactions, call: Call, transactional_id: str
 ) -> DescribeTransactionsTransactionState:
+    """Describe a transactional id with all topics of its transaction, or return its error."""
     try:
         call.authorize(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)
         found = transactions.describe(transactional_id)
@@ -52,7 +58,6 @@ def _described(
     topics: dict[str, list[int]] = {}
     for topic, partition in sorted(found.partitions):
         topics.setdefault(topic, []).append(partition)
-    permitted = call.permitted(Operation.DESCRIBE, ResourceType.TOPIC, topics.keys())
     return DescribeTransactionsTransactionState(
         error_code=0,
         transactional_id=transactional_id,
@@ -64,6 +69,5 @@ def _described(
         topics=[
             DescribeTransactionsTopicData(topic=topic, partitions=partitions)
             for topic, partitions in topics.items()
-            if topic in permitted
         ],
     )

@@ -43,7 +43,7 @@ async def handle(
         listed = list(_filtered(found, request, host.clock.timestamp_ms()))
     except BrokerError as error:
         return ListTransactionsResponse(error_code=error.code)
-    permitted = call.permitted(
+    permitted = await call.permitted_of_many(
         Operation.DESCRIBE,
         ResourceType.TRANSACTIONAL_ID,
         [metadata.transactional_id for metadata in listed],

@@ -36,9 +36,10 @@ async def handle(
         check_consumer_groups(quorum)
         call.authorize(Operation.READ, ResourceType.GROUP, request.group_id)
         names = request.subscribed_topic_names or ()
-        await call.settle((Operation.DESCRIBE, ResourceType.TOPIC, names))
         for name in names:
             call.authorize(Operation.DESCRIBE, ResourceType.TOPIC, name)
+            if call.pace.spend():
+                await call.pace.next()
         return await groups.write(
             request.group_id,
             lambda shard, instant: shard.consumer_group_heartbeat(request, caller, instant),

@@ -32,11 +32,24 @@ async def handle(
     groups: Groups, quorum: Quorum, request: ConsumerGroupDescribeRequest, call: Call
 ) -> ConsumerGroupDescribeResponse:
     """Describe each group, or return its error."""
-    described = [_describe(groups, quorum, call, group_id) for group_id in request.group_ids]
-    if request.include_authorized_operations:
-        for group in described:
-            if not group.error_code:
-                group.authorized_operations = call.operations(ResourceType.GROUP, group.group_id)
+    described = []
+    for group_id in request.group_ids:
+        group = _describe(groups, quorum, call, group_id)
+        described.append(group)
+        if call.pace.spend(1 + len(group.members)):
+            await call.pace.next()
+    names = {name for group in described for name in _topics(group)}
+    permitted = await call.permitted_of_many(Operation.DESCRIBE, ResourceType.TOPIC, names)
+    for name in sorted(names.difference(permitted)):
+        call.denied(Operation.DESCRIBE, ResourceType.TOPIC, name)
+    for at, group in enumerate(described):
+        if not _topics(group).issubset(permitted):
+            refusal = call.refusal(Operation.DESCRIBE, ResourceType.TOPIC)
+            described[at] = _refused(group.group_id, refusal)
+        elif request.include_authorized_operations and not group.error_code:
+            group.authorized_operations = call.operations(ResourceType.GROUP, group.group_id)
+        if call.pace.spend():
+            await call.pace.next()
     return ConsumerGroupDescribeResponse(groups=described)
 
 
@@ -47,14 +60,15 @@ def _describe(
         check_consumer_groups(quorum)
         call.authorize(Operation.DESCRIBE, ResourceType.GROUP, group_id)
         check_group_id(group_id)
-        described = groups.read(group_id, lambda shard: shard.describe_consumer_group(group_id))
-        for name in sorted(_topics(described)):
-            call.authorize(Operation.DESCRIBE, ResourceType.TOPIC, name)
-        return described
+        return groups.read(group_id, lambda shard: shard.describe_consumer_group(group_id))
     except BrokerError as error:
-        return ConsumerGroupDescribedGroup(
-            group_id=group_id, error_code=error.code, error_message=error.message
-        )
+        return _refused(group_id, error)
+
+
+def _refused(group_id: str, error: BrokerError) -> ConsumerGroupDescribedGroup:
+    return ConsumerGroupDescribedGroup(
+        group_id=group_id, error_code=error.code, error_message=error.message
+    )
 
 
 def _topics(group: ConsumerGroupDescribedGroup) -> set[str]:

@@ -4,7 +4,8 @@ Topics are sorted by name. A request without names is for all topics; its respon
 topics that the client may not describe. Java's Admin client tries this API before Metadata. Version
 4.0 of that client fails if a list of eligible leader replicas is null, so these lists are empty.
 
-Errors of a topic: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED.
+Errors of a topic: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED,
+INVALID_REQUEST (of all topics: the cursor names another topic or a negative partition).
 
 Errors of a partition: LEADER_NOT_AVAILABLE. KIP-966.
 """
@@ -19,6 +20,7 @@ from aiokq.broker.permissions import Operation, ResourceType
 from aiokq.broker.replica.partition import NO_LEADER
 from aiokq.core.errors import (
     BrokerError,
+    InvalidRequest,
     LeaderNotAvailable,
     TopicAuthorization,
     UnknownTopicOrPartition,
@@ -47,6 +49,15 @@ async def handle(
 ) -> DescribeTopicPartitionsResponse:
     """Describe topics from the cursor on, up to the maximum number of partitions."""
     asked_all = not request.topics
+    if not _is_valid(request):
+        return DescribeTopicPartitionsResponse(
+            topics=[
+                DescribeTopicPartitionsResponseTopic(
+                    error_code=InvalidRequest.code, name=topic.name
+                )
+                for topic in request.topics
+            ]
+        )
     names = (
         [topic.name for topic in topics.sorted()]
         if asked_all
@@ -60,14 +71,17 @@ async def handle(
     left = max(min(request.response_partition_limit, ceiling), 1)
     reachable = {broker.node_id for broker in cluster.brokers(call.connection.listener)}
     response = DescribeTopicPartitionsResponse()
-    permitted = call.permitted(Operation.DESCRIBE, ResourceType.TOPIC, names)
+    permitted = await call.permitted_of_many(Operation.DESCRIBE, ResourceType.TOPIC, names)
     denied = [] if asked_all else [name for name in names if name not in permitted]
-    for name in denied:
+    async for name in call.each(denied):
         call.denied(Operation.DESCRIBE, ResourceType.TOPIC, name)
     names = [name for name in names if name in permitted]
     if request.cursor is not None and names and names[0] == request.cursor.topic_name:
-        first_partition = max(request.cursor.partition_index, 0)
+        first_partition = request.cursor.partition_index
+    await call.settle_operations(ResourceType.TOPIC, names)
     for name in names:
+        if call.pace.spend():
+            await call.pace.next()
         topic = topics.get(name)
         if topic is None:
             response.topics.append(_refusal(name, call.operations(ResourceType.TOPIC, name)))
@@ -82,11 +96,22 @@ async def handle(
             response.next_cursor = Cursor(topic_name=name, partition_index=stop)
             break
         left -= max(stop - first_partition, 0)
+        call.pace.steps += stop - first_partition
         first_partition = 0
-    for name in denied:
-        code = TopicAuthorization.code
+    code = TopicAuthorization.code
+    async for name in call.each(denied):
         response.topics.append(DescribeTopicPartitionsResponseTopic(error_code=code, name=name))
     return response
+
+
+def _is_valid(request: DescribeTopicPartitionsRequest) -> bool:
+    """Return whether the cursor is at a partition of a topic that the request names, if any."""
+    cursor = request.cursor
+    if cursor is None:
+        return True
+    return cursor.partition_index >= 0 and (
+        not request.topics or any(topic.name == cursor.topic_name for topic in request.topics)
+    )
 
 
 def _refusal(name: str, operations: int) -> DescribeTopicPartitionsResponseTopic:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar, TypeVarTuple
 
 from aiokq.broker.log.disk_load import ColdRead, DiskLoad
@@ -66,12 +66,24 @@ class ColdReads:
                 be used.
             BrokerError: raised by ``look``.
         """
+
+        async def looked() -> R:
+            return look()
+
+        return await self.read_by(looked)
+
+    async def read_by(self, look: Callable[[], Awaitable[R]]) -> R:
+        """Do as ``read`` does, with a ``look`` that lets other tasks run.
+
+        Raises:
+            ColdRead, BrokerError: see ``read``.
+        """
         tries: Counter[Hashable] = Counter()
         asked: list[DiskLoad] = []
         try:
             while True:
                 try:
-                    return look()
+                    return await look()
                 except ColdRead as cold:
                     loads = cold.loads
                     for load in loads:

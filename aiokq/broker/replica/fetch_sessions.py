@@ -10,17 +10,24 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from aiokq.connection.turn import STEPS_PER_LOOK, Steps, at_once
 from aiokq.wire.fields import ZERO_UUID
 
 if TYPE_CHECKING:
     from aiokq.core.clock import Clock
     from aiokq.wire.fetch import FetchPartitionData, FetchRequest
 
-__all__ = ["FetchContext", "FetchSession", "FetchSessionCache", "FetchTarget"]
+__all__ = [
+    "FetchContext",
+    "FetchSession",
+    "FetchSessionCache",
+    "FetchTarget",
+    "asked_targets",
+]
 
 NO_SESSION: Final = 0
 INITIAL_EPOCH: Final = 0
@@ -148,31 +155,47 @@ class FetchContext:
         """The id of the session that the request continues; 0 if it continues none."""
         return NO_SESSION if self.session is None else self.session.session_id
 
-    def included(self, results: Sequence[Result]) -> Sequence[Result]:
-        """Return the results that the response includes; change nothing."""
+    def included(self, results: Sequence[Result]) -> Steps[Sequence[Result]]:
+        """Find the results that the response includes; change nothing. Works in steps."""
         if self._full or self.session is None:
             return results
-        return [(target, data) for target, data in results if target.is_news(data)]
+        news: list[Result] = []
+        for start in range(0, len(results), STEPS_PER_LOOK):
+            some = results[start : start + STEPS_PER_LOOK]
+            news += [(target, data) for target, data in some if target.is_news(data)]
+            if len(results) > STEPS_PER_LOOK:
+                yield
+        return news
 
     def finish(
         self, results: Sequence[Result], *, privileged: bool = False
-    ) -> tuple[int, Sequence[Result]]:
-        """Return the session id and the results that the response includes.
+    ) -> Steps[tuple[int, Sequence[Result]]]:
+        """Find the session id and the results that the response includes. Works in steps.
 
         For a request with session epoch 0, a session is created if there is a slot for it. Without
         a session, the id is 0.
         """
         if self._full:
-            return self._cache.create(results, self.uses_topic_ids, privileged), results
+            if not self._cache.has_room(results, privileged):
+                return NO_SESSION, results
+            targets: dict[TargetKey, FetchTarget] = {}
+            for number, (target, data) in enumerate(results, 1):
+                target.tell(data)
+                targets[target.key] = target
+                if not number % STEPS_PER_LOOK:
+                    yield
+            return self._cache.create(targets, self.uses_topic_ids, privileged), results
         session = self.session
         if session is None:
             return NO_SESSION, results
-        news = self.included(results)
-        for target, data in news:
+        news = yield from self.included(results)
+        for number, (target, data) in enumerate(news, 1):
             target.tell(data)
             # A partition that returned records moves to the end of the session, for fairness.
             if data.records and session.targets.pop(target.key, None) is not None:
                 session.targets[target.key] = target
+            if not number % STEPS_PER_LOOK:
+                yield
         return session.session_id, news
 
 
@@ -196,18 +219,28 @@ class FetchSessionCache:
         """Discard all sessions; later requests in them get FETCH_SESSION_ID_NOT_FOUND."""
         self._sessions.clear()
 
-    def open(self, request: FetchRequest, version: int) -> FetchContext:
+    def open(
+        self,
+        request: FetchRequest,
+        version: int,
+        asked: dict[TargetKey, FetchTarget] | None = None,
+    ) -> FetchContext:
         """Return the context of a request: an error code, or the partitions to read.
 
         A request with session epoch 0 or -1 ends the session whose id it has. Any other request
         updates its session, and reads all partitions of the session. If the session would become
         too large, it ends with FETCH_SESSION_ID_NOT_FOUND, and the client begins a new one.
+
+        Args:
+            asked: the partitions of the request, if `asked_targets` has found them already.
         """
+        if asked is None:
+            asked = at_once(asked_targets(request))
         uses_topic_ids = version >= 13
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             # A full fetch request ends the session that its session id names.
             self._sessions.pop(request.session_id, None)
-            targets = list(_targets(request).values())
+            targets = list(asked.values())
             full = request.session_epoch == INITIAL_EPOCH
             return FetchContext(self, targets=targets, full=full, uses_topic_ids=uses_topic_ids)
         session = self._sessions.get(request.session_id)
@@ -218,8 +251,7 @@ class FetchSessionCache:
         if session.uses_topic_ids != uses_topic_ids:
             return FetchContext(self, error_code=FETCH_SESSION_TOPIC_ID_ERROR)
         del self._sessions[session.session_id]
-        asked = _targets(request)
-        size = len(session.targets.keys() | asked.keys())
+        size = len(session.targets) + sum(key not in session.targets for key in asked)
         if size > len(session.targets) and self._is_full(size):
             return FetchContext(self, error_code=FETCH_SESSION_ID_NOT_FOUND)
         _update(session, asked, request)
@@ -235,24 +267,35 @@ class FetchSessionCache:
             uses_topic_ids=uses_topic_ids,
         )
 
-    def create(self, results: Sequence[Result], uses_topic_ids: bool, privileged: bool) -> int:
-        """Create a session with these partitions; return its id, or 0 if there is no room for it.
+    def has_room(self, targets: Collection[object], privileged: bool) -> bool:
+        """Return whether there is room for a session with these partitions.
 
         If there is no room, other sessions may be evicted; see `_evict`.
         """
         now = self._clock.monotonic()
-        if len(results) > MAX_SESSION_TARGETS:
+        if len(targets) > MAX_SESSION_TARGETS:
+            return False
+        while len(self._sessions) >= self._slots or self._is_full(len(targets)):
+            if not self._evict(now, len(targets), privileged):
+                return False
+        return True
+
+    def create(
+        self, targets: dict[TargetKey, FetchTarget], uses_topic_ids: bool, privileged: bool
+    ) -> int:
+        """Create a session with these partitions; return its id, or 0 if there is no room for it.
+
+        Other tasks may have run since `has_room` returned True.
+        """
+        if not self.has_room(targets, privileged):
             return NO_SESSION
-        while len(self._sessions) >= self._slots or self._is_full(len(results)):
-            if not self._evict(now, len(results), privileged):
-                return NO_SESSION
+        now = self._clock.monotonic()
         session_id = self._random.randint(1, MAX_SESSION_ID)
         while session_id in self._sessions:
             session_id = self._random.randint(1, MAX_SESSION_ID)
-        session = FetchSession(session_id, uses_topic_ids, privileged, now, now, epoch=1)
-        for target, data in results:
-            target.tell(data)
-            session.targets[target.key] = target
+        session = FetchSession(
+            session_id, uses_topic_ids, privileged, now, now, epoch=1, targets=targets
+        )
         self._sessions[session_id] = session
         return session_id
 
@@ -291,8 +334,10 @@ class FetchSessionCache:
         return True
 
 
-def _targets(request: FetchRequest) -> dict[TargetKey, FetchTarget]:
-    targets = {}
+def asked_targets(request: FetchRequest) -> Steps[dict[TargetKey, FetchTarget]]:
+    """Find the partitions that a request names. Works in steps."""
+    targets: dict[TargetKey, FetchTarget] = {}
+    number = 0
     for topic in request.topics:
         for asked in topic.partitions:
             target = FetchTarget(
@@ -305,6 +350,9 @@ def _targets(request: FetchRequest) -> dict[TargetKey, FetchTarget]:
                 asked.last_fetched_epoch,
             )
             targets[target.key] = target
+            number += 1
+            if not number % STEPS_PER_LOOK:
+                yield
     return targets
 
 

@@ -19,45 +19,61 @@ from aiokq.core.types import TopicPartition
 if TYPE_CHECKING:
     from aiokq.connection.request_context import RequestContext
 
-__all__ = ["FetchPurgatory"]
+__all__ = ["FetchPurgatory", "Watch"]
 
 
-class _DelayedFetch:
-    """One waiting fetch.
+class Watch:
+    """The partitions that one fetch watches, and the new bytes counted in them.
 
     Attributes:
-        lacking: bytes that are still missing to reach ``min_bytes``.
         room: bytes that each partition may still add to the response.
     """
 
-    __slots__ = ("future", "lacking", "room")
+    __slots__ = ("_counted", "_future", "_lacking", "_ready", "room")
 
-    def __init__(
-        self, future: asyncio.Future[bool], lacking: int, room: dict[TopicPartition, int]
-    ) -> None:
-        self.future = future
-        self.lacking = lacking
-        self.room = room
+    def __init__(self) -> None:
+        self.room: dict[TopicPartition, int] = {}
+        self._counted = 0
+        self._ready: bool | None = None
+        self._lacking = 0
+        self._future: asyncio.Future[bool] | None = None
 
-    def add(self, partition: TopicPartition, size: int) -> None:
+    def count(self, partition: TopicPartition, size: int) -> None:
         """Count new bytes of a partition towards ``min_bytes``, at most those that have room."""
         size = min(size, self.room[partition])
         self.room[partition] -= size
-        self.lacking -= size
-        if self.lacking <= 0:
+        self._counted += size
+        if self._future is not None and self._counted >= self._lacking:
             self.wake(True)
 
     def wake(self, ready: bool) -> None:
-        if not self.future.done():
-            self.future.set_result(ready)
+        """End the wait, or the next one."""
+        if self._ready is None:
+            self._ready = ready
+        if self._future is not None and not self._future.done():
+            self._future.set_result(ready)
+
+    def begin(self, lacking: int) -> asyncio.Future[bool]:
+        """Begin to wait for `lacking` bytes, of which some may have been counted already.
+
+        Returns:
+            What a call of `wake` passes, which may have happened already.
+        """
+        future = self._future = asyncio.get_running_loop().create_future()
+        self._lacking = lacking
+        if self._ready is not None:
+            future.set_result(self._ready)
+        elif self._counted >= lacking:
+            self.wake(True)
+        return future
 
 
 class FetchPurgatory:
     """The delayed fetches of a node, by the partitions that they watch."""
 
     def __init__(self) -> None:
-        self._watchers: dict[TopicPartition, set[_DelayedFetch]] = {}
-        self._by_connection: dict[RequestContext, _DelayedFetch | None] = {}
+        self._watchers: dict[TopicPartition, set[Watch]] = {}
+        self._by_connection: dict[RequestContext, Watch | None] = {}
         self._delayed = 0
         self._closed = False
 
@@ -86,50 +102,75 @@ class FetchPurgatory:
         """
         if self._closed:
             return False
+        watch = Watch()
+        for partition, size in room.items():
+            self.add(watch, partition, size)
+        try:
+            return await self.wait_on(connection, watch, lacking, timeout)
+        finally:
+            self.end(watch)
+
+    def add(self, watch: Watch, partition: TopicPartition, room: int) -> None:
+        """Count the bytes of a partition from now on, for a wait that may begin later.
+
+        A fetch that lets other tasks run while it reads its partitions adds each of them when it
+        has read it, so that no record between the read and the wait is missed.
+        """
+        watch.room[partition] = room
+        self._watchers.setdefault(partition, set()).add(watch)
+
+    def end(self, watch: Watch) -> None:
+        """Stop to count bytes for a watch."""
+        for partition in watch.room:
+            watchers = self._watchers[partition]
+            watchers.discard(watch)
+            if not watchers:
+                del self._watchers[partition]
+        watch.room = {}
+
+    async def wait_on(
+        self, connection: RequestContext, watch: Watch, lacking: int, timeout: float
+    ) -> bool:
+        """Wait as `wait` does, for the partitions that were added to a watch."""
+        if self._closed:
+            return False
         loop = asyncio.get_running_loop()
-        delayed = _DelayedFetch(loop.create_future(), lacking, dict(room))
-        deadline = loop.call_later(timeout, delayed.wake, False)
+        future = watch.begin(lacking)
+        deadline = loop.call_later(timeout, watch.wake, False)
         self._delayed += 1
         known = connection in self._by_connection
-        self._by_connection[connection] = delayed
+        self._by_connection[connection] = watch
         if not known:
             connection.on_disconnect(functools.partial(self._disconnected, connection))
-        for partition in delayed.room:
-            self._watchers.setdefault(partition, set()).add(delayed)
         try:
-            return await delayed.future
+            return await future
         finally:
             deadline.cancel()
             self._delayed -= 1
             if connection in self._by_connection:
                 self._by_connection[connection] = None
-            for partition in delayed.room:
-                watchers = self._watchers[partition]
-                watchers.discard(delayed)
-                if not watchers:
-                    del self._watchers[partition]
 
     def appended(self, partition: TopicPartition, size: int) -> None:
         """Count `size` bytes of a partition that consumers can read from now on."""
         watchers = self._watchers.get(partition)
         if watchers:
-            for delayed in watchers:
-                delayed.add(partition, size)
+            for watch in watchers:
+                watch.count(partition, size)
 
     def wake(self, partition: TopicPartition) -> None:
         """Wake the fetches that watch a partition, because its leadership has changed."""
-        for delayed in self._watchers.get(partition, ()):
-            delayed.wake(True)
+        for watch in self._watchers.get(partition, ()):
+            watch.wake(True)
 
     def _disconnected(self, connection: RequestContext) -> None:
         """End the wait of a disconnected client before the timeout."""
-        delayed = self._by_connection.pop(connection, None)
-        if delayed is not None:
-            delayed.wake(False)
+        watch = self._by_connection.pop(connection, None)
+        if watch is not None:
+            watch.wake(False)
 
     def close(self) -> None:
         """End all waits; each fetch then returns the available bytes. Later fetches do not wait."""
         self._closed = True
         for watchers in self._watchers.values():
-            for delayed in watchers:
-                delayed.wake(False)
+            for watch in watchers:
+                watch.wake(False)

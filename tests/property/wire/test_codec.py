@@ -7,7 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aiokq import wire
+from aiokq.connection.turn import at_once
 from aiokq.wire import interpret
+from aiokq.wire.codec import decode_in_steps, encode_in_steps
 from aiokq.wire.struct import Message
 from tests.property.wire.messages import in_version, message_classes, structs, versions
 
@@ -27,6 +29,8 @@ def test_any_message_survives_the_wire_in_every_version(
         assert encoded == interpret.encode(message, version)
         assert wire.decode(cls, encoded, version) == message
         assert interpret.decode(cls, encoded, version) == message
+        assert b"".join(at_once(encode_in_steps(message, version))) == encoded
+        assert at_once(decode_in_steps(cls, encoded, version)) == message
         # Whatever the buffer the frame arrived in.
         assert wire.decode(cls, memoryview(bytearray(b"head" + encoded)), version, 4) == message
 

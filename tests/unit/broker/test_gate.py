@@ -398,6 +398,97 @@ async def test_the_fast_way_of_produce_asks_the_gate(version):
         assert secret.partitions[0].log.log_end_offset == end
 
 
+@pytest.mark.parametrize("version", [9, 12, 13])
+async def test_a_denied_transactional_id_refuses_all_batches_of_the_request(version):
+    """Also the batches that are not transactional, as in Kafka."""
+    async with world(legacy=False) as broker:
+        ids = await populate(broker, "open", "other")
+        plain, _, transactional = every_request(0, version, ["open", "other"], ids, "g")
+        transactional.topic_data[1] = plain.topic_data[1]
+        ends = [p.log.log_end_offset for t in broker.node.topics.sorted() for p in t.partitions]
+        broker.node.gate.authorizer = Denying(
+            lambda operation, kind, name: kind is ResourceType.TRANSACTIONAL_ID
+        )
+        assert codes(await broker.ask(transactional, version)) == [53, 53]
+        broker.node.gate.authorizer = None
+        transactional.transactional_id = None
+        assert codes(await broker.ask(transactional, version)) == [53, 53]
+        assert ends == [
+            p.log.log_end_offset for t in broker.node.topics.sorted() for p in t.partitions
+        ]
+
+
+async def test_a_batch_of_an_open_transaction_needs_the_transactional_id():
+    """The fast path appended it without one."""
+    async with world(legacy=False) as broker:
+        await broker.create("t", min_insync_replicas=1)
+        client = TransactionalClient(broker)
+        assert await client.initialize() == 0
+        assert (await client.send("t")).error_code == 0
+        data = batch(
+            1,
+            attributes=0x10,
+            producer_id=client.producer_id,
+            producer_epoch=client.epoch,
+            base_sequence=1,
+        )
+        for version in (9, 12):
+            result = await broker.produce("t", data, version=version, transactional_id=None)
+            assert result.error_code == 53
+
+
+async def test_internal_topics_cannot_be_added_to_a_transaction_even_before_they_exist():
+    async with world(legacy=False) as broker:
+        await broker.create("open")
+        names = ["__transaction_state", "__consumer_offsets", "open"]
+        [request] = every_request(24, 3, names, {}, "g")
+        assert codes(await broker.ask(request, 3)) == [0, 29, 29, 55]
+        assert broker.node.topics.get(names[0]) is None
+
+
+async def test_a_transactional_commit_without_a_group_id_hides_denied_topics():
+    async with world(legacy=False) as broker:
+        ids = await populate(broker, "open", SECRET)
+        broker.node.gate.authorizer = Denying(lambda operation, kind, name: name == SECRET)
+        [request] = every_request(28, 3, ["open", SECRET], ids, "")
+        assert codes(await broker.ask(request, 3)) == [24, 29]
+
+
+async def test_a_topic_by_name_and_id_is_no_question_of_permission():
+    async with world(legacy=False) as broker:
+        ids = await populate(broker, SECRET)
+        broker.node.gate.authorizer = Denying()
+        request = wire.DeleteTopicsRequest(
+            topics=[wire.DeleteTopicState(name=SECRET, topic_id=ids[SECRET])], timeout_ms=1000
+        )
+        assert codes(await broker.ask(request, 6)) == [42]
+
+
+@pytest.mark.parametrize(
+    ("cursor", "names"),
+    [(("other", 0), ["open"]), (("open", -1), ["open"]), (("open", -1), [])],
+)
+async def test_a_wrong_cursor_is_refused_for_all_topics(cursor, names):
+    async with world(legacy=False) as broker:
+        await populate(broker, "open")
+        request = wire.DescribeTopicPartitionsRequest(
+            topics=[wire.DescribeTopicPartitionsTopicRequest(name=name) for name in names],
+            cursor=wire.Cursor(topic_name=cursor[0], partition_index=cursor[1]),
+        )
+        response = await broker.ask(request, 0)
+        assert [topic.error_code for topic in response.topics] == [42] * len(names)
+
+
+async def test_metadata_tells_that_a_missing_internal_topic_is_internal():
+    async with world(legacy=False) as broker:
+        request = wire.MetadataRequest(
+            topics=[wire.MetadataRequestTopic(name="__transaction_state")],
+            allow_auto_topic_creation=False,
+        )
+        [topic] = (await broker.ask(request, 9)).topics
+        assert (topic.error_code, topic.is_internal) == (3, True)
+
+
 class Recording(Denying):
     """Records each decision about a resource."""
 

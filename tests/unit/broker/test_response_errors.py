@@ -7,8 +7,9 @@ import struct
 import pytest
 
 from aiokq import wire
-from aiokq.broker.response_errors import error_codes
+from aiokq.broker.response_errors import count_errors, count_errors_in_steps, error_codes
 from aiokq.connection.request_context import CloseConnection
+from aiokq.core.counters import CounterBy
 from tests.unit.broker.harness import Broker, batch
 
 
@@ -30,6 +31,28 @@ def test_codes_are_found_at_every_depth() -> None:
     created = wire.CreatableTopicResult(name="t", topic_config_error_code=29)
     assert error_codes(wire.CreateTopicsResponse(topics=[created])) == [29]
     assert error_codes(wire.MetadataResponse(brokers=[], topics=None)) == []
+
+
+def test_the_codes_of_a_long_response_are_counted_in_steps() -> None:
+    response = wire.FetchResponse(
+        error_code=70,
+        responses=[
+            wire.FetchableTopicResponse(
+                topic=f"t{number}",
+                partitions=[wire.FetchPartitionData(partition_index=0, error_code=number % 4)],
+            )
+            for number in range(1000)
+        ],
+    )
+    at_once, in_steps = CounterBy(), CounterBy()
+    count_errors(at_once, response)
+    assert sum(1 for _ in count_errors_in_steps(in_steps, response)) > 1000 // 64
+    assert at_once == in_steps
+    assert sum(in_steps.values()) == 751
+    one = wire.FindCoordinatorResponse(error_code=15)
+    assert not list(count_errors_in_steps(in_steps, one))
+    assert in_steps["COORDINATOR_NOT_AVAILABLE"] == 1
+    list(count_errors_in_steps(in_steps, wire.MetadataResponse(brokers=[], topics=None)))
 
 
 async def test_an_error_that_a_coordinator_puts_into_its_response_is_counted() -> None:

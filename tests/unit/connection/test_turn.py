@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from aiokq.connection.turn import REQUESTS_PER_TURN, Turn
+import pytest
+
+from aiokq.connection import turn as module
+from aiokq.connection.turn import REQUESTS_PER_TURN, STEPS_PER_LOOK, Pace, Turn, at_once
 
 
 async def test_requests_beyond_the_limit_wait_for_the_next_iteration():
@@ -120,3 +123,96 @@ async def test_next_lets_other_tasks_run():
     asyncio.get_running_loop().call_soon(ran.append, "share")
     await turn.share(1).next()
     assert ran == ["node", "share"]
+
+
+async def test_a_few_steps_need_no_further_turn(monkeypatch):
+    """The clock is not even read."""
+    monkeypatch.setattr(module, "SECONDS_PER_TURN", 0.0)
+    pace = Pace(Turn())
+    assert not any(pace.spend() for _ in range(STEPS_PER_LOOK - 1))
+    assert pace.spend()
+
+
+async def test_a_long_request_works_for_a_time_in_each_turn(monkeypatch):
+    loop = asyncio.get_running_loop()
+    now = loop.time()
+    real = loop.time
+    monkeypatch.setattr(loop, "time", lambda: now, raising=False)
+    pace = Pace(Turn())
+    turns = 0
+    for _ in range(10_000):
+        now += 1e-5
+        if pace.spend():
+            turns += 1
+            await pace.next()
+    expected = 10_000 * 1e-5 / module.SECONDS_PER_TURN
+    assert expected * 0.8 <= turns <= expected
+    monkeypatch.setattr(loop, "time", real, raising=False)
+
+
+async def test_one_long_request_works_in_each_iteration(monkeypatch):
+    """However many there are, the loop is held for the time of one."""
+    monkeypatch.setattr(module, "SECONDS_PER_TURN", 0.0)
+    turn = Turn()
+    works: list[int] = []
+
+    async def work(number: int) -> None:
+        pace = Pace(turn)
+        for _ in range(10):
+            pace.spend(STEPS_PER_LOOK)
+            await pace.next()
+            works.append(number)
+
+    tasks = [asyncio.ensure_future(work(number)) for number in range(5)]
+    while not all(task.done() for task in tasks):
+        before = len(works)
+        await asyncio.sleep(0)
+        assert len(works) <= before + 1
+    assert works == [0, 1, 2, 3, 4] * 10, "in turn"
+
+
+async def test_a_long_request_that_is_cancelled_takes_no_place():
+    turn = Turn()
+    waiting = [asyncio.ensure_future(turn.next_of_long()) for _ in range(3)]
+    await asyncio.sleep(0)
+    waiting[0].cancel()
+    waiting[1].cancel()
+    await asyncio.wait_for(waiting[2], 5)
+    await asyncio.wait_for(turn.next_of_long(), 5)
+
+
+async def test_a_turn_of_a_long_request_counts_as_several_requests(monkeypatch):
+    """Many new long requests do not all work in one iteration."""
+    monkeypatch.setattr(module, "SECONDS_PER_TURN", 0.0)
+    turn = Turn()
+
+    async def begin() -> None:
+        pace = Pace(turn)
+        pace.spend(STEPS_PER_LOOK)
+        await pace.next()
+
+    tasks = [asyncio.ensure_future(begin()) for _ in range(3)]
+    await asyncio.sleep(0)
+    assert turn.spend(REQUESTS_PER_TURN - 3 * module.REQUESTS_PER_LONG_TURN + 1)
+    await asyncio.gather(*tasks)
+
+
+async def test_work_in_steps_returns_its_result(monkeypatch):
+    monkeypatch.setattr(module, "SECONDS_PER_TURN", 0.0)
+
+    def work(count):
+        for _ in range(count):
+            yield
+        return count
+
+    pace = Pace(Turn())
+    assert await pace.run(work(5)) == 5
+    assert pace.steps == 5 * STEPS_PER_LOOK
+    assert at_once(work(5)) == 5
+
+    def fails():
+        yield
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        await pace.run(fails())

@@ -11,7 +11,7 @@ from aiokq import wire
 from aiokq.core.errors import ProtocolError
 from aiokq.wire import codec, compile
 from aiokq.wire.fields import array, i32
-from aiokq.wire.source import has_records
+from aiokq.wire.source import ELEMENTS_PER_STEP, has_records
 from aiokq.wire.struct import Message, Struct
 
 
@@ -66,3 +66,44 @@ def test_record_data_keeps_its_frame_and_nothing_else_does() -> None:
     assert not has_records(wire.MetadataResponse)
     sasl = wire.decode(wire.SaslAuthenticateRequest, bytearray(b"\0\0\0\2ab"), 0)
     assert type(sasl.auth_bytes) is bytes
+
+
+def steps(work):
+    """Return the number of times that work yielded, and its result."""
+    count = 0
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            return count, end.value
+        count += 1
+
+
+def test_codecs_in_steps_yield_after_some_elements() -> None:
+    """Elements of all arrays are counted together, however they are nested."""
+    request = wire.MetadataRequest(
+        topics=[wire.MetadataRequestTopic(name=f"t{number}") for number in range(1000)]
+    )
+    count, encoded = steps(codec.encode_in_steps(request, 9))
+    assert count == 1000 // ELEMENTS_PER_STEP
+    assert encoded == wire.encode(request, 9)
+    count, decoded = steps(codec.decode_in_steps(wire.MetadataRequest, b"".join(encoded), 9))
+    assert count == 1000 // ELEMENTS_PER_STEP
+    assert decoded == request
+    groups = wire.DeleteGroupsRequest(groups_names=[f"g{number}" for number in range(1000)])
+    count, encoded = steps(codec.encode_in_steps(groups, 2))
+    assert count == 1000 // ELEMENTS_PER_STEP
+    assert steps(codec.decode_in_steps(wire.DeleteGroupsRequest, b"".join(encoded), 2)) == (
+        count,
+        groups,
+    )
+
+
+def test_codecs_in_steps_refuse_what_the_others_refuse() -> None:
+    """The errors name the message and the offset."""
+    with pytest.raises(ProtocolError, match="malformed HeartbeatRequest"):
+        steps(codec.decode_in_steps(wire.HeartbeatRequest, b"\0", 3))
+    with pytest.raises(ProtocolError, match="has versions"):
+        steps(codec.decode_in_steps(wire.HeartbeatRequest, b"\0", 99))
+    with pytest.raises(ProtocolError):
+        steps(codec.encode_in_steps(wire.HeartbeatRequest(group_id="g" * 40_000), 0))

@@ -233,6 +233,49 @@ async def test_a_wrong_change_of_loggers_changes_none(quiet_logger, name, operat
         assert (await alter(broker, "7", first, kind=LOGGER))[0] == 42
 
 
+@pytest.fixture
+def audit_loggers(caplog):
+    """The loggers of the audit log, as a process with an audit log sets them."""
+    loggers = [logging.getLogger(name) for name in ("aiokq", "aiokq.audit", "aiokq.audit.change")]
+    before = [each.level for each in loggers]
+    loggers[0].setLevel(logging.INFO)
+    for each in loggers[1:]:
+        each.setLevel(logging.NOTSET)
+    yield loggers
+    for each, level in zip(loggers, before, strict=True):
+        each.setLevel(level)
+
+
+@pytest.mark.parametrize("name", ["aiokq.audit", "aiokq.audit.change", "aiokq.audit.denial"])
+@pytest.mark.parametrize("change", [(SET, "FATAL"), (DELETE, None)])
+async def test_the_audit_log_cannot_be_silenced_by_a_request(audit_loggers, name, change):
+    """Who may alter the cluster's configs could end the record of what he does."""
+    logging.getLogger("aiokq.audit.denial")
+    async with Broker() as broker:
+        code, message = await alter(broker, "0", (name, *change), kind=LOGGER)
+        assert (code, "audit log" in message) == (40, True)
+        assert audit_loggers[2].isEnabledFor(logging.INFO)
+        assert name in {c.name for c in (await describe(broker, "0", kind=LOGGER)).configs}
+
+
+async def test_the_audit_log_keeps_its_level_if_all_loggers_get_quieter(audit_loggers, caplog):
+    """The change itself is in the audit log, before it has an effect."""
+    root, audit, change = audit_loggers
+    async with Broker() as broker:
+        assert await alter(broker, "0", ("aiokq", SET, "FATAL"), kind=LOGGER) == (0, None)
+        assert root.level == logging.CRITICAL
+        assert change.isEnabledFor(logging.INFO)
+        [line] = [each for each in caplog.records if each.name == "aiokq.audit.change"]
+        assert line.audit["event"] == "log level changed"
+        assert line.audit["item"] == "aiokq FATAL"
+        assert await alter(broker, "0", ("aiokq", DELETE, None), kind=LOGGER) == (0, None)
+        assert audit.level == logging.NOTSET
+        caplog.clear()
+        quieter = ("aiokq", SET, "ERROR")
+        assert (await alter(broker, "0", quieter, kind=LOGGER, validate_only=True))[0] == 0
+        assert not [each for each in caplog.records if each.name == "aiokq.audit.change"]
+
+
 async def list_resources(broker, *types, version=1):
     request = wire.ListConfigResourcesRequest(resource_types=list(types))
     response = await broker.ask(request, version)

@@ -7,11 +7,9 @@ import uuid
 
 import pytest
 
-from aiokq.broker.handlers import h01_fetch
 from aiokq.broker.log.cold_reads import MOST_TRIES
 from aiokq.broker.log.disk_load import ColdRead, DiskLoad
 from aiokq.connection.request_context import RequestContext
-from aiokq.connection.turn import REQUESTS_PER_TURN, Turn
 from aiokq.records.header import iter_headers
 from aiokq.records.legacy import decode_message_set
 from tests.unit.broker.harness import Broker, batch, offsets, until, watch_offload
@@ -420,24 +418,3 @@ async def test_who_waits_for_more_gets_what_only_the_disk_has(*, comes: bool):
         data = await fetch
         assert data.error_code == 0
         assert offsets(data.records)[0] == 4
-
-
-async def test_many_partitions_count_as_several_requests_of_the_turn(monkeypatch):
-    """A small request may read a large session, so other tasks run before the next one."""
-    monkeypatch.setattr(h01_fetch, "TARGETS_PER_REQUEST", 1)
-    waits = []
-    wait = Turn.next
-
-    async def counted(turn):
-        waits.append(turn)
-        await wait(turn)
-
-    monkeypatch.setattr(Turn, "next", counted)
-    async with Broker() as broker:
-        await broker.create("t", REQUESTS_PER_TURN)
-        await asyncio.sleep(0)
-        waits.clear()
-        await broker.fetch(*[("t", index, 0) for index in range(REQUESTS_PER_TURN // 2)])
-        assert not waits
-        await broker.fetch(*[("t", index, 0) for index in range(REQUESTS_PER_TURN)])
-        assert len(waits) == 1

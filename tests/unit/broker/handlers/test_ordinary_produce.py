@@ -14,6 +14,7 @@ import pytest
 from aiokq import wire
 from aiokq.broker.handlers import h00_produce
 from aiokq.connection.request_context import CloseConnection, RequestContext
+from aiokq.connection.turn import BATCHES_PER_REQUEST, REQUESTS_PER_TURN
 from aiokq.core.errors import KafkaStorage
 from tests.unit.broker.harness import NOW_MS, Broker, batch, offsets, until
 from tests.unit.broker.log.test_flusher import slow
@@ -430,7 +431,8 @@ async def test_many_small_batches_let_others_have_their_turn(looked_into):
             turns.append(broker.node.topics.partition("t", 0).log.log_end_offset)
             await asyncio.sleep(0)
         ends = [*turns, 6023]
-        assert max(end - begin for begin, end in pairwise(ends)) <= 1025
+        most = BATCHES_PER_REQUEST * (REQUESTS_PER_TURN + 1)
+        assert max(end - begin for begin, end in pairwise(ends)) <= most
         assert [each.base_offset for each in (await many).responses[0].partition_responses] == list(
             range(1023, 6023)
         )

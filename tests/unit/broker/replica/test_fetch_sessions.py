@@ -7,6 +7,7 @@ import uuid
 
 from aiokq.broker.replica import fetch_sessions
 from aiokq.broker.replica.fetch_sessions import FetchSessionCache
+from aiokq.connection.turn import at_once
 from aiokq.wire.fetch import (
     FetchPartition,
     FetchPartitionData,
@@ -64,7 +65,7 @@ def answer(context, **by_topic):
                 ),
             )
         )
-    session_id, told = context.finish(results)
+    session_id, told = at_once(context.finish(results))
     return session_id, [target.topic for target, _ in told]
 
 

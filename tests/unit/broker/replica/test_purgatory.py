@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from aiokq.broker.replica.purgatory import FetchPurgatory
+from aiokq.broker.replica.purgatory import FetchPurgatory, Watch
 from aiokq.connection.request_context import RequestContext
 from aiokq.core.types import TopicPartition
 
@@ -124,3 +124,34 @@ async def test_connections_of_several_listeners_may_have_the_same_number():
     second.disconnected()
     assert await tasks[1] is False
     assert purgatory._by_connection == {}
+
+
+async def test_bytes_between_the_read_and_the_wait_count():
+    """A long fetch watches each partition from its read on, and waits only after the last."""
+    purgatory, watch = FetchPurgatory(), Watch()
+    purgatory.add(watch, A, 1000)
+    purgatory.appended(A, 60)
+    purgatory.add(watch, B, 1000)
+    purgatory.appended(B, 30)
+    task = asyncio.create_task(purgatory.wait_on(client(), watch, 100, 60.0))
+    await asyncio.sleep(0)
+    assert not task.done()
+    purgatory.appended(B, 10)
+    assert await task is True
+    assert await purgatory.wait_on(client(), watch, 100, 60.0) is True, "they count on"
+    purgatory.end(watch)
+    assert purgatory._watchers == {}
+
+
+async def test_a_change_between_the_read_and_the_wait_ends_the_wait():
+    purgatory, watch = FetchPurgatory(), Watch()
+    purgatory.add(watch, A, 1000)
+    purgatory.wake(A)
+    assert await purgatory.wait_on(client(), watch, 100, 60.0) is True
+    purgatory.end(watch)
+    purgatory.close()
+    watch = Watch()
+    purgatory.add(watch, A, 1000)
+    assert await purgatory.wait_on(client(), watch, 100, 60.0) is False
+    purgatory.end(watch)
+    assert len(purgatory) == 0

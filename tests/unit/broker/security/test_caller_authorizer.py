@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from aiokq import wire
-from aiokq.broker.dispatch import AskingDispatcher
+from aiokq.broker.dispatch import AskingDispatcher, Dispatcher
 from aiokq.broker.handlers import APIS
 from aiokq.broker.permissions import PERMISSIONS, Operation, ResourceType
 from aiokq.broker.security.authorization.caller_authorizer import (
@@ -21,6 +21,7 @@ from aiokq.connection.request_context import CloseConnection
 from tests.unit.broker.every_request import every_request
 from tests.unit.broker.harness import batch, until
 from tests.unit.broker.test_gate import EVERY_VERSION, answers, codes, id_of, populate, world
+from tests.unit.broker.test_long_requests import OF_GROUPS, OF_TOPICS, of_groups
 
 TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
 
@@ -251,6 +252,80 @@ async def test_every_client_gets_producer_ids():
         assert (await broker.ask(request, 4)).error_code == 0
         request.transactional_id = "t"
         assert (await broker.ask(request, 4)).error_code == 53
+
+
+class Denials:
+    """An audit log that records the denials."""
+
+    def __init__(self):
+        self.denials = []
+
+    def denied(self, connection, api_key, operation, resource_type, name):
+        self.denials.append((operation, resource_type, name))
+
+    def changed(self, connection, what, items):
+        list(items)
+
+
+@pytest.mark.parametrize("answer", [True, False])
+@pytest.mark.parametrize(
+    ("key", "by_group"),
+    [(key, False) for key in (*OF_TOPICS, 0, 24)] + [(key, True) for key in OF_GROUPS],
+)
+async def test_a_request_of_many_names_is_not_handled_once_for_each(
+    key, by_group, answer, monkeypatch
+):
+    """20,000 made-up names took minutes: after each answer the handler began again."""
+    names = [f"made-up-{number}" for number in range(300)]
+    monkeypatch.setattr("tests.unit.broker.test_long_requests.NAMES", names)
+    version = {24: 3, 1: 12, 0: 9}.get(key, APIS[key].max_version)
+    runs = Counter()
+    handle = Dispatcher.handle
+
+    async def counted(self, context, frame):
+        runs[bytes(frame[:2])] += 1
+        return await handle(self, context, frame)
+
+    questions = Counter()
+
+    async def authorize(principal, host, operation, resource):
+        questions[operation, resource] += 1
+        await asyncio.sleep(0)
+        return answer or resource.name == "kafka-cluster" or resource.name in ("g", "t")
+
+    async with world(legacy=False) as broker:
+        await populate(broker)
+        requests = (
+            [of_groups(key, version)] if by_group else every_request(key, version, names, {}, "g")
+        )
+        asking(broker, authorize)
+        audit = broker.node.gate.audit = Denials()
+        monkeypatch.setattr(Dispatcher, "handle", counted)
+        for request in requests[:2]:
+            runs.clear(), questions.clear(), audit.denials.clear()
+            await broker.ask(request, version)
+            assert sum(runs.values()) <= 2
+            assert set(questions.values()) <= {1}
+            assert len(audit.denials) == len(set(audit.denials))
+            if not answer and len(questions) > 300 and key not in (1, 19, 20):
+                assert {name for _, _, name in audit.denials} <= {*names, "kafka-cluster"}
+
+
+async def test_a_denial_before_a_wait_is_recorded_once():
+    """The handler runs again after a wait, and finds the denial again."""
+    async with world(legacy=False) as broker:
+        names = [f"t{number}" for number in range(3)]
+        for name in names:
+            await broker.create(name)
+        asking(broker, deny("t0", "t2"))
+        audit = broker.node.gate.audit = Denials()
+        request = every_request(0, 9, names, {}, "g")[0]
+        response = await broker.ask(request, 9)
+        assert codes(response) == [29, 0, 29]
+        assert Counter(audit.denials) == Counter(
+            (Operation.WRITE, TOPIC, name) for name in ("t0", "t2")
+        )
+        assert broker.node.gate._denials == {}
 
 
 def test_all_apis_are_covered():

@@ -1,0 +1,351 @@
+"""A request that names very many resources lets the other tasks of the loop run meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+
+import pytest
+
+from aiokq import wire
+from aiokq.broker.handlers import APIS
+from aiokq.connection import turn as module
+from aiokq.connection.request_context import RequestContext
+from aiokq.core.errors import ConnectionLost
+from tests.unit.broker.every_request import every_request
+from tests.unit.broker.harness import Broker, batch, offsets
+from tests.unit.broker.test_gate import Denying
+
+MANY = 20_000
+LONGEST = 0.1
+"""Seconds of CPU time that a request may hold the loop.
+
+A turn takes 2 ms; a step that is not divided, such as a copy of the frame, takes more.
+"""
+
+
+def world():
+    return Broker(
+        offsets_topic_num_partitions=1,
+        transaction_state_log_num_partitions=1,
+        group_initial_rebalance_delay_ms=0,
+    )
+
+
+NAMES = [f"made-up-{number:06}" for number in range(MANY)]
+
+
+def of_groups(key, version):
+    """Return the requests that name groups or transactional ids."""
+    return {
+        9: lambda: wire.OffsetFetchRequest(
+            groups=[wire.OffsetFetchRequestGroup(group_id=name, topics=None) for name in NAMES]
+        ),
+        10: lambda: wire.FindCoordinatorRequest(key_type=0, coordinator_keys=NAMES),
+        15: lambda: wire.DescribeGroupsRequest(groups=NAMES, include_authorized_operations=True),
+        42: lambda: wire.DeleteGroupsRequest(groups_names=NAMES),
+        65: lambda: wire.DescribeTransactionsRequest(transactional_ids=NAMES),
+        69: lambda: wire.ConsumerGroupDescribeRequest(
+            group_ids=NAMES, include_authorized_operations=True
+        ),
+    }[key]()
+
+
+OF_TOPICS = [1, 2, 3, 8, 9, 19, 20, 21, 23, 28, 32, 33, 37, 43, 44, 45, 47, 61, 68, 75]
+OF_GROUPS = [9, 10, 15, 42, 65, 69]
+VERSIONS = {24: 3, 1: 12}
+
+
+def samples():
+    for key in [*OF_TOPICS, 24]:
+        yield pytest.param(key, False, id=APIS[key].name)
+    for key in OF_GROUPS:
+        yield pytest.param(key, True, id=f"{APIS[key].name}-groups")
+
+
+def request_of(key, by_group):
+    version = VERSIONS.get(key, APIS[key].max_version)
+    if by_group:
+        return of_groups(key, version), version
+    requests = every_request(key, version, NAMES, {}, "g")
+    if key == 3:
+        requests = requests[1:]  # by name
+        requests[0].allow_auto_topic_creation = False
+    if key == 19:
+        del requests[0].topics[MANY:]
+        for topic in requests[0].topics:
+            topic.name += "!"  # no valid name, so that nothing is created
+    return requests[0], version
+
+
+def frame_of(request, version):
+    fragments = wire.encode_request(request, version=version, correlation_id=7, client_id="t")
+    return b"".join(map(bytes, fragments))[4:]
+
+
+async def held(broker, frame, client=None):
+    """Handle a request; return the longest and the whole CPU time between turns of other tasks."""
+    task = asyncio.ensure_future(broker.frame(frame, client))
+    gc.collect()
+    gc.disable()  # a collection takes longer than the longest turn, because of all other tests
+    longest, begin = 0.0, time.thread_time()
+    last = begin
+    while not task.done():
+        await asyncio.sleep(0)
+        now = time.thread_time()
+        longest, last = max(longest, now - last), now
+    gc.enable()
+    return longest, last - begin, task.result()
+
+
+@pytest.mark.parametrize("denies", [False, True], ids=["open", "denied"])
+@pytest.mark.parametrize(("key", "by_group"), list(samples()))
+async def test_a_request_of_many_names_does_not_hold_the_loop(key, by_group, denies):
+    request, version = request_of(key, by_group)
+    frame = frame_of(request, version)
+    if key == 68 and not denies:
+        pytest.skip("the group's coordinator stores the names in one step")
+    async with world() as broker:
+        await broker.ask(wire.FindCoordinatorRequest(key="g"), 0)
+        await broker.frame(frame_of(*small(key, by_group)))  # compile the codecs
+        if denies:
+            broker.node.gate.authorizer = Denying()
+        longest, whole, answer = await held(broker, frame)
+        assert answer is not None
+        assert longest < LONGEST, f"{longest:.3f} of {whole:.3f} s"
+
+
+def small(key, by_group):
+    """Return a request of the same kind with few names, long enough for the codecs in steps."""
+    request, version = request_of(key, by_group)
+    for field in type(request).__fields__:
+        value = getattr(request, field.name)
+        if isinstance(value, list):
+            setattr(request, field.name, value[:1500])
+    return request, version
+
+
+async def test_the_metadata_of_many_topics_does_not_hold_the_loop():
+    async with world() as broker:
+        for number in range(20):
+            await broker.create(f"t{number}", 50)
+        frame = frame_of(wire.MetadataRequest(topics=None), 12)
+        await broker.frame(frame)
+        longest, whole, _ = await held(broker, frame)
+        assert longest < LONGEST, f"{longest:.3f} of {whole:.3f} s"
+
+
+class Ticks:
+    """Counts the iterations of the loop."""
+
+    def __init__(self):
+        self.count = 0
+        self._handle = None
+
+    def __enter__(self):
+        self._tick()
+        return self
+
+    def _tick(self):
+        self.count += 1
+        self._handle = asyncio.get_running_loop().call_soon(self._tick)
+
+    def __exit__(self, *exc_info):
+        self._handle.cancel()
+
+
+@pytest.fixture
+def hurried(monkeypatch):
+    """Every look at the clock ends a turn."""
+    monkeypatch.setattr(module, "SECONDS_PER_TURN", 0.0)
+
+
+async def test_a_request_of_few_names_takes_no_extra_turn(hurried):
+    async with world() as broker:
+        for number in range(4):
+            await broker.create(f"t{number}")
+            await broker.produce(f"t{number}", batch(2))
+        with Ticks() as ticks:
+            asked = [(f"t{number}", 0, 0) for number in range(4)]
+            response = await broker.fetch(*asked, session_epoch=0)
+            assert len(response.responses) == 4
+            await broker.ask(
+                wire.MetadataRequest(
+                    topics=[wire.MetadataRequestTopic(name=f"t{number}") for number in range(4)]
+                ),
+                9,
+            )
+        assert ticks.count == 1
+
+
+PARTITIONS = 200
+
+
+async def filled(broker):
+    await broker.create("t", PARTITIONS)
+    for index in range(PARTITIONS):
+        await broker.produce("t", batch(1), partition=index)
+
+
+async def reads(broker):
+    """Wait until a long fetch has read its first partitions."""
+    async with asyncio.timeout(30):
+        while not broker.node.purgatory._watchers:  # noqa: ASYNC110  a read has no event
+            await asyncio.sleep(0)
+
+
+def long_fetch(*, offset=0, topic="t", **options):
+    return wire.FetchRequest(
+        **{"max_wait_ms": 0, "min_bytes": 1, **options},
+        topics=[
+            wire.FetchTopic(
+                topic=topic,
+                partitions=[
+                    wire.FetchPartition(
+                        partition=index, fetch_offset=offset, partition_max_bytes=1_000_000
+                    )
+                    for index in range(PARTITIONS)
+                ],
+            )
+        ],
+    )
+
+
+async def test_a_long_fetch_returns_what_one_in_a_single_turn_returns(monkeypatch):
+    async with world() as broker:
+        await filled(broker)
+        expected = await broker.ask(long_fetch(session_epoch=0), 12)
+        monkeypatch.setattr(module, "SECONDS_PER_TURN", 0.0)
+        with Ticks() as ticks:
+            response = await broker.ask(long_fetch(session_epoch=0), 12)
+        assert ticks.count > PARTITIONS // module.STEPS_PER_LOOK
+        assert response.responses == expected.responses
+        # The sessions of both continue; nothing is new in them.
+        for session_id in (expected.session_id, response.session_id):
+            again = await broker.ask(
+                wire.FetchRequest(
+                    max_wait_ms=0, min_bytes=1, session_id=session_id, session_epoch=1, topics=[]
+                ),
+                12,
+            )
+            assert again.error_code == 0
+            assert sum(len(topic.partitions) for topic in again.responses) == PARTITIONS
+
+
+async def test_records_that_arrive_while_a_long_fetch_reads_end_its_wait(hurried):
+    """A record after the read of its partition and before the wait was not noticed."""
+    async with world() as broker:
+        await filled(broker)
+        fetch = asyncio.ensure_future(
+            broker.ask(long_fetch(offset=1, max_wait_ms=60_000, min_bytes=1), 12)
+        )
+        await reads(broker)
+        assert not len(broker.node.purgatory)
+        other = RequestContext(2, "127.0.0.1:5001", "127.0.0.1", "PLAINTEXT")
+        produce = wire.ProduceRequest(
+            acks=1,
+            timeout_ms=1000,
+            topic_data=[
+                wire.TopicProduceData(
+                    name="t",
+                    partition_data=[wire.PartitionProduceData(index=0, records=batch(1))],
+                )
+            ],
+        )
+        await broker.ask(produce, 9, client=other)
+        response = await asyncio.wait_for(fetch, 10)
+        [topic] = response.responses
+        assert [p.partition_index for p in topic.partitions if offsets(p.records)] == [0]
+        assert broker.node.purgatory._watchers == {}
+
+
+async def test_partitions_that_go_while_a_long_fetch_reads_get_an_error(hurried):
+    async with world() as broker:
+        await filled(broker)
+        fetch = asyncio.ensure_future(
+            broker.ask(long_fetch(offset=1, max_wait_ms=60_000, min_bytes=1), 12)
+        )
+        await reads(broker)
+        await broker.node.metadata.delete_topic(broker.node.topics.get("t"))
+        response = await asyncio.wait_for(fetch, 10)
+        [topic] = response.responses
+        codes = {p.error_code for p in topic.partitions}
+        assert 3 in codes
+        assert codes <= {0, 3}
+        assert broker.node.purgatory._watchers == {}
+
+
+async def test_a_long_fetch_of_a_client_that_goes_ends(hurried):
+    async with world() as broker:
+        await filled(broker)
+        client = RequestContext(2, "127.0.0.1:5001", "127.0.0.1", "PLAINTEXT")
+        fetch = asyncio.ensure_future(
+            broker.ask(long_fetch(offset=1, max_wait_ms=60_000), 12, client=client)
+        )
+        await reads(broker)
+        client.disconnected()
+        with pytest.raises(ConnectionLost):
+            await fetch
+        assert broker.node.purgatory._watchers == {}
+
+
+async def test_a_long_fetch_that_is_cancelled_watches_nothing(hurried):
+    async with world() as broker:
+        await filled(broker)
+        fetch = asyncio.ensure_future(broker.ask(long_fetch(offset=1, max_wait_ms=60_000), 12))
+        await reads(broker)
+        fetch.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await fetch
+        assert broker.node.purgatory._watchers == {}
+
+
+async def test_a_session_of_very_many_partitions_does_not_hold_the_loop():
+    """A small request of a session reads all its partitions."""
+    async with world() as broker:
+        topics = [
+            wire.FetchTopic(
+                topic=f"made-up-{number}",
+                partitions=[
+                    wire.FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1)
+                    for index in range(1000)
+                ],
+            )
+            for number in range(60)
+        ]
+        begin = wire.FetchRequest(max_wait_ms=0, min_bytes=1, session_epoch=0, topics=topics)
+        longest, whole, answer = await held(broker, frame_of(begin, 12))
+        assert longest < LONGEST, f"{longest:.3f} of {whole:.3f} s"
+        response = wire.decode_response(wire.FetchResponse, answer, 12)[1]
+        assert response.session_id
+        again = wire.FetchRequest(
+            max_wait_ms=0,
+            min_bytes=1,
+            session_id=response.session_id,
+            session_epoch=1,
+            topics=[],
+        )
+        longest, whole, answer = await held(broker, frame_of(again, 12))
+        assert longest < LONGEST, f"{longest:.3f} of {whole:.3f} s"
+        response = wire.decode_response(wire.FetchResponse, answer, 12)[1]
+        assert sum(len(topic.partitions) for topic in response.responses) == 60_000
+
+
+async def test_a_produce_request_of_very_many_batches_does_not_hold_the_loop():
+    """It takes the general path, which appends some in each turn."""
+    async with world() as broker:
+        await broker.create("t", 1)
+        request = wire.ProduceRequest(
+            acks=1,
+            timeout_ms=1000,
+            topic_data=[
+                wire.TopicProduceData(
+                    name="t",
+                    partition_data=[wire.PartitionProduceData(index=0, records=batch(1))] * 10_000,
+                )
+            ],
+        )
+        longest, whole, _ = await held(broker, frame_of(request, 9))
+        assert longest < LONGEST, f"{longest:.3f} of {whole:.3f} s"
+        assert broker.node.counters.batches_appended == 10_000
