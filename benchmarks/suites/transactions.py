@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from benchmarks import servers
+from benchmarks.contenders.transaction_reader import PASSES
 from benchmarks.report import Section
 from benchmarks.rounds import Contender, run_once
 from tests.peers.apache_kafka import why_absent
@@ -175,7 +176,8 @@ def _sections(records: int, rounds: int) -> Iterator[Section]:
         "Reading a log of finished transactions",
         f"{FINISHED:,} transactions of {OF_FINISHED} records in one partition, every "
         f"{ABORTED_EVERY}th aborted. Rates count all offsets of the log, those of aborted records "
-        f"and markers too. Median of {rounds} interleaved rounds.",
+        f"and markers too. {PASSES} passes each after one that is not counted, median of {rounds} "
+        "interleaved rounds.",
         ("client", "broker", "read_uncommitted", "read_committed", "committed / uncommitted"),
         unit="million offsets/s",
     )
