@@ -1,25 +1,20 @@
-"""HTTP messages of the gateway: the head of a request, and responses as bytes.
+"""HTTP messages of the gateway: what handlers see of a request, and what they answer.
 
-Only what the reports need: no body of a request is used, and no response is sent in parts. What two
-programs could understand differently is refused. Tests: tests/unit/gateway/test_http_messages.py.
+h11 reads and writes the bytes (http_server.py). Only what the reports need is here: no body of a
+request is used, and no response is sent in parts. Tests: tests/unit/gateway/test_http_messages.py.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
-from email.utils import formatdate
 from http import HTTPStatus
 from typing import Final, NamedTuple
 from urllib.parse import parse_qsl, unquote
 
-__all__ = ["Refusal", "Request", "Response", "as_json", "parse_head"]
+import h11
 
-_TOKEN: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_TARGET: Final = re.compile(rb"/[\x21-\x7e]*")
-_VALUE: Final = re.compile(rb"[\t\x20-\x7e\x80-\xff]*")
-_LENGTH: Final = re.compile(rb"[0-9]{1,9}")
+__all__ = ["Refusal", "Request", "Response", "as_json", "request_of"]
 
 TEXT: Final = "text/plain; charset=utf-8"
 JSON: Final = "application/json; charset=utf-8"
@@ -32,8 +27,7 @@ class Request(NamedTuple):
         path: the path, without escapes.
         query: the parameters; the first one of a name counts.
         headers: by names in small letters; several lines of a name are joined by ", ".
-        length: number of bytes of the body.
-        keeps_alive: whether the connection may stay open after the response.
+        length: number of bytes of the body, as far as the head says it.
         parameter: the part of the path that a handler for several paths stands for.
     """
 
@@ -42,7 +36,6 @@ class Request(NamedTuple):
     query: Mapping[str, str]
     headers: Mapping[str, str]
     length: int
-    keeps_alive: bool
     parameter: str = ""
 
 
@@ -53,26 +46,6 @@ class Response(NamedTuple):
     body: bytes
     type: str = TEXT
     headers: Mapping[str, str] = {}
-
-    def encoded(self, *, head_only: bool, keeps_alive: bool) -> bytes:
-        """Return the bytes to send.
-
-        Args:
-            head_only: whether the request was HEAD.
-            keeps_alive: whether the connection stays open.
-        """
-        lines = [
-            f"HTTP/1.1 {self.status} {HTTPStatus(self.status).phrase}",
-            f"Date: {formatdate(usegmt=True)}",
-            f"Content-Type: {self.type}",
-            f"Content-Length: {len(self.body)}",
-            f"Connection: {'keep-alive' if keeps_alive else 'close'}",
-            "Cache-Control: no-store",
-            "X-Content-Type-Options: nosniff",
-            *(f"{name}: {value}" for name, value in self.headers.items()),
-        ]
-        head = "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n"
-        return head if head_only else head + self.body
 
 
 def as_json(document: object, status: int = 200) -> Response:
@@ -93,47 +66,30 @@ class Refusal(Exception):
         self.response = Response(status, text.encode(errors="replace"), TEXT, headers or {})
 
 
-def parse_head(data: bytes) -> Request:
-    """Read the head of a request, without the empty line at its end.
+def request_of(event: h11.Request) -> Request:
+    """Return what handlers see of the head of a request.
 
     Raises:
-        Refusal: it is not correct, or has a body whose length is not known.
+        Refusal: the version, the target or a header is one that the gateway does not accept.
     """
-    first, *lines = data.split(b"\r\n")
-    method, target, version = _request_line(first)
+    if event.http_version not in (b"1.1", b"1.0"):
+        raise Refusal(505)
+    if not event.target.startswith(b"/"):
+        raise Refusal(400, "the target of the request is not a path\n")
     headers: dict[str, str] = {}
-    for line in lines:
-        name, colon, value = line.partition(b":")
-        value = value.strip(b" \t")
-        if not colon or not _TOKEN.fullmatch(name) or not _VALUE.fullmatch(value):
-            raise Refusal(400, "a header is not correct\n")
-        key, text = name.decode().lower(), value.decode("utf-8", "surrogateescape")
-        if key in headers and key in ("host", "content-length", "authorization"):
+    for name, value in event.headers:
+        key, text = name.decode("ascii"), value.decode("utf-8", "surrogateescape")
+        if key in headers and key == "authorization":
             raise Refusal(400, f"the header {key} is there twice\n")
         headers[key] = f"{headers[key]}, {text}" if key in headers else text
-    if version == b"HTTP/1.1" and "host" not in headers:
-        raise Refusal(400, "the header Host is missing\n")
-    if "transfer-encoding" in headers:
-        raise Refusal(411, "a body must have a Content-Length\n")
-    length = headers.get("content-length", "0").encode("utf-8", "surrogateescape")
-    if not _LENGTH.fullmatch(length):
-        raise Refusal(400, "Content-Length is not correct\n")
-    path, _, query = target.decode("ascii").partition("?")
-    wishes = headers.get("connection", "").lower()
-    keeps_alive = "close" not in wishes if version == b"HTTP/1.1" else "keep-alive" in wishes
+    path, _, query = event.target.decode("ascii").partition("#")[0].partition("?")
     parameters: dict[str, str] = {}
     for parameter, text in parse_qsl(query, keep_blank_values=True):
         parameters.setdefault(parameter, text)
-    return Request(method.decode(), unquote(path), parameters, headers, int(length), keeps_alive)
-
-
-def _request_line(line: bytes) -> tuple[bytes, bytes, bytes]:
-    parts = line.split(b" ")
-    if len(parts) != 3:
-        raise Refusal(400, "the first line of the request is not correct\n")
-    method, target, version = parts
-    if version not in (b"HTTP/1.1", b"HTTP/1.0"):
-        raise Refusal(505 if version.startswith(b"HTTP/") else 400)
-    if not _TOKEN.fullmatch(method) or not _TARGET.fullmatch(target):
-        raise Refusal(400, "the first line of the request is not correct\n")
-    return method, target.partition(b"#")[0], version
+    return Request(
+        event.method.decode("ascii"),
+        unquote(path),
+        parameters,
+        headers,
+        int(headers.get("content-length", "0")),  # h11 has checked it
+    )

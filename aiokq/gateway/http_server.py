@@ -1,5 +1,7 @@
 """HttpServer: connections of the gateway's HTTP interface, with limits in time, number and bytes.
 
+h11 understands the bytes; the connections and their limits are here, because a whole HTTP server
+(aiohttp) takes more memory than the rest of the gateway's code, and has not all of these limits.
 A request is answered in the step in which its last byte arrives, except by the few handlers that
 wait. So reports are there as long as the loop runs, also when a part of the gateway has failed and
 no task can be started. Tests: tests/fault/test_gateway_http.py.
@@ -10,10 +12,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from email.utils import formatdate
+from http import HTTPStatus
 from typing import Any, Final, TypeAlias, cast
 
+import h11
+
 from aiokq.errors import Closed
-from aiokq.gateway.http_messages import Refusal, Request, Response, parse_head
+from aiokq.gateway.http_messages import Refusal, Request, Response, request_of
 
 __all__ = ["Answer", "HttpServer"]
 
@@ -117,9 +123,13 @@ class _Connection(asyncio.Protocol):
         self._server = server
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=MOST_HEAD)
         self._data = bytearray()
+        """Received, and not yet needed by `_http`."""
         self._request: Request | None = None
-        """The request whose body is incomplete, or that is being answered."""
+        """The request whose body is incomplete."""
+        self._body = 0
+        """Bytes of this body until now."""
         self._busy = False
         self._full = False
         """Whether the program reads its answers too slowly."""
@@ -211,29 +221,41 @@ class _Connection(asyncio.Protocol):
         self._paused = pauses
 
     def _next(self) -> Request | None:
-        """Take the next request; None if it is not complete."""
-        if self._request is None:
-            while self._data.startswith(b"\r\n"):  # between requests they mean nothing
-                del self._data[:2]
-            end = self._data.find(b"\r\n\r\n")
-            if end < 0 and len(self._data) <= MOST_HEAD:
-                return None
-            if end < 0 or end > MOST_HEAD:
-                raise Refusal(431)
-            request = parse_head(bytes(self._data[:end]))
-            del self._data[: end + 4]
-            if request.length > MOST_BODY:
-                raise Refusal(413)
-            self._request = request
-            if request.length and request.headers.get("expect", "").lower() == "100-continue":
-                assert self._transport is not None
-                self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        request = self._request
-        if len(self._data) < request.length:
-            return None
-        del self._data[: request.length]
-        self._request = None
-        return request
+        """Take the next request; None if it is not complete.
+
+        Raises:
+            Refusal: it cannot be understood, or is too long.
+        """
+        try:
+            while True:
+                event = self._http.next_event()
+                if event is h11.NEED_DATA:
+                    if not self._data:
+                        self._continue()
+                        return None
+                    self._http.receive_data(bytes(self._data))
+                    self._data.clear()
+                elif isinstance(event, h11.Request):
+                    self._request, self._body = request_of(event), 0
+                    if self._request.length > MOST_BODY:
+                        raise Refusal(413)
+                elif isinstance(event, h11.Data):
+                    self._body += len(event.data)
+                    if self._body > MOST_BODY:
+                        raise Refusal(413)
+                elif isinstance(event, h11.EndOfMessage):
+                    request, self._request = self._request, None
+                    return request
+                else:
+                    return None
+        except h11.RemoteProtocolError as error:
+            raise Refusal(error.error_status_hint, f"{error}\n") from error
+
+    def _continue(self) -> None:
+        """Ask for the body of a request that waits to be asked for it."""
+        if self._http.they_are_waiting_for_100_continue and self._transport is not None:
+            interim = h11.InformationalResponse(status_code=100, headers=[], reason="Continue")
+            self._transport.write(self._http.send(interim) or b"")
 
     def _answer(self, request: Request) -> None:
         self._busy = True
@@ -276,10 +298,9 @@ class _Connection(asyncio.Protocol):
         """Send a response; None for a request that cannot be understood."""
         if self._transport is None:
             return
-        keeps_alive = request is not None and request.keeps_alive and not self._ends
-        head_only = request is not None and request.method == "HEAD"
-        self._transport.write(response.encoded(head_only=head_only, keeps_alive=keeps_alive))
-        if keeps_alive:
+        self._transport.write(self._encoded(request, response))
+        if self._http.our_state is h11.DONE and self._http.their_state is h11.DONE:
+            self._http.start_next_cycle()
             return
         self._ends = True
         if request is None and self._transport.can_write_eof():
@@ -289,6 +310,29 @@ class _Connection(asyncio.Protocol):
         else:
             self._limit(WRITE_SECONDS)
             self._transport.close()
+
+    def _encoded(self, request: Request | None, response: Response) -> bytes:
+        headers = [
+            ("Date", formatdate(usegmt=True)),
+            ("Content-Type", response.type),
+            ("Content-Length", str(len(response.body))),
+            ("Cache-Control", "no-store"),
+            ("X-Content-Type-Options", "nosniff"),
+            *response.headers.items(),
+        ]
+        if self._ends:
+            headers.append(("Connection", "close"))
+        events: list[h11.Event] = [
+            h11.Response(
+                status_code=response.status,
+                reason=HTTPStatus(response.status).phrase,
+                headers=headers,
+            )
+        ]
+        if request is None or request.method != "HEAD":
+            events.append(h11.Data(data=response.body))
+        events.append(h11.EndOfMessage())
+        return b"".join(self._http.send(event) or b"" for event in events)
 
     # ------------------------------------------------------------ limits in time
 

@@ -274,7 +274,7 @@ GET = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 async def test_requests_in_pieces_together_and_with_bodies():
     async with rig(WITH_HTTP) as r:
-        whole = GET + b"\r\n" + GET.replace(b"GET", b"HEAD") + GET.replace(b"healthz", b"nope")
+        whole = GET + GET.replace(b"GET", b"HEAD") + GET.replace(b"healthz", b"nope")
         answers = await raw(r, *(bytes([byte]) for byte in whole))
         first, second, third = answers.split(b"HTTP/1.1 ")[1:]
         assert first.startswith(b"200 OK\r\n")
@@ -288,16 +288,43 @@ async def test_requests_in_pieces_together_and_with_bodies():
         expects = post.replace(b"5\r\n", b"5\r\nExpect: 100-continue\r\n")
         answers = await raw(r, expects, b"12345", pause=0.05)
         assert [one[:3] for one in answers.split(b"HTTP/1.1 ")[1:]] == [b"100", b"200"]
+        chunked = GET.replace(b"\r\n\r\n", b"\r\nTransfer-Encoding: chunked\r\n\r\n")
+        assert (await raw(r, chunked + b"2\r\nab\r\n0\r\n\r\n", GET)).count(b"200 OK") == 2
         assert (await raw(r, *[GET] * 500)).count(b"200 OK") == 500
+        last = await raw(r, GET.replace(b"\r\n\r\n", b"\r\nConnection: Close\r\n\r\n"), GET)
+        assert last.count(b"200 OK") == 1
 
 
 @pytest.mark.parametrize(
     ("sent", "status"),
     [
         (b"\x16\x03\x01\x02\x00\r\n\r\n", b"400"),
+        (b"\r\n\r\n", b"400"),
+        (b"GET /healthz\r\n\r\n", b"400"),
+        (GET.replace(b"GET", b"G@T"), b"400"),
+        (GET.replace(b"HTTP/1.1", b"FTP/1.1"), b"400"),
+        (GET.replace(b"healthz", b"\xff"), b"400"),
+        (GET.replace(b"Host: localhost", b"X: 1"), b"400"),
+        (GET.replace(b"Host: localhost", b"Host: localhost\r\nHost: a"), b"400"),
+        (GET.replace(b"Host: localhost", b"Host: localhost\nHost: a"), b"400"),
+        (GET.replace(b"Host: localhost", b"Host: localhost\r\nX : 1"), b"400"),
+        (GET.replace(b"Host: localhost", b"Host: localhost\r\nX: \0"), b"400"),
+        (GET.replace(b"\r\n\r\n", b"\r\nContent-Length: -1\r\n\r\n"), b"400"),
+        (GET.replace(b"\r\n\r\n", b"\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n"), b"400"),
+        (
+            GET.replace(b"\r\n\r\n", b"\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n"),
+            b"400",
+        ),
         (b"GET / HTTP/1.1\r\nX: " + b"x" * 20_000, b"431"),
         (GET.replace(b"\r\n\r\n", b"\r\nContent-Length: 70000\r\n\r\n"), b"413"),
-        (GET.replace(b"\r\n\r\n", b"\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"), b"411"),
+        (
+            GET.replace(
+                b"\r\n\r\n",
+                b"\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 70_000,
+            ),
+            b"413",
+        ),
+        (GET.replace(b"\r\n\r\n", b"\r\nTransfer-Encoding: gzip\r\n\r\n"), b"501"),
         (GET.replace(b"GET", b"PUT"), b"405"),
     ],
 )
