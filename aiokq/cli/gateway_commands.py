@@ -219,12 +219,25 @@ def _settings(config: Path | None) -> GatewaySettings | None:
     return GatewaySettings.load(config)
 
 
+def _http_table(config: Path) -> HttpSettings | None:
+    """Return the table [http] of a file, which may be wrong otherwise: the gateway tells that."""
+    import tomllib
+
+    from aiokq.gateway.settings_tables import HttpSettings
+
+    try:
+        table = tomllib.loads(config.read_text("utf-8")).get("http")
+        return None if table is None else HttpSettings(**table)
+    except (OSError, ValueError, TypeError):
+        settings = _settings(config)
+        return None if settings is None else settings.http
+
+
 def _http(config: Path | None, port: int | None) -> HttpSettings:
     """Return where the HTTP interface is."""
     from aiokq.gateway.settings_tables import HttpSettings
 
-    settings = _settings(config)
-    found = None if settings is None else settings.http
+    found = None if config is None else _http_table(config)
     if port is not None:
         found = (
             HttpSettings(port=port) if found is None else found.model_copy(update={"port": port})

@@ -24,6 +24,9 @@ ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 20.0
 """Seconds within which each wait of a test ends."""
 
+START_LIMIT = 90.0
+"""Seconds within which a process is ready; on a busy machine Python's imports take long."""
+
 
 def now_ms() -> int:
     return time.time_ns() // 1_000_000
@@ -213,7 +216,7 @@ class Process:
 
     async def started(self) -> None:
         assert self._process.stdout is not None
-        async with asyncio.timeout(LIMIT):
+        async with asyncio.timeout(START_LIMIT):
             line = await self._process.stdout.readline()
         if not line:
             raise AssertionError(await self.errors())

@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import sys
+import urllib.request
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -48,6 +49,12 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+def text_at(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=20) as answer:
+        text: str = answer.read().decode()
+        return text
 
 
 class Setup:
@@ -154,6 +161,10 @@ async def test_reload_changes_what_can_change_at_once_and_refuses_the_rest():
         assert code == 1
         assert "pool: changed in the file, and only a restart can change it" in err
         s.file.write_text(text + "[nonsense]\n")
+        code, _, err = await command("reload", "--config", str(s.file))
+        assert code == 1
+        assert "there is no table or option 'nonsense'" in err
+        assert "nonsense" in await asyncio.to_thread(text_at, s.process.ready["http"] + "/readyz")
         s.process.signal(signal.SIGHUP)
         await command("send", "orders", "--config", str(s.file).replace("x", "x"), stdin=b"")
         s.process.signal(signal.SIGTERM)
