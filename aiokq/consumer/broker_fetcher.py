@@ -266,11 +266,15 @@ class BrokerFetcher:
         max_wait_ms = 0 if self._full else self._settings.fetch_max_wait_ms
         self.in_flight = True
         try:
-            response = await connection.request(
+            answer = connection.send(
                 self._request(plan, max_wait_ms, version),
                 version=version,
                 timeout=self._settings.request_timeout + max_wait_ms / 1000,
             )
+            # The reader of the last response has been woken and runs first. The broker reads, and
+            # with TLS encrypts, the next response meanwhile.
+            connection.push()
+            response = await answer
         finally:
             self.in_flight = False
         if response.error_code:

@@ -84,6 +84,8 @@ class Fetcher:
         self._loops: dict[int, tuple[BrokerFetcher, asyncio.Task[None]]] = {}
         self._stopped = False
         self._partition_bytes = max(1, settings.max_partition_fetch_bytes)
+        # While a reader handles what one response had, the broker prepares the next one.
+        self._enough_bytes = 2 * self._partition_bytes
 
     @property
     def brokers(self) -> dict[int, BrokerFetcher]:
@@ -135,8 +137,8 @@ class Fetcher:
         self.outages.recovered(REFUSED, state.tp)
 
     def consumed(self, state: PartitionState) -> None:
-        """Fetch more if less than `max_partition_fetch_bytes` of the partition is buffered."""
-        if state.queued_bytes < self._partition_bytes:
+        """Fetch more if less than twice `max_partition_fetch_bytes` is buffered."""
+        if state.queued_bytes < self._enough_bytes:
             self._touch(state)
 
     def starved(self, source: RecordSource) -> None:
@@ -187,7 +189,7 @@ class Fetcher:
             return NOT_NOW
         if state.retry_at > now:
             return Want(at=state.retry_at)
-        if state.queued_bytes >= self._partition_bytes:
+        if state.queued_bytes >= self._enough_bytes:
             return ENOUGH
         if self._buffers.full and (state.chunks or not state.source.hungry):
             return ENOUGH

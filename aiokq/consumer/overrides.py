@@ -47,8 +47,8 @@ class ConsumerOverrides(ClusterOverrides, total=False):
     """
     max_partition_fetch_bytes: int
     """Maximum bytes of records of one partition in one fetch response. The first batch is
-    returned even if it is larger (KIP-74). A partition with this many bytes buffered is not
-    fetched.
+    returned even if it is larger (KIP-74). A partition with twice as many bytes buffered is
+    not fetched.
     """
     queued_max_bytes: int
     """Maximum bytes fetched ahead for all partitions while user code runs; one response per

@@ -82,7 +82,7 @@ class ConsumerSettings(ConsumerRules, ClusterSettings):
         ge=0,
         le=INT32_MAX,
         description="Maximum bytes of records of one partition in one fetch response. The first "
-        "batch is returned even if it is larger (KIP-74). A partition with this many "
+        "batch is returned even if it is larger (KIP-74). A partition with twice as many "
         "bytes buffered is not fetched.",
     )
     queued_max_bytes: int = Field(
