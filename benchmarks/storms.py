@@ -30,6 +30,7 @@ from aiokq.fastpath import crc32c
 from aiokq.records.record import RawRecord, encode_batch
 from benchmarks.report import Section
 from benchmarks.rounds import CLIENT_CORE, SERVER_CORE
+from benchmarks.watch import cpu_seconds
 from tests.peers.hostile_clients import SecuredBroker, request, secured_broker, storm
 
 KINDS = ("handshakes", "stopped", "guesses", "scram-guesses")
@@ -46,6 +47,7 @@ COLUMNS = (
     "events/s",
     "requests/s",
     "of those without",
+    "of those without, by CPU time",
     "p50 ms",
     "p99 ms",
     "p99 without",
@@ -60,12 +62,16 @@ class Figures:
 
     Attributes:
         rates: requests per second of clients that always have requests under way, by round.
+        answers: requests that were answered while the rates were measured.
+        cpu_seconds: CPU time of the broker meanwhile.
         waits: times from a request to its answer, of clients that send 50 requests a second.
         events: handshakes, logins or connections of the storm.
         seconds: duration of the storm.
     """
 
     rates: list[float] = field(default_factory=list)
+    answers: int = 0
+    cpu_seconds: float = 0.0
     waits: list[float] = field(default_factory=list)
     events: int = 0
     seconds: float = 0.0
@@ -74,6 +80,11 @@ class Figures:
     def rate(self) -> float:
         """The median rate."""
         return statistics.median(self.rates)
+
+    @property
+    def per_cpu_second(self) -> float:
+        """Requests per second of the broker's CPU time, which depends less on other processes."""
+        return self.answers / self.cpu_seconds
 
     def percentile(self, percent: float) -> float:
         """Return the time within which `percent` of the requests were answered."""
@@ -96,6 +107,11 @@ class Storm:
         return self.within.rate / self.without.rate
 
     @property
+    def kept_by_cpu(self) -> float:
+        """The same for the requests per second of the broker's CPU time."""
+        return self.within.per_cpu_second / self.without.per_cpu_second
+
+    @property
     def slower(self) -> float:
         """The 99th percentile within the storm divided by that without it."""
         return self.within.percentile(99) / self.without.percentile(99)
@@ -108,6 +124,7 @@ class Storm:
             f"{within.events / within.seconds:,.0f}",
             f"{within.rate:,.0f}",
             f"{100 * self.kept:.0f} %",
+            f"{100 * self.kept_by_cpu:.0f} %",
             f"{1000 * within.percentile(50):.2f}",
             f"{1000 * within.percentile(99):.2f}",
             f"{1000 * without.percentile(99):.2f}",
@@ -163,13 +180,16 @@ class PlainClient:
         await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
 
 
-async def measured(port: int, seconds: float, figures: Figures) -> None:
+async def measured(broker: SecuredBroker, seconds: float, figures: Figures) -> None:
     """Add what plain clients measure in some seconds, first their rate and then their latencies."""
-    frame = produce()
+    frame, port = produce(), broker.ports["OPEN"]
     clients = [PlainClient(port, frame) for _ in range(CLIENTS)]
-    began = time.monotonic()
+    began, cpu = time.monotonic(), cpu_seconds(broker.pid)
     await asyncio.gather(*(one.hurry(began + seconds / 2) for one in clients))
-    figures.rates.append(sum(one.answers for one in clients) / (time.monotonic() - began))
+    answers = sum(one.answers for one in clients)
+    figures.rates.append(answers / (time.monotonic() - began))
+    figures.answers += answers
+    figures.cpu_seconds += cpu_seconds(broker.pid) - cpu
     until = time.monotonic() + seconds / 2
     await asyncio.gather(*(one.walk(until) for one in clients))
     figures.waits += [wait for one in clients for wait in one.waits]
@@ -200,13 +220,13 @@ def measure(
         broker = stack.enter_context(secured_broker(Path(directory), *arguments))
         _bind(stack, broker)
         asyncio.run(_create_topic(broker))
-        asyncio.run(measured(broker.ports["OPEN"], 1.0, Figures()))  # warm up
+        asyncio.run(measured(broker, 1.0, Figures()))  # warm up
         for number in range(rounds):
             progress(f"{kind}: round {number + 1} of {rounds}")
-            asyncio.run(measured(broker.ports["OPEN"], seconds, result.without))
+            asyncio.run(measured(broker, seconds, result.without))
             began = time.monotonic()
             with storm(kind, broker, rate=rate, yields=True) as counts:
-                asyncio.run(measured(broker.ports["OPEN"], seconds, result.within))
+                asyncio.run(measured(broker, seconds, result.within))
                 result.within.seconds += time.monotonic() - began
             result.within.events += _events(kind, counts)
             time.sleep(0.5)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import itertools
 import logging
 import os
 import resource
@@ -402,3 +403,22 @@ def test_a_listener_has_the_backlog_that_it_was_given():
 
     asyncio.run(main())
     assert asked == [7]
+
+
+@both_loops
+def test_other_tasks_run_between_two_accepts(loop_factory: LoopFactory) -> None:
+    """A storm of connections must not take the time of the clients that are connected."""
+
+    async def main() -> None:
+        async with listening() as (listener, hall, _):
+            hall.accepts = False
+            clients = [socket.create_connection(("127.0.0.1", listener.port)) for _ in range(20)]
+            accepted = [0]
+            while accepted[-1] < len(clients):
+                await asyncio.sleep(0)
+                accepted.append(len(hall.scarce))
+            assert max(now - then for then, now in itertools.pairwise(accepted)) == 1
+            for client in clients:
+                client.close()
+
+    run(loop_factory, main)
