@@ -23,7 +23,7 @@ from tests.fault.fuzz.values import SECRET
 from tests.fault.fuzz.working import WorkingClient
 
 MEMORY_BYTES = 512_000_000
-LONGEST_WAIT = 10.0
+LONGEST_WAIT = 15.0
 """Seconds that a working client may wait for a record, on a machine that is busy with fuzzers."""
 SETTLE_WITHIN = 60.0
 """Seconds after the fuzzers in which tasks, connections and descriptors must be gone.
