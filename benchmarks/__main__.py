@@ -17,6 +17,7 @@ from benchmarks.suites import (
     log_load,
     logs,
     micro,
+    security,
     spark,
     tls,
     transactions,
@@ -31,6 +32,7 @@ SUITES = (
     "groups",
     "transactions",
     "tls",
+    "security",
     "gateway",
     "spark",
     "micro",
@@ -72,6 +74,8 @@ def main() -> None:
                     )
                 case "tls":
                     made = tls.against_apache(options.records, options.rounds, status.update)
+                case "security":
+                    made = security.security(options.rounds, status.update)
                 case "gateway":
                     made = gateway.gateways(options.records, options.rounds, status.update)
                 case "spark":
