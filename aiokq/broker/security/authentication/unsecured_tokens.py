@@ -66,7 +66,8 @@ class UnsecuredTokens:
         expires = seconds(claims, "exp")
         if "iat" in claims:
             issued = seconds(claims, "iat")
-            if issued - self._skew > now or expires <= issued:
+            # `now` has whole milliseconds, and the token may be from this one.
+            if int(issued * 1000) / 1000 - self._skew > now or expires <= issued:
                 raise TokenRefused("the time at which the token was issued is wrong")
         if expires + self._skew <= now:
             raise TokenRefused("the token has expired")

@@ -36,6 +36,7 @@ def token(header: object = None, signature: str = "", **claims: object) -> str:
     [
         ({}, {}),
         ({"iat": NOW}, {}),
+        ({"iat": NOW + 0.0009}, {}),  # the clock has whole milliseconds
         ({"sub": " alice\n"}, {}),
         ({"iat": NOW + 2, "exp": NOW - 2}, {"AllowableClockSkewMs": "x"}),
         ({"sub": None, "name": "alice"}, {"PrincipalClaimName": "name"}),
@@ -66,6 +67,7 @@ async def test_a_token_of_the_claimed_name_is_accepted(
         token(sub=" "),
         token(sub="\u00a0alice"),
         token(sub="alice\u2028"),
+        token(iat=NOW + 0.002),
         token(iat=NOW + 1),
         token(iat=NOW + 60),
         token({"alg": "RS256"}),
