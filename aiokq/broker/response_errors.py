@@ -9,7 +9,6 @@ Tests: ``tests/unit/broker/test_response_errors.py``.
 from __future__ import annotations
 
 import functools
-from collections import Counter
 from collections.abc import Callable, Generator, Iterable
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -54,9 +53,9 @@ def count_errors_in_steps(counters: CounterBy, response: Response) -> Generator[
 
 
 def _count(counters: CounterBy, codes: Iterable[int]) -> None:
-    for code, times in Counter(codes).items():
+    for code in codes:
         row = BY_CODE.get(code)
-        counters["UNKNOWN" if row is None else row.name] += times
+        counters["UNKNOWN" if row is None else row.name] += 1
 
 
 def error_codes(response: Response) -> list[int]:

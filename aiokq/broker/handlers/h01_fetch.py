@@ -181,8 +181,14 @@ async def handle(
     if not fresh:
         await _load_cold(logs, call, found)
     call.counters.record_bytes_fetched += found.size
-    session_id, results = await call.pace.run(context.finish(found.results, privileged=is_trusted))
-    response = FetchResponse(responses=await call.pace.run(_by_topic(results)))
+    finished = context.finish(found.results, privileged=is_trusted)
+    if is_long:
+        session_id, results = await call.pace.run(finished)
+        by_topic = await call.pace.run(_by_topic(results))
+    else:
+        session_id, results = at_once(finished)
+        by_topic = at_once(_by_topic(results))
+    response = FetchResponse(responses=by_topic)
     if call.version >= 7:
         response.session_id = session_id
     if call.version < FIRST_V2_VERSION:

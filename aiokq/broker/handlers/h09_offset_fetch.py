@@ -117,7 +117,13 @@ async def _fetch(
     asked_all = group.topics is None
     refused = await _name_topics(topics, call, group, by_id=by_id)
     try:
-        answer = await _read(groups, call, group, require_stable=request.require_stable)
+        if asked_all or len(group.topics or ()) <= TOPICS_AT_ONCE:
+            answer = groups.read(
+                group.group_id,
+                lambda shard: shard.fetch_offsets(group, require_stable=request.require_stable),
+            )
+        else:
+            answer = await _read(groups, call, group, require_stable=request.require_stable)
     except BrokerError as error:
         return _failed(group, _for_fetch(error).code, version)
     if by_id:  # leave out deleted topics, whose ids are unknown
@@ -139,11 +145,11 @@ async def _read(
         BrokerError: see `CoordinatorRuntime.read` and `GroupShard.fetch_offsets`.
     """
     asked = group.topics or []
-    parts: list[list[OffsetFetchRequestTopics] | None] = [
+    parts = [
         asked[start : start + TOPICS_AT_ONCE] for start in range(0, len(asked), TOPICS_AT_ONCE)
     ]
     answer: OffsetFetchResponseGroup | None = None
-    for part in parts or [group.topics]:
+    for part in parts:
         group.topics = part
         found = groups.read(
             group.group_id,
