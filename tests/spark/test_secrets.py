@@ -86,33 +86,38 @@ def jaas(password: str) -> str:
 def shown(secured: Secured, home: Path, *, register: bool) -> dict[str, str]:
     """Run the driver; return the text of each file and of each output, by its name."""
     order = {
-        "home": str(home),
-        "topic": f"secrets-{register}",
         "options": secured.options,
         "wrong": {"kafka.sasl.jaas.config": jaas(WRONG)},
         "hidden": SECRETS,
         "register": register,
     }
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.spark.secrets_shown", json.dumps(order)],
-        env={
-            **os.environ,
-            "PYTHONPATH": str(ROOT),
-            "PYSPARK_PYTHON": sys.executable,
-            "SPARK_LOCAL_IP": "127.0.0.1",
-        },
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=500,
-    )
+    for attempt in range(5):
+        place = home / str(attempt)
+        place.mkdir()
+        order |= {"home": str(place), "topic": f"secrets-{register}-{attempt}"}
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.spark.secrets_shown", json.dumps(order)],
+            env={
+                **os.environ,
+                "PYTHONPATH": str(ROOT),
+                "PYSPARK_PYTHON": sys.executable,
+                "SPARK_LOCAL_IP": "127.0.0.1",
+            },
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=500,
+        )
+        # Spark gives a Python process of a stream ten seconds to start, on a busy machine too.
+        if "Python worker failed to connect back" not in done.stderr or not done.returncode:
+            break
     assert done.returncode == 0, done.stderr[-4000:]
     found = {"stdout": done.stdout, "stderr": done.stderr}
-    for place in ("plans", "pages", "events", "checkpoint", "failed"):
-        files = [path for path in (home / place).rglob("*") if path.is_file()]
-        assert files, place
+    for kind in ("plans", "pages", "events", "checkpoint", "failed"):
+        files = [path for path in (place / kind).rglob("*") if path.is_file()]
+        assert files, kind
         for path in files:
-            found[str(path.relative_to(home))] = path.read_bytes().decode(errors="replace")
+            found[str(path.relative_to(place))] = path.read_bytes().decode(errors="replace")
     return found
 
 

@@ -55,7 +55,7 @@ def use(
         if before:
             assert read(bootstrap, rounds.counts(bootstrap)) == before
             assert committed(bootstrap, "workers", "shared", 1) == [turn.number - 1]
-            asyncio.run(rounds.check_access(node, turn.number - 1))
+            asyncio.run(rounds.check_access(node, turn.make, turn.number - 1))
         if not both:
             asyncio.run(rounds.check_levels(bootstrap, turn.make, turn.number - 1))
         expected = asyncio.run(rounds.change(bootstrap, turn))
@@ -107,7 +107,7 @@ def play(node: Node, count: int, end: signal.Signals, *, both: bool = False) -> 
         broker.start()
         bootstrap = node.bootstrap_servers
         assert read(bootstrap, rounds.counts(bootstrap)) == rows
-        asyncio.run(rounds.check_access(node, 2 * count))
+        asyncio.run(rounds.check_access(node, "aiokq", 2 * count))
         if not both:
             asyncio.run(rounds.check_levels(bootstrap, "aiokq", 2 * count))
         assert broker.stop() == 0
