@@ -461,7 +461,7 @@ async def _acknowledged_by_producer(bootstrap: str, topic: str, count: int) -> l
     async with aiokq.Producer(bootstrap, linger_ms=0) as producer:
         for number in range(-20, count):
             started = time.perf_counter()
-            await (await producer.send(topic, b"v" * 100))
+            await producer.send(topic, b"v" * 100)
             if number >= 0:
                 times.append(time.perf_counter() - started)
             await asyncio.sleep(0.005)
@@ -489,7 +489,7 @@ async def _acknowledged_by_gateway(bootstrap: str, topic: str, count: int) -> li
                 acked(*given)
                 arrived.set()
 
-            running.accounting.acked = noted  # type: ignore[method-assign]
+            running.accounting.acked = noted  # type: ignore[method-assign, assignment]
             with GatewayClient(unix_datagram=path) as client:
                 for number in range(-20, count):
                     arrived.clear()
