@@ -50,7 +50,6 @@ from aiokq.cli.topics import topics
 from aiokq.cli.transactions import transactions
 from aiokq.cli.users import users
 from aiokq.core.errors import KafkaError
-from aiokq.core.log_lines import stderr_handler
 from aiokq.core.nearest_name import nearest_name
 
 if TYPE_CHECKING:
@@ -200,6 +199,8 @@ def _logs(verbose: int) -> Iterator[None]:
 
     Commands print their own errors.
     """
+    from aiokq.core.log_lines import stderr_handler  # it imports asyncio, which --help needs not
+
     levels = (logging.CRITICAL, logging.WARNING, logging.DEBUG)
     logger = logging.getLogger("aiokq")
     before = logger.level

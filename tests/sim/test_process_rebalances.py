@@ -13,6 +13,7 @@ from aiokq.admin.client import Admin
 from aiokq.core.errors import ProducerFenced
 from aiokq.producer.delivery_engine import DeliveryEngine
 from aiokq.producer.producer import Producer
+from aiokq.producer.transactions.transaction_state import TransactionState
 from tests.sim.group_world import PROTOCOLS, until
 from tests.sim.process_world import ProcessWorld, copy, settled, simulate
 from tests.sim.test_whole_system import SERVERS
@@ -113,11 +114,20 @@ def test_a_commit_that_waits_when_partitions_are_lost_is_not_carried_out(
 ) -> None:
     """The offsets were accepted and results are still on their way: on_lost comes first."""
     delivered = asyncio.Event()
-    settle, flush = DeliveryEngine.settle, Producer.flush
+    is_settled, progress, flush = (
+        DeliveryEngine.is_settled.fget,
+        TransactionState.progress,
+        Producer.flush,
+    )
+    assert is_settled is not None
 
-    async def settle_late(engine: DeliveryEngine) -> None:
-        await delivered.wait()
-        await settle(engine)
+    def settled_late(engine: DeliveryEngine) -> bool:
+        return delivered.is_set() and is_settled(engine)
+
+    async def progress_late(state: TransactionState, deadline: float) -> bool:
+        if delivered.is_set():
+            return await progress(state, deadline)
+        return await delivered.wait()
 
     async def flush_late(producer: Producer) -> None:
         await delivered.wait()
@@ -126,7 +136,8 @@ def test_a_commit_that_waits_when_partitions_are_lost_is_not_carried_out(
     async def body(world: ProcessWorld) -> None:
         await world.topics(1)
         await world.produce("in", range(10), 1)
-        monkeypatch.setattr(DeliveryEngine, "settle", settle_late)
+        monkeypatch.setattr(DeliveryEngine, "is_settled", property(settled_late))
+        monkeypatch.setattr(TransactionState, "progress", progress_late)
         monkeypatch.setattr(Producer, "flush", flush_late)
         calls: Counter[bytes] = Counter()
 

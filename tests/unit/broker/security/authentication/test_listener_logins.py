@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 
 import pytest
@@ -111,7 +112,7 @@ async def test_signed_tokens_have_the_rules_of_the_settings(tmp_path):
     file = tmp_path / "keys.json"
     file.write_bytes(key_set(jwk(rsa_key(), "k")))
     prefix = "listener.name.a.oauthbearer.sasl.oauthbearer."
-    found, _ = logins(
+    found, keys = logins(
         {
             "listener.name.a.sasl.enabled.mechanisms": "OAUTHBEARER",
             f"{prefix}jwks.endpoint.url": file.as_uri(),
@@ -121,6 +122,10 @@ async def test_signed_tokens_have_the_rules_of_the_settings(tmp_path):
             f"{prefix}clock.skew.seconds": "5",
         }
     )
+
+    tasks = []
+    for each in keys:
+        each.start(lambda work, name: tasks.append(asyncio.get_running_loop().create_task(work)))
 
     async def answer(**claims):
         exchange = found["A"].mechanisms["OAUTHBEARER"](CONTEXT)
