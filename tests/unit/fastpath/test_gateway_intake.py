@@ -872,7 +872,8 @@ def test_without_descriptors_connections_wait(inputs: Any) -> None:
         until(lambda: made.intake.counts().accepted == 1)
         waiting = [socket.socket(socket.AF_UNIX) for _ in range(4)]
         highest = max(int(name) for name in os.listdir("/proc/self/fd"))
-        resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1, highest + 1))
+        limit = highest + 1 + len(waiting)  # room for all of them once `fill` is closed
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
         fill = []
         try:
             while True:
