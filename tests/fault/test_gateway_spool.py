@@ -292,6 +292,8 @@ async def test_a_spool_whose_file_system_becomes_read_only(when_full: str) -> No
 
     The outcomes cannot be written, and are written when the file system can be.
     """
+    # The input reads up to 64 datagrams at a time, and the socket holds 10 more.
+    every = 140
     with directory() as path:
         values: dict[str, Any] = {
             "spool": {"path": f"{path}/spool", "segment_bytes": 4096},
@@ -307,7 +309,7 @@ async def test_a_spool_whose_file_system_becomes_read_only(when_full: str) -> No
             await made.send(*(message("t0", b"%d" % n) for n in range(10)))
             await made.settled(10)
             with read_only(path / "spool"):
-                more = [message("t0", b"%d" % n + b" " * 500) for n in range(10, 40)]
+                more = [message("t0", b"%d" % n + b" " * 500) for n in range(10, every)]
                 sending = asyncio.ensure_future(made.send(*more))
                 await made.until(lambda: spool.error == "Read-only file system")
                 url = f"{http.where}/readyz"
@@ -319,25 +321,25 @@ async def test_a_spool_whose_file_system_becomes_read_only(when_full: str) -> No
                 assert "Read-only file system" in str(said["reasons"])
                 if when_full == "discard":
                     await sending
-                    await made.settled(40)
+                    await made.settled(every)
                 else:
                     await asyncio.sleep(0.3)
                     assert not sending.done()
             await sending
-            snapshot = await made.settled(40)
+            snapshot = await made.settled(every)
             lost = discarded(snapshot).get("spool_error", 0)
             assert (lost > 20) if when_full == "discard" else (lost == 0)
-            assert snapshot.total.acked == 40 - lost
+            assert snapshot.total.acked == every - lost
             await asyncio.sleep(2.1)  # the longest time until the disk is tried again
             await made.send(message("t0", b"again"))
-            await made.settled(41)
+            await made.settled(every + 1)
             await made.until(lambda: spool.error is None)
             found = [
                 int((value or b"").split()[0])
                 for value in values_of((await made.records("t0"))[:-1])
             ]
             assert found == sorted(found)
-            assert len(found) == 40 - lost
+            assert len(found) == every - lost
         assert os.listdir(path / "spool") == ["lock"]
 
 
