@@ -30,8 +30,8 @@ STREAMS = ["unix_stream", "tcp"]
 TRANSPORTS = ["unix_datagram", *STREAMS]
 
 
-def until(ready: Callable[[], object], what: str = "") -> None:
-    end = time.monotonic() + 20
+def until(ready: Callable[[], object], what: str = "", seconds: float = 20) -> None:
+    end = time.monotonic() + seconds
     while not ready():
         assert time.monotonic() < end, f"never happened: {what}"
         time.sleep(0.002)
@@ -722,7 +722,8 @@ def test_half_messages_of_blocking_inputs_leave_half_of_the_pool_to_others(
         good.sendall(encode(value=value))
         most = max(most, given.pool.counts().partial_bytes)
         found.extend(given.values())
-    until(lambda: found.extend(given.values()) or len(found) == 303, "all whole messages")
+    # The half messages have their turns of 400 ms one after the other.
+    until(lambda: found.extend(given.values()) or len(found) == 303, "all whole messages", 80)
     sending.join()
     assert [value for value in found if len(value) == 600] == sent
     assert [value[:2] for value in found if len(value) > 600] == [b"w0", b"w1", b"w2"]
