@@ -24,6 +24,7 @@ KEYS = {
         *(wire.AlterConfigsRequest, wire.IncrementalAlterConfigsRequest),
         *(wire.AlterClientQuotasRequest, wire.AlterUserScramCredentialsRequest),
         *(wire.CreateAclsRequest, wire.DeleteAclsRequest, wire.UpdateFeaturesRequest),
+        wire.ConsumerGroupHeartbeatRequest,
     )
 }
 """The APIs whose requests are examined."""
@@ -74,6 +75,11 @@ def is_forbidden(payload: bytes, *, is_super: bool) -> bool:
             return not all(
                 (one.principal_filter or "").startswith(f"User:{OWN}") for one in request.filters
             )
+        case wire.ConsumerGroupHeartbeatRequest():
+            # Regular expressions of a group are resolved with the rights of the member whose
+            # heartbeat comes first after a change of topics, as in Apache Kafka: a super user makes
+            # the ids of all topics visible to the group.
+            return is_super and request.group_id.startswith(OWN)
         case wire.UpdateFeaturesRequest():
             return not request.validate_only  # an older version of metadata has no ACLs and users
     return False
