@@ -1,15 +1,15 @@
-"""`Audit`: the log of what clients were denied, of failed logins, and of changes to security.
+"""`Audit`: the log of denied operations, failed logins, and changes to ACLs, users and quotas.
 
-There are three loggers: ``aiokq.audit.denial``, ``aiokq.audit.login`` and ``aiokq.audit.change``. A
-line names its fields, as in ``operation denied: principal=User:alice host=127.0.0.1 ...``. The same
-fields are in the attribute ``audit`` of the log record, as a dict, for handlers that write JSON.
+The loggers are ``aiokq.audit.denial``, ``aiokq.audit.login`` and ``aiokq.audit.change``. A line
+names its fields, as in ``operation denied: principal=User:alice host=127.0.0.1 ...``. The attribute
+``audit`` of the log record has the same fields as a dict, for handlers that write JSON.
 
-A client must not be able to fill a disk with log lines, nor to use up the lines of others: equal
-lines are logged once in `REPEAT_SECONDS`, each client (a principal at an address) has a share of
-its own, and each logger writes at most `LINES_PER_SECOND` lines on average, and
-`FIRST_LINES_PER_SECOND` more of clients that have been quiet. Lines left out are counted by client.
-A change is never left out, because only administrators can make changes. No record, password, token
-or value of a setting is logged.
+A client must not be able to fill a disk with log lines, or to keep lines about other clients out of
+the log. Therefore equal lines are logged once in `REPEAT_SECONDS`, and each client (a principal at
+an address) has a limit of its own. Each logger writes at most `LINES_PER_SECOND` lines per second
+on average, and `FIRST_LINES_PER_SECOND` more about clients without a line in the last
+`QUIET_SECONDS`. Lines that are not written are counted by client. Every change is logged, because
+only administrators can make changes. No record, password, token or value of a setting is logged.
 
 Source: Kafka's ``kafka.authorizer.logger``.
 Tests: ``tests/unit/broker/security/test_audit.py``.
@@ -66,7 +66,7 @@ MOST_ITEMS: Final = 100
 
 
 class _Bucket:
-    """A number of lines that may be written, which grows with time."""
+    """A token bucket: the number of lines that may be written now."""
 
     __slots__ = ("_at", "_burst", "_left", "_rate")
 
@@ -91,11 +91,11 @@ _Client: TypeAlias = tuple[str, str]
 
 
 class _Share:
-    """The lines about one client.
+    """The limit and the counts of the lines about one client.
 
     Attributes:
-        left_out: lines left out since the last line that told of them.
-        written: when the last line was written.
+        left_out: number of lines not written since a line last reported that number.
+        written: monotonic time of the last line that was written, in seconds.
     """
 
     __slots__ = ("bucket", "known", "left_out", "written")
@@ -121,11 +121,12 @@ class _Limit:
         self._summed_at = now
 
     def admit(self, client: _Client, key: object, now: float) -> tuple[int, int]:
-        """Decide about a line of a client.
+        """Decide whether a line about a client is written.
 
         Returns:
-            How often the line has occurred since it was written last, 0 to leave it out; and how
-            many other lines of the client have been left out meanwhile.
+            How often the line has occurred since it was last written, this time included, or 0 if
+            it must not be written; and how many other lines about the client were not written since
+            the client's last line.
         """
         share = self._share(client, now)
         written, count = share.known.get(key, (now - REPEAT_SECONDS, 0))
@@ -149,7 +150,7 @@ class _Limit:
         return count, left_out
 
     def summaries(self, now: float) -> list[dict[str, str | int]]:
-        """Return, once in `REPEAT_SECONDS`, how many lines of which clients were left out."""
+        """Once in `REPEAT_SECONDS`, return how many lines about each client were not written."""
         if now - self._summed_at < REPEAT_SECONDS:
             return []
         self._summed_at = now
@@ -202,7 +203,7 @@ class Audit:
         resource_type: ResourceType,
         name: str,
     ) -> None:
-        """Log that a client named a resource on which it lacks a permission."""
+        """Log that an operation on a resource was denied to a client."""
         principal, host = str(connection.session.principal), connection.peer_host
         self._write(
             self._denial,
@@ -221,7 +222,7 @@ class Audit:
         """Log a failed authentication.
 
         Args:
-            reason: why, without any part of the credentials.
+            reason: the cause of the failure, without any part of the credentials.
         """
         self._write(
             self._login,
@@ -235,7 +236,7 @@ class Audit:
         )
 
     def changed(self, connection: RequestContext, what: str, items: Iterable[str]) -> None:
-        """Log changes of ACLs, users or quotas, and who made them.
+        """Log changes of ACLs, users or quotas, and the principal that made them.
 
         Args:
             what: the kind of change, such as "ACL created".

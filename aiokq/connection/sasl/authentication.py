@@ -1,7 +1,7 @@
 """`authenticate`: the SASL exchange with a broker, at login and at the renewal of a session.
 
-The mechanism is the one that is configured, whatever mechanisms the broker offers: the broker's
-list is not authenticated, and a weaker mechanism could disclose the password.
+The client uses the configured mechanism only, and does not choose from the broker's list: the list
+is not authenticated, and a weaker mechanism could disclose the password.
 
 Source: KIP-43, KIP-152, KIP-368.
 Tests: ``tests/unit/connection/test_handshake.py``.
@@ -30,10 +30,10 @@ _LONGEST: Final = 30 * 86400.0
 
 @frozen
 class SaslSession:
-    """What a broker said about a login.
+    """The start and the lifetime of a SASL session.
 
     Attributes:
-        began: the loop's time at which the exchange began.
+        began: the loop's time in seconds at which the exchange began.
         lifetime: seconds from `began` until the broker ends the session; None if it does not end.
     """
 
@@ -53,7 +53,7 @@ async def authenticate(
         AuthenticationFailed: the credentials are refused, or the broker is not authentic.
         UnsupportedVersion: the broker is older than 1.0, or its listener does not offer SASL.
         BrokerError: the listener does not offer SASL, or not this mechanism.
-        ConnectionLost, RequestTimeout, ProtocolError: the exchange did not end.
+        ConnectionLost, RequestTimeout, ProtocolError: the connection failed during the exchange.
     """
     # Imported here, because a client without SASL needs neither.
     from aiokq.wire.sasl_authenticate import SaslAuthenticateRequest
@@ -83,8 +83,8 @@ async def authenticate(
                 "the broker's SASL port"
             )
         raise error_for(chosen.error_code, message, api="SaslHandshake", node=connection.name)
-    # All requests from before the exchange are answered now. The lifetime counts from the login,
-    # which is later.
+    # All earlier requests are answered now. The lifetime counts from the login, so the time before
+    # it must not count.
     began = asyncio.get_running_loop().time()
     token: bytes | None = await mechanism.start() if first is None else first
     lifetime_ms = 0
@@ -92,7 +92,8 @@ async def authenticate(
         try:
             answer = await connection.sasl_request(SaslAuthenticateRequest(auth_bytes=token))
         except ConnectionLost as error:
-            # A broker that refuses credentials says so (KIP-152). This one may have been stopped.
+            # A broker that refuses credentials sends an error (KIP-152), so a lost connection may
+            # mean that the broker was stopped.
             if isinstance(connection.error, ConnectionLost):
                 raise ConnectionLost(
                     "the broker closed the connection during authentication; if this repeats, the "

@@ -1,8 +1,8 @@
 """GSSAPI: login by a Kerberos ticket.
 
-The package gssapi, which uses the system's Kerberos library, exchanges the messages with the
-library's key distribution center and makes the messages to the broker. Its calls block, so they
-run in threads. The connection is not encrypted by Kerberos: use SASL_SSL.
+The package gssapi calls the system's Kerberos library, which talks to the key distribution center
+and makes the messages for the broker. The calls block, so they run in threads. Kerberos does not
+encrypt the connection: use SASL_SSL for that.
 
 Source: RFC 4752; Kafka ``SaslClientAuthenticator.java``.
 Tests: ``tests/unit/connection/sasl/test_gssapi.py``, ``tests/interop/apache/test_kerberos.py``.
@@ -31,7 +31,7 @@ class KerberosTickets:
 
     Args:
         service: `sasl_kerberos_service_name`.
-        principal: the client's principal; None for that of the cache or keytab.
+        principal: the client's principal; None for the principal of the cache or keytab.
         keytab: file with the client's keys; None to use the tickets that `kinit` obtained.
         library: the package gssapi; a test may pass another.
 
@@ -58,7 +58,7 @@ class KerberosTickets:
         self._library = library
 
     def context(self, host: str) -> Any:
-        """Return a new security context for a broker. It may ask the key distribution center."""
+        """Return a new security context for a broker; may contact the key distribution center."""
         if self._library is None:
             self._library = importlib.import_module("gssapi")
         library = self._library
@@ -70,8 +70,8 @@ class KerberosTickets:
                 name = library.Name(self._principal, library.NameType.kerberos_principal)
             store = None
             if self._keytab is not None:
-                # The library obtains tickets from the keytab, and renews them. They are kept in
-                # memory, so that the tickets of `kinit` stay as they are.
+                # The library obtains tickets with the keytab, and renews them. They are kept in
+                # memory, so that the tickets of `kinit` are not replaced.
                 cache = f"MEMORY:aiokq-{id(self)}"
                 store = {"client_keytab": self._keytab, "ccache": cache}
             credentials = library.Credentials(name=name, usage="initiate", store=store)
@@ -122,8 +122,8 @@ class Gssapi:
         """Return the answer to a message of the broker; None if the broker has accepted.
 
         Raises:
-            AuthenticationFailed: the message is wrong, the broker is not authentic, or it demands
-                a security layer.
+            AuthenticationFailed: the message is malformed, the broker is not authentic, or the
+                broker demands a security layer.
         """
         if self._agreed:
             if challenge:
@@ -174,7 +174,7 @@ def gssapi(
     """Return a mechanism factory for `Security`.
 
     Args:
-        domain_name: the host name in the principals of all brokers; None for the name by which
-            each broker is addressed.
+        domain_name: the host name in the principals of all brokers; None for the host name of each
+            broker's address.
     """
     return lambda host: Gssapi(tickets, domain_name or host, offload)

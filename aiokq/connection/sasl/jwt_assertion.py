@@ -1,10 +1,10 @@
 """`JwtAssertion`: a signed JWT with which the client asks an authorization server for a token.
 
-Signing needs the package `cryptography`, which is imported when an assertion is made.
+Signing needs the package `cryptography`, which the first assertion imports.
 
 Source: RFC 7523, KIP-1139; Kafka ``DefaultAssertionCreator.java``, ``AssertionUtils.java``. Kafka
-can read encrypted keys only in binary form, and RSA keys only.
-Tests: ``tests/unit/connection/sasl/test_jwt_assertion.py``.
+reads encrypted keys only in DER form, and only RSA keys. Tests:
+``tests/unit/connection/sasl/test_jwt_assertion.py``.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ ASSERTION_ALGORITHMS: Final = ("RS256", "ES256")
 
 
 class JwtAssertion:
-    """Makes assertions, and signs them with a key from a file, which is read for each assertion.
+    """Makes and signs assertions. The key file is read again for each assertion.
 
     Args:
         algorithm: one of `ASSERTION_ALGORITHMS`.
         key_file: PEM file with the private key.
         passphrase: the passphrase of the key, if it is encrypted.
-        claims: the claims `aud`, `iss` and `sub`, as far as they are configured.
+        claims: those of the claims `aud`, `iss` and `sub` that are configured.
         template_file: JSON file with `header` and `payload`, which override `claims`; or None.
-        exp_seconds: life of an assertion.
-        nbf_seconds: time by which an assertion is valid before it is made.
-        includes_jti: whether an assertion has an id of its own.
+        exp_seconds: lifetime of an assertion.
+        nbf_seconds: the claim `nbf` is this many seconds before the time of the assertion.
+        includes_jti: whether an assertion has the claim `jti`, a unique id.
         clock: the time of the assertion.
 
     Raises:
@@ -77,10 +77,10 @@ class JwtAssertion:
         return f"<JwtAssertion {self._algorithm}>"
 
     def make(self) -> str:
-        """Return a new assertion. It reads files, so it must not run on the loop.
+        """Return a new assertion. The call reads files, so it must not run on the loop.
 
         Raises:
-            AuthenticationFailed: a file cannot be read, or is not what it must be.
+            AuthenticationFailed: a file cannot be read, or has no usable key or template.
         """
         header: dict[str, Any] = {}
         payload: dict[str, Any] = dict(self._claims)

@@ -1,6 +1,6 @@
-"""`lifetime_of`: when a JWT was issued, and when it ends.
+"""`lifetime_of`: the issue time and the expiry time of a JWT.
 
-The signature of the token is not verified: the client only wants to know when to get a new one.
+The signature is not verified, because the client only needs to know when to fetch a new token.
 
 Tests: ``tests/unit/connection/sasl/test_jwt_lifetime.py``.
 """
@@ -19,9 +19,9 @@ _LATEST: Final = 253402300799
 
 
 def lifetime_of(token: str) -> tuple[float | None, float | None]:
-    """Return when a JWT was issued and when it ends, in seconds since 1970.
+    """Return the claims `iat` and `exp` of a JWT, in seconds since 1970.
 
-    Both are None if the token is not a JWT; each is None if the JWT does not say it.
+    Both are None if the token is not a JWT. A claim that the JWT lacks is None.
     """
     parts = token.split(".")
     if len(parts) != 3:

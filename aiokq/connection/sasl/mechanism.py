@@ -23,7 +23,7 @@ class SaslMechanism(Protocol):
         ...
 
     async def start(self) -> bytes:
-        """Return the first message to the broker. May wait, for example for a token.
+        """Return the first message to the broker. The call may wait, for example for a token.
 
         Raises:
             AuthenticationFailed: there are no credentials.

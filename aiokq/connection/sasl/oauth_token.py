@@ -17,8 +17,8 @@ class OAuthToken:
 
     Attributes:
         value: the token, as it is sent to the broker.
-        expires_at: when the token ends, in seconds since 1970; None if the token says it itself, as
-            a JWT does, or if its end is not known.
+        expires_at: expiry time in seconds since 1970; None for a JWT, which contains the time, and
+            for an unknown time.
         extensions: SASL extensions that are sent with the token (KIP-342).
     """
 

@@ -1,4 +1,4 @@
-"""OAUTHBEARER: a token is sent, which a provider issued.
+"""OAUTHBEARER: the client sends a token from a token provider.
 
 Source: RFC 7628, KIP-255, KIP-342; Kafka ``OAuthBearerSaslClient.java``.
 Tests: ``tests/unit/connection/sasl/test_oauthbearer.py``.
@@ -59,7 +59,8 @@ class OAuthBearer:
     async def step(self, challenge: bytes) -> bytes | None:
         """Return None if the token is accepted.
 
-        If the token is refused, return the answer to which the broker sends its error.
+        If the token is refused, return the acknowledgement that Kafka's broker awaits before it
+        sends its error.
 
         Raises:
             AuthenticationFailed: the broker refused the token and sent no error for it.

@@ -1,10 +1,10 @@
 """The messages of OAUTHBEARER, parsed and rendered, for both ends.
 
-The client sends `ClientFirst`. The broker answers with nothing, or with the JSON text of a
-`Refusal`, to which the client answers `REFUSAL_SEEN`.
+The client sends `ClientFirst`. The broker answers with an empty message if it accepts the token,
+and with the JSON text of a `Refusal` if not. The client answers a refusal with `REFUSAL_SEEN`.
 
-Unlike Kafka's, the parser refuses a name that occurs twice; Kafka takes the last value. No error
-and no `repr` contains a token or an extension.
+Unlike Kafka's parser, which takes the last value, this parser refuses a name that occurs twice. No
+error and no `repr` contains a token or an extension.
 
 Source: RFC 7628 section 3, KIP-342; Kafka ``OAuthBearerClientInitialResponse.java``,
 ``OAuthBearerSaslServer.java``.
@@ -49,7 +49,7 @@ _AUTH: Final = re.compile(rf"[Bb][Ee][Aa][Rr][Ee][Rr] +(?P<token>{_TOKEN.pattern
 
 
 class OAuthMessageError(ValueError):
-    """A message, token or extension that does not follow the grammar of OAUTHBEARER."""
+    """A message, token or extension violates the grammar of OAUTHBEARER."""
 
 
 @frozen
@@ -58,7 +58,7 @@ class ClientFirst:
 
     Attributes:
         token: the bearer token.
-        authzid: the principal as whom to act; empty for the principal of the token.
+        authzid: the principal to act as; empty for the principal of the token.
         extensions: further names and values for the broker (KIP-342).
     """
 
@@ -114,7 +114,7 @@ def check_extensions(extensions: Mapping[str, str]) -> None:
     """Check names and values of extensions.
 
     Raises:
-        OAuthMessageError: a name or a value cannot be sent; the message has the name only.
+        OAuthMessageError: a name or a value cannot be sent; the error contains only the name.
     """
     for name, value in extensions.items():
         if name == "auth" or not _KEY.fullmatch(name):
@@ -131,7 +131,7 @@ class Refusal:
     """The broker's reason for refusing a token.
 
     Attributes:
-        status: such as "invalid_token" or "insufficient_scope".
+        status: the error code, such as "invalid_token" or "insufficient_scope".
         scope: the scope that the token lacks, if the broker names it.
         openid_configuration: address of the configuration of the authorization server, if named.
     """

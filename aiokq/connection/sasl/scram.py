@@ -1,7 +1,7 @@
-"""SCRAM-SHA-256 and SCRAM-SHA-512: the password is proven, but not sent.
+"""SCRAM-SHA-256 and SCRAM-SHA-512: the client proves its password without sending it.
 
-The client verifies that the broker knows the credential, too. A broker can make the client compute
-hashes, so the number of iterations has a limit, and the hashes are computed in a thread.
+The client also verifies that the broker knows the credential. The broker chooses the number of
+iterations, so the client limits it, and computes the hashes in a thread.
 
 Source: RFC 5802, KIP-84; Kafka ``ScramSaslClient.java``.
 Tests: ``tests/unit/connection/sasl/test_scram.py``.
@@ -83,7 +83,7 @@ class ScramCredential:
         return f"<ScramCredential {self.mechanism.name}>"
 
     async def keys(self, salt: bytes, iterations: int) -> tuple[bytes, bytes]:
-        """Return client key and server key. They are computed once for a salt."""
+        """Return client key and server key; compute them once per salt and iteration count."""
         async with self._computing:  # connections that are opened together share the computation
             found = self._keys.get((salt, iterations))
             if found is None:

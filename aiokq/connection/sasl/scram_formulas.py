@@ -1,7 +1,7 @@
 """The keys, proofs and signatures of SCRAM, for both ends, the admin client and `--add-scram`.
 
-A broker keeps `ScramKeys` per user and mechanism, from which neither the password nor a client's
-proof can be computed. All comparisons of secrets take the same time for equal and unequal values.
+A broker keeps `ScramKeys` per user and mechanism. Neither the password nor a client's proof can be
+computed from them. All comparisons of secrets take the same time for equal and unequal values.
 
 Source: RFC 5802 section 3; Kafka ``ScramFormatter.java``, ``ScramMechanism.java``.
 Tests: ``tests/unit/connection/sasl/test_scram_formulas.py``.
@@ -69,7 +69,7 @@ SCRAM_MECHANISMS: Final[Mapping[str, ScramMechanism]] = {
 
 
 class ScramKeys(NamedTuple):
-    """What a broker stores of a password, besides salt and iterations.
+    """The keys that a broker stores for a password, with salt and iterations.
 
     Attributes:
         stored_key: with it, the broker verifies the proof of a client.
@@ -86,9 +86,9 @@ class ScramKeys(NamedTuple):
 def salted_password(
     mechanism: ScramMechanism, password: str, salt: bytes, iterations: int
 ) -> bytes:
-    """Return the salted password. It takes milliseconds, during which other threads run.
+    """Return the salted password. The call takes milliseconds, and other threads run meanwhile.
 
-    As in Kafka, the password is encoded as it is, without SASLprep.
+    As in Kafka, the password is encoded as UTF-8 without SASLprep.
     """
     return hashlib.pbkdf2_hmac(mechanism.function, password.encode(), salt, iterations)
 
@@ -110,14 +110,14 @@ def keys_of_salted_password(mechanism: ScramMechanism, salted: bytes) -> ScramKe
 def keys_of_password(
     mechanism: ScramMechanism, password: str, salt: bytes, iterations: int
 ) -> ScramKeys:
-    """Return the keys that a broker stores. It takes as long as `salted_password`."""
+    """Return the keys that a broker stores. The call takes as long as `salted_password`."""
     return keys_of_salted_password(
         mechanism, salted_password(mechanism, password, salt, iterations)
     )
 
 
 def client_proof(mechanism: ScramMechanism, key: bytes, auth_message: bytes) -> bytes:
-    """Return the proof of a client that has the client key."""
+    """Return the client's proof that it has the client key."""
     stored_key = hashlib.new(mechanism.function, key).digest()
     signature = hmac.digest(stored_key, auth_message, mechanism.function)
     return _xor(key, signature)
@@ -128,7 +128,7 @@ def is_proof_of(
 ) -> bool:
     """Return whether a client's proof belongs to a stored key.
 
-    The time does not depend on the values. A proof of wrong length belongs to no key.
+    The comparison takes constant time. A proof of the wrong length belongs to no key.
     """
     signature = hmac.digest(stored_key, auth_message, mechanism.function)
     if len(proof) != len(signature):

@@ -1,12 +1,14 @@
 """The messages of SCRAM, parsed and rendered, for both ends.
 
 ``ClientFirst`` and ``ClientFinal`` come from the client, ``ServerFirst`` and ``ServerFinal`` from
-the broker. A parsed message keeps the text that was received, because the keys sign this text.
+the broker. A parsed message keeps the received text, because proofs and signatures are computed
+over this text.
 
-Kafka's brokers sign a text that they render anew from what they parsed, and therefore refuse a
-proof if the client-first message has more than one extension, or the client-final message has one.
-Clients must not send such messages. Unlike Kafka's, the parser accepts names that are not ASCII,
-and refuses the mandatory extension ``m=``, which Kafka leaves out of the signed text.
+Kafka's brokers compute proofs over a text that they render again from the parsed parts. They
+therefore refuse a proof if the client-first message has more than one extension, or if the
+client-final message has an extension. Clients must not send such messages. Unlike Kafka's parser,
+this one accepts names that are not ASCII, and refuses the mandatory extension ``m=``, which Kafka
+leaves out of the signed text.
 
 No error contains a part of a message, and no `repr` a salt, proof or signature.
 
@@ -58,19 +60,19 @@ _SERVER_FINAL: Final = re.compile(
 
 
 class ScramMessageError(ValueError):
-    """A message that does not follow the grammar of SCRAM."""
+    """A message violates the grammar of SCRAM."""
 
 
 @frozen
 class ClientFirst:
-    """The first message: who wants to log in.
+    """The client's first message, with the name of the user.
 
     Attributes:
         name: the user's name, or the id of a delegation token.
         nonce: random text of the client.
-        authzid: the user as whom to act; empty for the user that logs in.
+        authzid: the user to act as; empty for the user that logs in.
         extensions: names and values in their order, such as ``tokenauth=true``.
-        bare: the signed part of the message; empty for a message that is not parsed.
+        bare: the received text of the signed part; empty for a message that was not received.
     """
 
     name: str
@@ -95,7 +97,7 @@ class ClientFirst:
 
     @property
     def signed(self) -> str:
-        """The part of the message that is signed: all but the header of the channel binding."""
+        """The signed part of the message: all but the channel binding header."""
         if self.bare:
             return self.bare
         extensions = "".join(f",{name}={value}" for name, value in self.extensions.items())
@@ -103,7 +105,7 @@ class ClientFirst:
 
     @property
     def header(self) -> str:
-        """The header: no channel binding, and `authzid`."""
+        """The channel binding header: no channel binding, and `authzid`."""
         return f"n,a={_escaped(self.authzid)}," if self.authzid else "n,,"
 
     def render(self) -> bytes:
@@ -113,13 +115,13 @@ class ClientFirst:
 
 @frozen
 class ServerFirst:
-    """The broker's answer to the first message: how the password was salted.
+    """The broker's answer to the first message: nonce, salt and iteration count.
 
     Attributes:
         nonce: the client's nonce, continued by random text of the broker.
         salt: the salt of the credential.
-        iterations: the number of iterations of PBKDF2; the caller limits it.
-        text: the message as it was received; empty for a message that is not parsed.
+        iterations: the number of PBKDF2 iterations. The caller has to limit it.
+        text: the received text; empty for a message that was not received.
     """
 
     nonce: str
@@ -140,7 +142,7 @@ class ServerFirst:
 
     @property
     def signed(self) -> str:
-        """The message as text, all of which is signed."""
+        """The signed text: the whole message."""
         if self.text:
             return self.text
         salt = base64.b64encode(self.salt).decode()
@@ -159,7 +161,7 @@ class ClientFinal:
         nonce: the nonce of the server-first message.
         proof: the proof; empty before it is computed.
         channel: the header of the client-first message.
-        unproven: the signed part of the message; empty for a message that is not parsed.
+        unproven: the received text of the signed part; empty for a message that was not received.
     """
 
     nonce: str
@@ -180,7 +182,7 @@ class ClientFinal:
 
     @property
     def signed(self) -> str:
-        """The part of the message that is signed: all but the proof."""
+        """The signed part of the message: all but the proof."""
         if self.unproven:
             return self.unproven
         return f"c={base64.b64encode(self.channel).decode()},r={self.nonce}"
@@ -196,8 +198,8 @@ class ServerFinal:
 
     Attributes:
         signature: the broker's signature; empty if there is an error.
-        error: the error by RFC 5802, such as "invalid-proof"; None if the client is accepted.
-            Kafka's brokers send an error code instead.
+        error: the error of RFC 5802, such as "invalid-proof"; None if the client is accepted.
+            Kafka's brokers send an error code in SaslAuthenticate instead.
     """
 
     signature: bytes = field(repr=False)

@@ -1,8 +1,8 @@
-"""`TokenCache`: the token of a client, which all its connections share, and its refresh.
+"""`TokenCache`: fetches and refreshes the token that all connections of a client share.
 
-A token is fetched when a connection first needs one, and then refreshed ahead, at the times that
-Kafka's clients choose. A failed refresh is repeated every ten seconds, and the old token is used
-until it ends.
+The first connection that needs a token fetches it. The token is then refreshed before it expires,
+at the times that Kafka's clients choose. A failed refresh is repeated every ten seconds, and the
+old token is used until it expires.
 
 Source: Kafka ``ExpiringCredentialRefreshingLogin.java``.
 Tests: ``tests/unit/connection/sasl/test_token_cache.py``.
@@ -57,7 +57,7 @@ class TokenSource(Protocol):
         """Return a new token.
 
         Raises:
-            AuthenticationFailed: no token can be had with this configuration.
+            AuthenticationFailed: this configuration cannot give a token.
             ConnectionLost: there is no token at the moment.
         """
         ...
@@ -65,12 +65,12 @@ class TokenSource(Protocol):
 
 @frozen
 class RefreshPolicy:
-    """When a token is refreshed; Kafka's settings `sasl.login.refresh.*`.
+    """The times of refreshes: Kafka's settings `sasl.login.refresh.*`.
 
     Attributes:
-        window_factor: part of the token's life after which the token is refreshed.
-        window_jitter: largest random part of the life that is added.
-        buffer: seconds before the token's end by which it is refreshed.
+        window_factor: fraction of the token's lifetime after which the token is refreshed.
+        window_jitter: largest random fraction of the lifetime that is added to `window_factor`.
+        buffer: the refresh happens at least this many seconds before the token expires.
         min_period: least number of seconds before a refresh.
     """
 
@@ -82,13 +82,13 @@ class RefreshPolicy:
     def delay(self, begins: float, ends: float, now: float, random: Random) -> float:
         """Return the seconds until a token is refreshed.
 
-        `buffer` and `min_period` have no effect on a token that lives less long than both together.
+        `buffer` and `min_period` have no effect on a token whose lifetime is at most their sum.
         """
         life = ends - begins
         at = begins + life * (self.window_factor + self.window_jitter * random.random())
         if life > self.buffer + self.min_period:
             at = max(min(at, ends - self.buffer), now + self.min_period)
-        # The time may be over for a token that was not new, such as one from a file.
+        # The time may be in the past for a token that was not new, such as one from a file.
         return at - now if at > now else _RETRY_SECONDS
 
 
@@ -97,10 +97,10 @@ class TokenCache:
 
     Args:
         source: fetches tokens.
-        clock: tells when a token ends.
+        clock: the clock with which expiry times are compared.
         random: spreads the refreshes of several clients.
-        supervisor: runs the fetches; None to fetch a token whenever there is none, without a
-            refresh ahead.
+        supervisor: runs the fetches and refreshes. With None, there are no refreshes: a token is
+            fetched when none is valid.
         policy: when tokens are refreshed.
     """
 
@@ -133,8 +133,7 @@ class TokenCache:
         """Return a token that is valid now; fetch one if there is none.
 
         Raises:
-            AuthenticationFailed: no token can be had with this configuration, and there never was
-                one.
+            AuthenticationFailed: this configuration cannot give a token, and has never given one.
             ConnectionLost: there is no token at the moment.
             Closed: the client was closed.
         """
@@ -206,7 +205,7 @@ class TokenCache:
             fetching.exception()
 
     async def _keep(self) -> None:
-        """Refresh the token until the client is closed, or a token has no known end."""
+        """Refresh the token until the client is closed, or a token has no known expiry time."""
         try:
             while self._refresh_in is not None:
                 await asyncio.sleep(min(self._refresh_in, _LONGEST))
@@ -223,14 +222,15 @@ class TokenCache:
             self._keeping = None
 
     async def _fetched(self) -> OAuthToken:
-        """Fetch a token and note it, or note the error."""
+        """Fetch a token and keep it; if that fails, keep and raise the error."""
         try:
             token = await self._checked()
         except KafkaError as error:
             self._failed_at = asyncio.get_running_loop().time()
             self._failure = error
             if isinstance(error, AuthenticationFailed) and self._token is not None:
-                # The configuration is right, so the failure is taken for a temporary one.
+                # The configuration has given a token before, so the failure is treated as
+                # temporary.
                 self._failure = ConnectionLost(error.message, may_have_been_written=False)
             raise self._failure from error.__cause__
         self._failure = None
@@ -250,7 +250,7 @@ class TokenCache:
         begins = now if issued is None else min(issued, now)
         self._token = token
         if ends is None:
-            # The token may end at any time, so a later login asks the provider again.
+            # The token may expire at any time, so a later login asks the provider again.
             self._usable_until, self._refresh_in = now + _UNKNOWN_SECONDS, None
         else:
             self._usable_until = ends - min(_MARGIN_SECONDS, (ends - now) / 10)

@@ -1,7 +1,7 @@
 """Tokens from an OAuth or OpenID Connect server: client credentials, and JWT bearer assertions.
 
-The server's answer is never followed to another address, and only a part of it may appear in an
-error: the error's name and description, without the client's secret.
+Redirects are never followed. Of the server's answer, an error contains only the error's name and
+description, without the client's secret.
 
 Source: RFC 6749 section 4.4, RFC 7523; Kafka ``HttpJwtRetriever.java``,
 ``ClientCredentialsRequestFormatter.java``, ``JwtBearerRequestFormatter.java``.
@@ -86,7 +86,7 @@ class EndpointTokens:
         url: the server's token endpoint; the caller has checked it by `check_url`.
         form: returns the request; called in a thread.
         offload: runs the requests.
-        clock: tells when a token ends.
+        clock: the clock from which expiry times are computed.
         limits: time limits and retries.
         secrets: texts that must not appear in errors.
     """
@@ -190,7 +190,7 @@ class EndpointTokens:
         raise AuthenticationFailed(f"the answer of the token endpoint {self._url} has no token")
 
     def _ends(self, token: str, seconds: object) -> float | None:
-        """Return when a token ends that does not say it itself."""
+        """Return a token's expiry in seconds since 1970; None if unknown, or if the JWT has it."""
         if lifetime_of(token.strip())[1] is not None:
             return None
         if isinstance(seconds, str) and seconds.isascii() and seconds.isdecimal():
@@ -200,7 +200,7 @@ class EndpointTokens:
         return self._clock.timestamp_ms() / 1000 + min(seconds, 1e9)
 
     def _told(self, error: urllib.error.HTTPError) -> str:
-        """Return name and description of the server's error, as far as they can be shown."""
+        """Return the name and description of the server's error, without secrets."""
         try:
             answer = json.loads(error.read(_MAX_BYTES))
         except (ValueError, RecursionError, OSError, http.client.HTTPException):
@@ -223,8 +223,8 @@ def client_credentials_form(
     """Return the request of RFC 6749 section 4.4, with the client's secret in a header.
 
     Args:
-        urlencode: whether id, secret and scope are encoded as RFC 6749 demands, which not all
-            servers decode.
+        urlencode: whether id, secret and scope are URL-encoded, as RFC 6749 demands. Not all
+            servers decode them.
     """
     if urlencode:
         client_id, client_secret = quote_plus(client_id), quote_plus(client_secret)
@@ -237,7 +237,7 @@ def client_credentials_form(
 
 
 def bearer_form(assertion: str, scope: str | None) -> Form:
-    """Return the request of RFC 7523, with a signed assertion in the place of a secret."""
+    """Return the request of RFC 7523, with a signed assertion instead of a secret."""
     kind = quote_plus("urn:ietf:params:oauth:grant-type:jwt-bearer")
     body = f"grant_type={kind}&assertion={quote_plus(assertion)}"
     if scope is not None:
@@ -246,16 +246,16 @@ def bearer_form(assertion: str, scope: str | None) -> Form:
 
 
 def check_url(setting: str, url: str, allowed: Sequence[str]) -> None:
-    """Check the address of a server to which secrets are sent.
+    """Check the URL of a server to which secrets are sent.
 
-    Addresses with https are allowed, and http on this machine. All others must be in the list.
+    URLs with https are allowed, and http on this machine. All others must be in `allowed`.
 
     Args:
         setting: the name of the setting, for errors.
         allowed: the setting `sasl_oauthbearer_allowed_urls`.
 
     Raises:
-        ConfigError: the address is malformed or not allowed.
+        ConfigError: the URL is malformed or not allowed.
     """
     try:
         parts = urlsplit(url)
@@ -295,7 +295,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 class _Http(urllib.request.HTTPHandler):
-    """Opens connections whose time limit for reads differs from that for connecting."""
+    """Opens connections with one timeout for connecting and another for reads."""
 
     def __init__(self, read_timeout: float) -> None:
         super().__init__()
@@ -309,7 +309,7 @@ class _Http(urllib.request.HTTPHandler):
 
 
 class _Https(urllib.request.HTTPSHandler):
-    """As `_Http`, with TLS and the certificate authorities of the system."""
+    """Like `_Http`, but with TLS and the certificate authorities of the system."""
 
     def __init__(self, read_timeout: float) -> None:
         super().__init__()

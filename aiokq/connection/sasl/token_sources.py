@@ -36,8 +36,8 @@ _MAX_FILE_BYTES: Final = 1 << 20
 class ProvidedTokens:
     """Tokens from a function, coroutine function or object of the user.
 
-    A coroutine that takes longer than a minute is cancelled. A function cannot be cancelled; while
-    a call of it runs, no further call is made.
+    A coroutine that takes longer than a minute is cancelled. A function cannot be cancelled, so
+    there is no second call while the first one runs.
 
     Args:
         provider: the setting `sasl_oauth_token_provider`.
@@ -71,7 +71,7 @@ class ProvidedTokens:
                     found = await self._function()
                 else:
                     found = await self._in_thread()
-                    if inspect.isawaitable(found):  # such as a lambda that calls a coroutine
+                    if inspect.isawaitable(found):  # a lambda may call a coroutine function
                         found = await found
         except KafkaError:
             raise
@@ -178,7 +178,7 @@ def read_secret_file(path: str) -> str:
 
 
 def checked_token(token: OAuthToken) -> OAuthToken:
-    """Return the token, if it can be sent.
+    """Return the token after a check that it can be sent.
 
     Raises:
         AuthenticationFailed: the token or an extension has characters that cannot be sent.

@@ -1,1 +1,1 @@
-"""TLS of both ends: stores and contexts, renewal, the transport, principals of certificates."""
+"""TLS of clients and brokers: stores, contexts, renewal, transport, principals of certificates."""

@@ -1,7 +1,7 @@
-"""Certificate: what TLS needs to know of an X.509 certificate, read from its DER form.
+"""`Certificate`: names and validity of an X.509 certificate, read from its DER form.
 
-OpenSSL has checked the certificates of peers before. Java's form of a distinguished name shows the
-encoding of some values, which no library of Python keeps, so the DER form is read here.
+OpenSSL has verified the certificates of peers already. Java's form of a distinguished name shows
+the DER encoding of some values, which Python's libraries do not keep, so the DER form is read here.
 
 Source: RFC 5280; RFC 2253 as in `sun.security.x509.AVA`, whose names Kafka's ACLs contain.
 """
@@ -90,12 +90,12 @@ class Certificate:
 
     @property
     def name(self) -> str:
-        """The subject's distinguished name, as Java writes it."""
+        """The subject's distinguished name in Java's form."""
         return distinguished_name(self.subject)
 
 
 def distinguished_name(der: bytes) -> str:
-    """Return a name in the form of RFC 2253, to the byte as Java's `X500Principal.getName()`.
+    """Return a name in the form of RFC 2253, byte for byte as Java's `X500Principal.getName()`.
 
     Args:
         der: the DER form of the name.

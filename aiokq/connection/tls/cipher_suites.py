@@ -1,4 +1,4 @@
-"""Cipher suites: Java's names, which Kafka's settings have, as OpenSSL's names."""
+"""Cipher suites: translates Java's names, which Kafka's settings use, to OpenSSL's names."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _NAME: Final = re.compile(
 def choose_suites(context: ssl.SSLContext, names: Sequence[str]) -> None:
     """Let a context use the named cipher suites only.
 
-    A version of TLS of which no suite is named is turned off, as in Java.
+    As in Java, a version of TLS without a named suite is turned off.
 
     Args:
-        names: Java's or OpenSSL's names; if there is none, the context is not changed.
+        names: Java's or OpenSSL's names; if empty, the context is not changed.
 
     Raises:
         ValueError: a name is unknown, or the suites cannot be chosen.

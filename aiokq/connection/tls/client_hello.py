@@ -1,8 +1,7 @@
 """ClientHello: collects the first message of a TLS client, without OpenSSL.
 
-Until the message is complete, a server makes no TLS object for the client. A connection that sends
-nothing, a part of the message or something else than TLS therefore costs what it has sent, and the
-length that a client announces allocates nothing. OpenSSL would allocate up to 128 KiB.
+A server makes the TLS object only when the message is complete. Until then, a connection holds only
+the bytes that it has sent, whatever length it announces. OpenSSL would allocate up to 128 KiB.
 
 Source: RFC 8446 sections 4 and 5.1.
 """
@@ -34,23 +33,23 @@ class ClientHello:
     """The bytes that a client has sent before its first message is complete.
 
     Attributes:
-        received: the bytes, also those after the message.
+        received: the bytes of the message, and any bytes after it.
     """
 
     __slots__ = ("_end", "_payload", "_start", "_wanted", "received")
 
     def __init__(self) -> None:
         self.received = bytearray()
-        self._start = b""  # the first bytes of the message, at most its header
-        self._wanted = 0  # bytes of the message; 0 until its header has arrived
-        self._payload = 0  # bytes of the message in the records before `_end`
+        self._start = b""  # the first bytes of the message, no more than its header
+        self._wanted = 0  # length of the message in bytes; 0 until its header has arrived
+        self._payload = 0  # number of bytes of the message in the records before `_end`
         self._end = 0  # where the next record begins
 
     def feed(self, data: bytes | memoryview) -> bool:
         """Add received bytes; return whether the message is complete.
 
         Raises:
-            NotTls: the bytes are no TLS, or the message is too large.
+            NotTls: the bytes are not TLS, or the message is too large.
         """
         received = self.received
         received += data

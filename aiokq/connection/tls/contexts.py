@@ -53,8 +53,8 @@ def server_context(settings: TlsSettings) -> Made:
     """Return a context for a listener.
 
     Raises:
-        ConfigError: a setting is not valid, a file cannot be used, there is no key store, or
-            clients need certificates and there is no trust store.
+        ConfigError: a setting is not valid, a file cannot be used, there is no key store, or the
+            listener asks for client certificates without a trust store.
     """
     settings.check()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -64,10 +64,11 @@ def server_context(settings: TlsSettings) -> Made:
     if context.verify_mode is ssl.CERT_NONE:
         context.num_tickets = 1
     else:
-        # A ticket would let a client in whose certificate has expired meanwhile.
+        # A ticket would admit a client whose certificate has expired since the full handshake.
         context.num_tickets = 0
         if not settings.has_truststore:
-            # Kafka would trust all public authorities, and so everybody who has a web server.
+            # Kafka would trust all public certificate authorities, so anybody with a public
+            # certificate could log in.
             raise settings.error(
                 "ssl.client.auth",
                 f"{client_auth!r} needs {settings.spelled('ssl.truststore.location')} with the "
@@ -85,7 +86,7 @@ def _trust(context: ssl.SSLContext, settings: TlsSettings, purpose: ssl.Purpose)
     if trusted is None:
         context.load_default_certs(purpose)
         return
-    # As in Java, each certificate of the store is trusted, also one that is no root.
+    # As in Java, each certificate of the store is trusted, even if it is not a root.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     try:
         context.load_verify_locations(cadata=b"".join(trusted))
@@ -140,7 +141,7 @@ def _set_versions(context: ssl.SSLContext, settings: TlsSettings) -> None:
             "ssl.protocol", f"{settings.protocol!r} is not one of {', '.join(_PROTOCOLS)}"
         )
     names = settings.enabled_protocols
-    if not names:  # as Java: all versions up to the one of ssl.protocol
+    if not names:  # as in Java: all versions up to that of ssl.protocol
         names = ("TLSv1.2",) if settings.protocol == "TLSv1.2" else tuple(_VERSIONS)
     spelled = settings.spelled("ssl.enabled.protocols")
     for name in names:

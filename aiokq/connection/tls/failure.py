@@ -1,4 +1,4 @@
-"""`failure`: an error of TLS that this package has found, and not OpenSSL."""
+"""`failure`: a TLS error that this package raises, not OpenSSL."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["failure"]
 
 
 def failure(text: str) -> ssl.SSLError:
-    """Return an error with the attributes that those of OpenSSL have.
+    """Return an SSLError with the attributes of OpenSSL's errors.
 
     An SSLError that Python code creates has no attribute `reason`.
     """

@@ -1,4 +1,4 @@
-"""Handshakes: the TLS handshakes of one listener, and what they may use of loop and memory."""
+"""`Handshakes`: limits the loop time and the memory of the TLS handshakes of one listener."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ _SMALL_HELLO_BYTES: Final = 4 * 1024
 class Handshakes:
     """The TLS handshakes of one listener.
 
-    The answer to a client's first message takes up to a millisecond of CPU. In one iteration of the
-    event loop, one such answer is computed, so that a storm of new connections delays the requests
-    of other clients by no more than that.
+    The answer to a client's first message takes up to a millisecond of CPU. Each iteration of the
+    event loop computes at most one answer, so that many new connections delay the requests of other
+    clients by at most that time per iteration.
 
     Attributes:
-        chains: the clients' certificates, if the listener asks for them.
+        chains: the validity of the clients' certificates, if the listener asks for them.
         held: bytes of first messages that are incomplete, or wait for an answer.
     """
 
@@ -68,7 +68,7 @@ class Handshakes:
         """Count the bytes of the client's first message that a connection holds.
 
         Returns:
-            False if they are too many together with those of the other connections.
+            False if the bytes of all connections together are more than the limit.
         """
         self.held += nbytes - self._connections[connection]
         self._connections[connection] = nbytes
@@ -89,7 +89,7 @@ class Handshakes:
         return True
 
     def end(self, connection: TlsConnection) -> None:
-        """Remove a connection whose handshake is complete, or which is lost."""
+        """Remove a connection that is lost or whose handshake is complete."""
         self.held -= self._connections.pop(connection, 0)
         self._under_way.pop(connection, None)
 

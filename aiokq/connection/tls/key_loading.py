@@ -1,9 +1,9 @@
 """`load_key`: gives a private key in memory to OpenSSL, without a plain copy on a file system.
 
 Python's `ssl` loads keys from files only. On Linux, the key is written to an anonymous file in
-memory (`memfd_create`), which OpenSSL opens by its name under /proc/self/fd. Elsewhere, and where
-this fails, a temporary file has the key encrypted under a random password of 256 bits that never
-leaves this process: whoever gets the file, by a backup or from the disk, cannot decrypt it.
+memory (`memfd_create`), which OpenSSL opens by its name under /proc/self/fd. On other systems, and
+where this fails, the key is written to a temporary file, encrypted under a random 256-bit password
+that never leaves this process. A copy of the file, such as a backup, cannot be decrypted.
 
 Tests: tests/unit/connection/tls/test_key_loading.py.
 """
@@ -25,7 +25,7 @@ def load_key(context: ssl.SSLContext, material: KeyMaterial) -> None:
     """Load a key and its certificates into a context.
 
     Raises:
-        ssl.SSLError: the key is not that of the certificate, or the password is wrong.
+        ssl.SSLError: the key does not belong to the certificate, or the password is wrong.
         OSError: no file can be created.
     """
     try:

@@ -1,7 +1,7 @@
 """PEM text: finds certificates and private keys in it.
 
-A setting often has its text in one line, with blanks or the characters ``\\n`` in place of line
-breaks. Such text is taken, too.
+In settings, PEM text is often one line, with blanks or the characters ``\\n`` instead of line
+breaks. Such text is accepted, too.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def certificates_in(text: str) -> list[bytes]:
     """Return the DER forms of all certificates, in order.
 
     Raises:
-        ValueError: there is none, or one is incomplete.
+        ValueError: there is no certificate, or one is incomplete.
     """
     found: list[bytes] = []
     for kind, body in _blocks(text):
@@ -61,7 +61,7 @@ def key_in(text: str) -> PemKey:
     """Return the only private key.
 
     Raises:
-        ValueError: there is none, or more than one, or it is incomplete.
+        ValueError: there is no private key or more than one, or the key is incomplete.
     """
     keys = [(kind, body) for kind, body in _blocks(text) if kind.endswith("PRIVATE KEY")]
     if not keys:
@@ -71,7 +71,7 @@ def key_in(text: str) -> PemKey:
     ((kind, body),) = keys
     headers = _HEADER.findall(body)
     lines = [f"-----BEGIN {kind}-----"]
-    if headers:  # a key of OpenSSL's older format, whose headers need their line breaks
+    if headers:  # OpenSSL's older key format, whose headers need line breaks
         lines += [line.strip() for line in body.strip().splitlines()]
     else:
         packed = "".join(body.split())

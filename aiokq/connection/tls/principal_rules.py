@@ -1,7 +1,7 @@
-"""PrincipalRules: the name of the principal that a client's certificate stands for.
+"""`PrincipalRules`: maps the distinguished name of a client's certificate to a principal.
 
-The expressions of the rules are matched by RE2, which takes linear time for every name that a
-certificate may contain. Java's engine may take exponential time.
+RE2 matches the regular expressions of the rules. It takes linear time for every name; Java's engine
+may take exponential time.
 
 Source: Kafka `SslPrincipalMapper.java` (`ssl.principal.mapping.rules`).
 Tests: tests/unit/connection/tls/test_principal_rules.py.
@@ -97,7 +97,7 @@ class _Rule:
     def __init__(self, pattern: str, replacement: str, case: str, spelled: str) -> None:
         try:
             import re2  # type: ignore[import-not-found,import-untyped,unused-ignore]
-            from re2 import Options  # the re2 module of another package lacks it
+            from re2 import Options  # another package also has a module re2, without Options
         except ImportError:
             raise ConfigError(
                 f"{spelled}: rules need the google-re2 package (pip install google-re2)"
@@ -119,7 +119,7 @@ class _Rule:
         """Return the name of the principal; None if the expression does not match."""
         if self._pattern.fullmatch(name) is None:
             return None
-        # Java replaces each match that it finds, which may be shorter than the whole name.
+        # Java replaces each match of a search, which may be shorter than the whole name.
         parts: list[str] = []
         position = 0
         for match in self._pattern.finditer(name):
@@ -138,14 +138,14 @@ def _split(text: str) -> list[str]:
     position = 0
     while position < len(text):
         found = _SPLITTER.match(text, position)
-        assert found is not None  # any text matches, and `_PARSER` refuses what is no rule
+        assert found is not None  # this matches any text; `_PARSER` refuses bad rules
         parts.append(found[1])
         position = found.end()
     return parts
 
 
 def _template(replacement: str, groups: int, spelled: str) -> list[str | int]:
-    """Return the parts of a replacement in Java's syntax: texts and numbers of groups."""
+    """Parse a replacement in Java's syntax into texts and group numbers."""
     parts: list[str | int] = []
     position = 0
     while position < len(replacement):
@@ -160,7 +160,7 @@ def _template(replacement: str, groups: int, spelled: str) -> list[str | int]:
             if found is None:
                 raise ConfigError(f"{spelled}: '$' in {replacement!r} needs a number")
             digits = found[1]
-            # As in Java, as many digits as give the number of a group.
+            # As in Java, take the longest run of digits that is the number of a group.
             while len(digits) > 1 and int(digits) > groups:
                 digits = digits[:-1]
             number = int(digits)

@@ -1,9 +1,9 @@
 """SharedMemory: the buffers that all TLS connections of one event loop use in turn.
 
-A TLS connection uses the buffers only while one of its methods runs. When the method returns, the
-BIOs are empty: what OpenSSL wrote was passed on, and what OpenSSL did not read yet was taken out.
-OpenSSL itself keeps the part of a record that has arrived. So an idle connection holds no buffer,
-and a thousand connections need no more buffers than one.
+A TLS connection uses the buffers only while one of its methods runs. Before the method returns, it
+empties the BIOs: it sends the bytes that OpenSSL has written, and removes the bytes that OpenSSL
+has not read. OpenSSL keeps an incomplete record itself. So an idle connection holds no buffer, and
+a thousand connections need no more buffers than one.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class SharedMemory:
     """The buffers that the TLS connections of one event loop use in turn.
 
     Attributes:
-        incoming: what OpenSSL reads; empty unless a method of a connection runs.
-        outgoing: what OpenSSL writes; empty unless a method of a connection runs.
+        incoming: the BIO that OpenSSL reads; empty unless a method of a connection runs.
+        outgoing: the BIO that OpenSSL writes; empty unless a method of a connection runs.
     """
 
     __slots__ = ("_received", "incoming", "outgoing")

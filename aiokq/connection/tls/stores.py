@@ -1,4 +1,4 @@
-"""Stores: keys and certificates from PEM files and text, and from PKCS12 files.
+"""Key and trust stores: reads keys and certificates from PEM files and text, and from PKCS12 files.
 
 `KeyMaterial` and certificates are held in memory; `contexts.py` gives them to OpenSSL.
 
@@ -50,10 +50,10 @@ class KeyMaterial(NamedTuple):
 
 
 def read_key_store(settings: TlsSettings) -> KeyMaterial | None:
-    """Read the key and its certificates; None if no key store is set.
+    """Read the key and its certificates; return None if no key store is set.
 
     Raises:
-        ConfigError: a file cannot be read, or its content is not what its type says.
+        ConfigError: a file cannot be read, or its content does not match its store type.
     """
     if settings.keystore_key is not None:
         assert settings.keystore_certificate_chain is not None  # checked by TlsSettings.check
@@ -83,10 +83,10 @@ def read_key_store(settings: TlsSettings) -> KeyMaterial | None:
 
 
 def read_trust_store(settings: TlsSettings) -> tuple[bytes, ...] | None:
-    """Read the DER forms of the certificates to trust; None if no trust store is set.
+    """Read the DER forms of the trusted certificates; return None if no trust store is set.
 
     Raises:
-        ConfigError: a file cannot be read, or its content is not what its type says.
+        ConfigError: a file cannot be read, or its content does not match its store type.
     """
     if settings.truststore_certificates is not None:
         try:
@@ -123,11 +123,11 @@ def _text(data: bytes) -> str:
     """Return the content of a PEM file.
 
     Raises:
-        ValueError: the file is a key store of Java.
+        ValueError: the file is a binary key store, such as JKS or PKCS12.
     """
     if data.startswith((_JKS, _JCEKS)) or data[:2] in (b"\x30\x82", b"\x30\x80"):
         raise ValueError("it is not PEM but a key store: set its type to PKCS12 or JKS")
-    return data.decode("latin-1")  # any text may be around the certificates
+    return data.decode("latin-1")  # other text may surround the certificates
 
 
 def _pem_key(settings: TlsSettings, certificates: list[bytes], text: str) -> KeyMaterial:
@@ -215,7 +215,7 @@ def _load_pkcs12(
 
 
 def _in_order(own: bytes, others: list[bytes]) -> tuple[bytes, ...]:
-    """Return the chain from a certificate to its authority; a PKCS12 file has no order."""
+    """Return the chain from a certificate to its authority; a PKCS12 file does not order it."""
     chain = [own]
     left = {Certificate.of(der).subject: der for der in others}
     while (issuer := left.pop(Certificate.of(chain[-1]).issuer, None)) is not None:

@@ -1,8 +1,8 @@
-"""TlsConnection: TLS between a plain transport of the loop and the protocol of an application.
+"""`TlsConnection`: TLS between a plain transport of the loop and an application's protocol.
 
-asyncio's TLS allocates 256 KiB for each connection at once, and copies what it receives once more.
-This one has no buffer of its own (`SharedMemory`), and decrypts straight into the memory that the
-application's protocol gives: the frames of a `FrameReader`.
+asyncio's TLS allocates 256 KiB when a connection begins, and copies received bytes once more.
+`TlsConnection` has no buffer of its own (see `SharedMemory`), and decrypts directly into the buffer
+of the application's protocol, which is a frame of a `FrameReader`.
 
 The design and its measurements: docs/adr/0021-tls.md. Tests:
 tests/unit/connection/tls/test_tls_connection.py, tests/fault/test_tls_faults.py.
@@ -53,10 +53,10 @@ A peer can ask for new keys again and again without reading the answers.
 
 
 class SecuredProtocol(Protocol):
-    """The protocol of an application over TLS: an `asyncio.BufferedProtocol` with one more call."""
+    """An application's protocol over TLS: `asyncio.BufferedProtocol` with `handshake_begun`."""
 
     def handshake_begun(self, transport: asyncio.Transport) -> None:
-        """Store the transport, which can only be aborted until `connection_made` is called."""
+        """Store the transport. Before `connection_made`, the only allowed call on it is `abort`."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None: ...
     def get_buffer(self, sizehint: int) -> memoryview: ...
@@ -68,7 +68,7 @@ class SecuredProtocol(Protocol):
 
 
 class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
-    """The protocol of a plain transport, and the transport of an application's protocol.
+    """A protocol for the plain transport, and a transport for the application's protocol.
 
     On a server, no TLS object exists before the client's first message is complete; a client that
     sends something else is disconnected without an answer.
@@ -81,7 +81,7 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
         handshakes: the handshakes of the listener; None for a client.
 
     Attributes:
-        opened: a client's future of the handshake; None on a server.
+        opened: for a client, a future that is done after the handshake; None on a server.
     """
 
     __slots__ = (
@@ -129,8 +129,8 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
         self._plain: asyncio.Transport | None = None
         self._ssl: ssl.SSLObject | None = None
         self._hello = None if handshakes is None else ClientHello()
-        # Received bytes that are not decrypted, because reading is paused; None if all are. OpenSSL
-        # may have decrypted bytes in addition, so the empty string is not None.
+        # Received bytes that are not decrypted, because reading is paused; None if reading need not
+        # be continued. OpenSSL may hold decrypted bytes, so empty bytes differ from None.
         self._left: bytes | None = None
         self._eof = False  # the peer has ended the connection after the bytes of `_left`
         self._error: Exception | None = None
@@ -180,7 +180,7 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
             self._handshake(data)
 
     def eof_received(self) -> bool:
-        """Close; if reading is paused, after the received bytes are passed on."""
+        """Close. If reading is paused, close after the received bytes have been passed on."""
         if self._made and self._left is not None and not self._closing:
             self._eof = True
             return True
@@ -219,7 +219,7 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
 
     # Hot path, once per request or response; measured by benchmarks/micro/tls.py.
     def write(self, data: Buffer) -> None:
-        """Encrypt and send; bytes that the system does not take are held by the plain transport."""
+        """Encrypt and send; the plain transport buffers bytes that the system does not take."""
         if self._closing:
             return
         assert self._ssl is not None
@@ -270,7 +270,7 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
         return False
 
     def close(self) -> None:
-        """Send what was written and TLS's close_notify, then close; wait for no answer of the peer.
+        """Send written bytes and close_notify, then close without waiting for the peer.
 
         A connection without a complete handshake is aborted.
         """
@@ -285,7 +285,7 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
         self._plain.close()
 
     def fail(self, error: Exception) -> None:
-        """Abort; `error` becomes the cause if there is none."""
+        """Abort; `error` is reported unless an earlier error is."""
         if self._error is None:
             self._error = error
         self.abort()
@@ -300,7 +300,7 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
         return self._closing or self._plain is None or self._plain.is_closing()
 
     def pause_reading(self) -> None:
-        """Call no method with received bytes until `resume_reading`."""
+        """Pass no received bytes to the protocol until `resume_reading`."""
         self._reading_paused = True
         if self._plain is not None and not self._closing:
             self._plain.pause_reading()
@@ -314,7 +314,7 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
             asyncio.get_running_loop().call_soon(self._decrypt_left)
 
     def read_at_most(self, nbytes: int | None) -> None:
-        """Set the bytes that are received at once; None for the size of the shared buffer."""
+        """Set the number of bytes received at once; None for the size of the shared buffer."""
         self._received = self._buffer[:nbytes]
 
     def is_reading(self) -> bool:
@@ -332,9 +332,10 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
         return self._plain.get_write_buffer_limits()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Return what the plain transport knows, or a fact about TLS by asyncio's name for it.
+        """Return information about TLS by asyncio's names, or that of the plain transport.
 
-        Of our own is "undecrypted": whether received bytes wait until reading is resumed.
+        The name "undecrypted" is not asyncio's: whether received bytes wait until reading is
+        resumed.
         """
         if name == "ssl_object":
             return self._ssl
@@ -362,7 +363,7 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
         try:
             complete = hello.feed(data)
         except NotTls as error:
-            # As Kafka, without an alert: the peer would not understand it.
+            # As in Kafka, no alert is sent: the peer does not speak TLS.
             self._error = ProtocolError(
                 f"{error}, and this listener requires it: set security_protocol=SSL (or SASL_SSL) "
                 "on the client, or use a listener without TLS"
@@ -381,7 +382,7 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
             self._plain.pause_reading()
 
     def _begin(self, received: bytes) -> None:
-        """Make the TLS object, and send the first message; on a server, the answer to it."""
+        """Make the TLS object, and send the first message of this end."""
         assert self._plain is not None
         if self._closing:
             return
@@ -447,7 +448,7 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
         """Decrypt into the memory of the application's protocol."""
         assert self._ssl is not None
         incoming = self._memory.incoming
-        # With a buffer, `read` returns a number of bytes, which its type does not say.
+        # With a buffer, `read` returns a number of bytes, but its annotation says bytes.
         decrypt = cast("Callable[[int, memoryview], int]", self._ssl.read)
         protocol = self._protocol
         size = len(data)
@@ -497,7 +498,7 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
             self._left = rest + bytes(data[fed:])
 
     def _decrypt_left(self) -> None:
-        """Continue after reading was paused."""
+        """Decrypt the bytes that were received while reading was paused."""
         if self._left is None or self._reading_paused or self._closing:
             return
         left, self._left = self._left, None
@@ -510,11 +511,11 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
         """Send close_notify."""
         assert self._ssl is not None
         incoming = self._memory.incoming
-        held = incoming.read()  # bytes of the connection that is decrypting, if this is not it
+        held = incoming.read()  # bytes of another connection whose `_decrypt` is running
         try:
             self._ssl.unwrap()  # reads too, although nothing was received
         except (ssl.SSLError, OSError):
-            pass  # the answer of the peer is missing, which no side of Kafka waits for
+            pass  # the peer's close_notify is missing; neither end waits for it
         finally:
             incoming.read()
             if held:
@@ -529,7 +530,7 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
                 self._plain.write(data)
 
     def _flush_answers(self) -> None:
-        """Send what OpenSSL answers to the peer's TLS messages; abort if the peer reads nothing."""
+        """Send OpenSSL's answers to the peer; abort if the peer does not read them."""
         assert self._plain is not None
         self._unread_answers += self._memory.outgoing.pending
         self._flush()
@@ -550,7 +551,7 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
             self._fail_opened(error)
 
     def _fail_opened(self, error: Exception) -> None:
-        """End a client's attempt with an error."""
+        """Fail the future `opened` of a client."""
         assert self.opened is not None
         if not self.opened.done():
             self.opened.set_exception(error)

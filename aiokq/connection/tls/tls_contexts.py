@@ -1,7 +1,7 @@
-"""TlsContexts: the current SSL context of one end, made again when its files change.
+"""`TlsContexts`: the current SSL context of a client or listener, made again when files change.
 
-Open connections keep the context that they began with; new ones get the current one. So a renewed
-certificate needs no restart and no new connections.
+Open connections keep their context; new connections get the current one. So a renewed certificate
+needs no restart, and open connections stay open.
 
 Tests: tests/unit/connection/tls/test_tls_contexts.py.
 """
@@ -42,14 +42,14 @@ _State = tuple[tuple[int, int, int] | None, ...]
 
 
 class ChangedStores(NamedTuple):
-    """A context made of other settings, which are not in use yet.
+    """A context made from changed settings that are not in use yet.
 
     Attributes:
         settings: the settings.
         files: the files that they name.
         seen: the state of the files before they were read.
         made: the context.
-        own: the own certificate; None if there is none.
+        own: the certificate of this end; None if there is none.
     """
 
     settings: TlsSettings
@@ -65,11 +65,11 @@ class TlsContexts:
     Args:
         make: makes a context from the settings: `client_context` or `server_context`.
         settings: stores and rules.
-        name: what the context is for, in logs, such as "listener SSL".
+        name: the owner of the context in logs, such as "listener SSL".
 
     Attributes:
         context: the context of new connections.
-        check_seconds: seconds between two looks at the files.
+        check_seconds: least number of seconds between two checks of the files.
 
     Raises:
         ConfigError: a setting is not valid, or a file cannot be used.
@@ -105,7 +105,7 @@ class TlsContexts:
 
     @classmethod
     def fixed(cls, context: ssl.SSLContext) -> TlsContexts:
-        """Return contexts that are always the given one; its owner may load new files into it."""
+        """Return a `TlsContexts` that always returns the given context."""
         return cls(_never, None, "", fixed=context)
 
     @property
@@ -118,11 +118,11 @@ class TlsContexts:
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The files whose changes are taken up."""
+        """The files whose changes lead to a new context."""
         return self._files
 
     async def current(self, clock: Clock, offload: Offload | None) -> ssl.SSLContext:
-        """Return the context of a new connection; look at the files now and then.
+        """Return the context of a new connection; check the files every `check_seconds`.
 
         Args:
             offload: reads changed files outside the loop; None to read them on the loop.
@@ -150,7 +150,7 @@ class TlsContexts:
             seen = _look(self._files)
             if seen == self._seen:
                 return False
-            # A change while the files are read is noticed by the next look.
+            # The next check notices a change that happens while the files are read.
             self._seen = seen
             assert self._settings is not None
             try:
@@ -171,13 +171,13 @@ class TlsContexts:
         return True
 
     def prepare(self, settings: TlsSettings) -> ChangedStores:
-        """Make a context of other stores, without using it.
+        """Make a context from changed stores, without using it.
 
         Context: any thread; reads files.
 
         Raises:
-            ConfigError: a setting is not valid, a file cannot be used, the certificate is of
-                somebody else, or there was no trust store before.
+            ConfigError: a setting is not valid, a file cannot be used, the certificate has another
+                identity, or the settings add a first trust store.
         """
         if self._settings is not None and self._settings.has_truststore < settings.has_truststore:
             raise settings.error(
@@ -188,7 +188,7 @@ class TlsContexts:
         files = _files_of(settings)
         seen = _look(files)
         made = self._make(settings)
-        read_trust_store(settings)  # a listener that asks for no certificates has not read it
+        read_trust_store(settings)  # unread if the listener asks for no certificates
         own = _own(made.material)
         self._check_identity(settings, own)
         return ChangedStores(settings, files, seen, made, own)
@@ -222,10 +222,10 @@ class TlsContexts:
             logger.error("certificate has expired: %s", self._name)
 
     def _check_identity(self, settings: TlsSettings, own: Certificate | None) -> None:
-        """Refuse a certificate of somebody else, as Kafka does for a listener.
+        """Refuse a certificate with another identity, as Kafka does for a listener.
 
         Raises:
-            ConfigError: the name differs, or a former alternative name is missing.
+            ConfigError: the distinguished name differs, or a former alternative name is missing.
         """
         former = self._own
         if not settings.keeps_identity or own is None or former is None:
@@ -258,7 +258,7 @@ def _look(files: tuple[str, ...]) -> _State:
 
 
 def _state(path: str) -> tuple[int, int, int] | None:
-    """Return what changes when a file is written or replaced; None if it cannot be found."""
+    """Return modification time, size and inode of a file; None if there is no file."""
     try:
         found = os.stat(path)
     except OSError:

@@ -1,4 +1,4 @@
-"""TlsSettings: the settings of TLS by Kafka's names, for clients, Spark and the broker."""
+"""`TlsSettings`: Kafka's `ssl.*` settings, for clients, Spark and the broker."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _as_it_is(name: str) -> str:
 
 @frozen
 class TlsSettings:
-    """The settings of one end, by Kafka's names with underscores and without `ssl_`.
+    """Kafka's `ssl.*` settings of a client or listener, without the prefix and with underscores.
 
     Attributes:
         key_location: PEM file with the private key, if it is not in the key store. Not Kafka's.

@@ -1,10 +1,9 @@
-"""VerifiedChains: until when the certificates of clients that may resume a session are valid.
+"""`VerifiedChains`: the expiry of the certificates of clients that may resume a session.
 
 OpenSSL verifies a client's certificate in a full handshake only. TLS 1.3 resumes no session on a
 listener that asks for certificates, because such a listener sends no tickets. TLS 1.2 resumes
-sessions by tickets and from OpenSSL's cache, and Python can turn off only one of the two. A client
-that resumes a session is therefore let in only while the chain that was verified in its last full
-handshake is valid.
+sessions by tickets and from OpenSSL's cache, and Python can turn off only the tickets. Therefore a
+client may resume a session only while the chain of its last full handshake is valid.
 
 Tests: tests/unit/connection/tls/test_verified_chains.py, tests/fault/test_tls_faults.py.
 """
@@ -29,7 +28,7 @@ The client of a forgotten certificate has to do a full handshake.
 
 
 class VerifiedChains:
-    """The ends of validity of clients' certificates, with those of the authorities above them."""
+    """The expiry times of clients' certificate chains."""
 
     __slots__ = ("_ends",)
 
@@ -43,7 +42,7 @@ class VerifiedChains:
             tls: a server's object whose handshake is complete, and which asked for a certificate.
 
         Raises:
-            ssl.SSLError: the certificate is valid no longer, or is not remembered.
+            ssl.SSLError: the certificate chain has expired, or is not remembered.
         """
         if tls.version() == "TLSv1.3":
             return

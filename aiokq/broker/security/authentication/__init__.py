@@ -1,4 +1,5 @@
-"""SASL on the broker: the order of requests, one module per mechanism, and their credentials.
+"""SASL on the broker: the state machine of a login, the mechanisms, and their credentials.
 
-`sasl_login.py` has the state machine. Mechanisms know neither requests nor connections' states.
+The state machine is in `sasl_login.py`; each mechanism has a module. Mechanisms depend neither on
+requests nor on the state of a session.
 """

@@ -1,4 +1,4 @@
-"""The claims of a token: who it is for, who issued it, and how long it is valid.
+"""Checks of the claims of a token: principal, audience, issuer, scopes and times.
 
 Source: RFC 7519; Kafka ``BrokerJwtValidator.java``, ``ClaimValidationUtils.java`` and the rules of
 jose4j that Kafka uses.
@@ -42,13 +42,13 @@ _BLANKS: Final = "".join(map(chr, range(0x21)))
 
 
 class ClaimRules(NamedTuple):
-    """What the claims of a token must say.
+    """The rules that the claims of a token must meet.
 
     Attributes:
-        audiences: the token must be for one of them; if there are none, the token must not have an
-            audience.
-        issuer: the issuer of the token; None for any.
-        skew: difference of clocks in seconds that is allowed.
+        audiences: the claim ``aud`` must name one of these; if there are none here, the token must
+            not have the claim.
+        issuer: the only accepted issuer; None accepts any.
+        skew: allowed difference between clocks, in seconds.
         scope_claim: the name of the claim with the scopes.
         name_claim: the name of the claim with the name of the principal.
     """
@@ -63,14 +63,13 @@ class ClaimRules(NamedTuple):
 def authenticated(claims: Claims, rules: ClaimRules, now: float) -> Authenticated:
     """Return the principal of a token whose signature is valid.
 
-    A token may be accepted after its expiry, within the skew. Its session is over at once then, as
-    in Kafka.
+    Within the skew, an expired token is accepted. The session then ends at once, as in Kafka.
 
     Args:
         now: seconds since 1970.
 
     Raises:
-        TokenRefused: a claim is missing, malformed, or not as the rules demand.
+        TokenRefused: a claim is missing or malformed, or does not meet the rules.
     """
     expires, issued = seconds(claims, "exp"), seconds(claims, "iat")
     starts = seconds(claims, "nbf") if "nbf" in claims else issued
@@ -89,11 +88,11 @@ def authenticated(claims: Claims, rules: ClaimRules, now: float) -> Authenticate
 
 
 def principal_name(claims: Claims, claim: str) -> str:
-    """Return the name in a claim, without the blanks around it that Kafka removes, too.
+    """Return the name in a claim, without the surrounding blanks that Kafka removes.
 
-    A name with other blanks around it, such as U+00A0, is refused: it must not become the name of
-    another principal, and it would look like that name. So is one that is no Unicode text, because
-    JSON can describe half of a surrogate pair.
+    A name with other blanks around it, such as U+00A0, is refused, because it looks like the name
+    of another principal. A name with half of a surrogate pair, which JSON can describe, is refused,
+    too.
 
     Raises:
         TokenRefused: the claim is missing, or is not a name.
@@ -114,7 +113,7 @@ def seconds(claims: Claims, name: str) -> float:
     value = claims.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TokenRefused(f"the claim {name} of the token is not a time")
-    if not 0 <= value <= _LATEST:  # NaN neither; `math.isfinite` fails for a long integer
+    if not 0 <= value <= _LATEST:  # also refuses NaN; `math.isfinite` raises for a long integer
         raise TokenRefused(f"the claim {name} of the token is out of range")
     return value
 
@@ -123,7 +122,7 @@ def json_object(text: bytes) -> dict[str, object]:
     """Return the object that a JSON text describes.
 
     Raises:
-        TokenRefused: the text is not JSON, or not an object, or has a name twice.
+        TokenRefused: the text is not JSON, is not an object, or has a name twice.
     """
     try:
         found = json.loads(text.decode(), object_pairs_hook=_once)
@@ -135,7 +134,7 @@ def json_object(text: bytes) -> dict[str, object]:
 
 
 def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Return an object; readers differ in which of two values of a name they take."""
+    """Return an object; refuse duplicate names, because parsers differ in which value they take."""
     found = dict(pairs)
     if len(found) < len(pairs):
         raise ValueError("a name occurs twice")

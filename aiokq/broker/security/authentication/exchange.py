@@ -34,8 +34,8 @@ class ExchangeFailed(Exception):
 
     Attributes:
         reason: the cause, for the log of the broker. It contains no secret.
-        told: the text for the client; None for a text that is the same for all causes, so that a
-            client does not learn which users exist.
+        told: the text for the client. None stands for one text for all causes, which does not tell
+            which users exist.
     """
 
     def __init__(self, reason: str, *, told: str | None = None) -> None:
@@ -45,7 +45,7 @@ class ExchangeFailed(Exception):
 
 
 class Exchange(Protocol):
-    """The broker's side of one exchange of messages; each login has its own object."""
+    """The broker's side of the messages of one login."""
 
     @property
     def outcome(self) -> Authenticated | None:

@@ -1,4 +1,4 @@
-"""ExpiringLogin: a user, and when the session ends.
+"""`ExpiringLogin`: a user, and the time at which the session ends.
 
 Tests: ``tests/unit/broker/security/authentication/test_own_check.py``.
 """
@@ -14,16 +14,16 @@ __all__ = ["ExpiringLogin"]
 
 
 class ExpiringLogin(NamedTuple):
-    """What `authenticate` of an `EmbeddedCluster` may return in place of a user.
+    """A user and the end of the session; `EmbeddedCluster`'s `authenticate` may return it.
 
-    When the time is over, the client has to log in again on the same connection (KIP-368), which
-    current clients do in time by themselves. `connections.max.reauth.ms` can end a session earlier.
+    Before that time, a client has to log in again on the same connection (KIP-368); current clients
+    do so by themselves. `connections.max.reauth.ms` can end a session earlier.
 
     Attributes:
         principal: the name of the user, or a `Principal`.
-        expires_at: the end of the session, for example that of the token: seconds since 1970, as in
-            the claim ``exp``, or a datetime with a time zone. A time that is over refuses the
-            login.
+        expires_at: the end of the session, such as the expiry of the token: seconds since 1970, as
+            in the claim ``exp``, or a datetime with a time zone. If it is in the past, the login is
+            refused.
     """
 
     principal: str | Principal

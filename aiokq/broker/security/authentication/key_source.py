@@ -1,8 +1,8 @@
-"""Where the keys of tokens are: a file, or an address on the web. Used by threads.
+"""`KeySource`: reads the keys of tokens from a file or from a URL, in a thread.
 
-Only the configured address is read, and those that `sasl.oauthbearer.allowed.urls` names: a
-redirect to any other address is refused, and so is one to another protocol. Over plain http, others
-could replace the keys on the way, so http is for this machine and for listed addresses only.
+Only the configured URL is read, and those that `sasl.oauthbearer.allowed.urls` lists. A redirect to
+any other URL, or to another protocol, is refused. Plain http is for loopback addresses and listed
+URLs only, because others could replace the keys on the way.
 
 Tests: ``tests/unit/broker/security/authentication/test_key_source.py``.
 """
@@ -39,20 +39,19 @@ SCHEMES: Final = ("https", "http", "file")
 
 
 class KeySource:
-    """The address of a key set.
+    """Reads a key set from its URL.
 
     Args:
-        setting: the name of the setting with the address, for errors.
-        url: the address: https, http, or file.
-        allowed: if not empty, `url` must be one of these addresses, and redirects to them are
-            followed.
+        setting: the name of the setting with the URL, for errors.
+        url: a URL with the scheme https, http or file.
+        allowed: if not empty, `url` must be one of these URLs, and redirects to them are followed.
 
     Attributes:
-        is_file: whether the address is that of a file.
+        is_file: whether the URL names a file.
 
     Raises:
-        ConfigError: the address is malformed, not allowed, not encrypted, or that of a file that
-            does not exist.
+        ConfigError: the URL is malformed, not allowed or not encrypted, or names a file that does
+            not exist.
     """
 
     def __init__(self, setting: str, url: str, allowed: Collection[str] = ()) -> None:
@@ -145,10 +144,10 @@ def _is_loopback(host: str) -> bool:
 
 
 class _Reads(io.RawIOBase):
-    """The bytes of an answer; reading them fails `LONGEST` after the request.
+    """The bytes of an HTTP response; reads fail `LONGEST` seconds after the request.
 
-    A socket's own time limit begins again with each byte, so that a server could send the header of
-    an answer for hours.
+    A socket's own timeout begins again with each byte, so a slow server could go on sending the
+    header for hours.
     """
 
     def __init__(self, connection: socket.socket, stream: io.RawIOBase) -> None:
@@ -179,7 +178,7 @@ class _Answer(http.client.HTTPResponse):
 
 
 class _TimedConnections(urllib.request.AbstractHTTPHandler):
-    """Makes connections whose answers have a time limit."""
+    """Makes connections whose responses have a time limit."""
 
     def do_open(self, http_class: Any, req: urllib.request.Request, **arguments: Any) -> Any:
         def connection(*args: Any, **kwargs: Any) -> Any:

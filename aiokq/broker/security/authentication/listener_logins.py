@@ -1,4 +1,4 @@
-"""The SASL mechanisms of listeners, as their settings describe them.
+"""`listener_logins`: makes the SASL mechanisms of listeners from their settings.
 
 A broker imports this module only if a listener has SASL.
 
@@ -40,14 +40,14 @@ _USER: Final = "user_"
 
 
 class LoginResources(NamedTuple):
-    """What the mechanisms of a node need.
+    """Objects and functions that the mechanisms of a node share.
 
     Attributes:
         credentials: returns the SCRAM credentials of the node.
-        shapes: returns how many of them have each shape.
+        shapes: returns the number of stored credentials by shape.
         secret: makes the salts of unknown users.
         clock: the broker's clock.
-        offload: runs what blocks.
+        offload: runs blocking calls in threads.
         authenticate: the caller's own check of passwords and tokens; None without one.
     """
 
@@ -64,7 +64,7 @@ class ListenerLogins(NamedTuple):
 
     Attributes:
         listeners: the mechanisms by the name of the listener.
-        keys: the keys of tokens, which have to be started.
+        keys: the sources of keys of tokens. The caller has to start them.
     """
 
     listeners: Mapping[str, ListenerLogin]
@@ -77,7 +77,7 @@ def listener_logins(
     """Return the mechanisms of all listeners with SASL.
 
     Raises:
-        ConfigError: the address of the keys of tokens is wrong, or PyJWT is missing.
+        ConfigError: the URL of the keys of tokens is wrong, or PyJWT is missing.
     """
     keys: list[TokenKeys] = []
     found = {
@@ -114,9 +114,9 @@ def _plain(check: PasswordCheck, connection: RequestContext) -> PlainExchange:
 
 
 def _passwords(settings: ListenerSettings, resources: LoginResources) -> PasswordCheck:
-    """Return the check of passwords: of the users in the settings, then by the caller's function.
+    """Return the check of passwords: first against the settings, then by the caller's function.
 
-    Options other than `user_NAME` are those of a client, and have no effect.
+    Only the options `user_NAME` count; other options are for clients.
     """
     options = settings.modules["PLAIN"].options
     users = {

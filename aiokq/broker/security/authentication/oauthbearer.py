@@ -1,7 +1,7 @@
 """SASL OAUTHBEARER: the client sends a token, which a validator accepts or refuses.
 
-A refused token is answered with a reason. The client then sends one byte, and the login fails; or
-the client sends another token, which is the last one that is looked at.
+A refused token is answered with a reason. The client then either sends one byte, and the login
+fails, or sends a second token. A second refused token ends the login.
 
 Source: RFC 7628; Kafka ``OAuthBearerSaslServer.java``.
 Tests: ``tests/unit/broker/security/authentication/test_oauthbearer.py``.
@@ -55,7 +55,7 @@ class OAuthExchange:
 
     Args:
         connection: the connection of the client.
-        validate: finds out to whom a token belongs.
+        validate: returns the principal of a token, or raises TokenRefused.
 
     Attributes:
         outcome: see `Exchange`.
@@ -72,10 +72,10 @@ class OAuthExchange:
         self.outcome: Authenticated | None = None
 
     async def respond(self, message: bytes) -> bytes:
-        """Return an empty answer if the token is valid, else the reason as JSON text.
+        """Return an empty answer if the token is valid, and the reason as JSON if it is not.
 
         Raises:
-            ExchangeFailed: the message is malformed, the client has seen the reason, the second
+            ExchangeFailed: the message is malformed, the client acknowledges the reason, the second
                 token is not valid, or the client asks to act as another principal.
         """
         if self._refusal and message == REFUSAL_SEEN:

@@ -1,8 +1,8 @@
-"""`authenticate`, the caller's own function that finds out who a client is.
+"""`OwnCheck`: logins by `authenticate`, the function that the caller of `EmbeddedCluster` gives.
 
-``authenticate(mechanism, listener, name, secret)`` gets a user name and a password of PLAIN, or ""
-and a token of OAUTHBEARER. It returns the name of the user, a `Principal`, an `ExpiringLogin` that
-also says when the session ends, or None.
+``authenticate(mechanism, listener, name, secret)`` gets the user name and the password for PLAIN,
+or "" and the token for OAUTHBEARER. It returns the name of the user, a `Principal`, an
+`ExpiringLogin` (which adds the end of the session), or None to refuse the login.
 
 Tests: ``tests/unit/broker/security/authentication/test_own_check.py``.
 """
@@ -52,7 +52,7 @@ LOGGED_FRAMES: Final = 10
 
 
 class _WrongAnswer(TypeError):
-    """The function returned what is not an answer; the message has no secret."""
+    """`authenticate` returned a value that is not allowed; the message contains no secret."""
 
 
 class OwnCheck:
@@ -71,7 +71,7 @@ class OwnCheck:
     async def password(
         self, connection: RequestContext, name: str, password: str
     ) -> Authenticated | None:
-        """Return who a client with this name and password is; None if the password is wrong.
+        """Return the principal of a name and password; None if the function refuses the login.
 
         Raises:
             ExchangeFailed: the function raised an exception, took too long, or returned something
@@ -84,7 +84,7 @@ class OwnCheck:
             raise ExchangeFailed("authenticate() has failed", told=UNVERIFIED) from None
 
     async def token(self, connection: RequestContext, token: str) -> Authenticated:
-        """Return to whom a token belongs.
+        """Return the principal of a token.
 
         Raises:
             TokenRefused: the function returned None, raised an exception, took too long, or
@@ -112,13 +112,13 @@ class OwnCheck:
             return Authenticated(_principal(answer))
         expires_at_ms = _milliseconds(answer.expires_at)
         if expires_at_ms <= self._timestamp_ms():
-            return None  # the session would be over before it begins
+            return None  # a session must not end before it begins
         return Authenticated(_principal(answer.principal), expires_at_ms)
 
     def _warn(self, error: Exception) -> None:
-        """Log the type of an exception and where it comes from.
+        """Log the type of an exception and the calls that led to it.
 
-        The text of an exception of the function is not logged, as it may contain the password.
+        The text of the function's exception is not logged, because it may contain the password.
         """
         level, times = self._warnings.note(type(error))
         logger.log(
@@ -142,7 +142,7 @@ def _principal(answer: object) -> Principal:
 
 
 def _milliseconds(expires_at: object) -> int:
-    """Return the end of a session in milliseconds since 1970."""
+    """Return `ExpiringLogin.expires_at` in milliseconds since 1970."""
     if isinstance(expires_at, datetime) and expires_at.tzinfo is not None:
         expires_at = expires_at.timestamp()
     if (
@@ -158,6 +158,6 @@ def _milliseconds(expires_at: object) -> int:
 
 
 def _place(error: Exception) -> str:
-    """Return the calls that led to an exception, the innermost last, without texts."""
+    """Return the files, lines and functions of a traceback, the innermost last."""
     frames = traceback.extract_tb(error.__traceback__, limit=-LOGGED_FRAMES)
     return " > ".join(f"{one.filename}:{one.lineno} in {one.name}" for one in frames)

@@ -32,7 +32,7 @@ class PlainExchange:
 
     Args:
         connection: the connection of the client.
-        check: finds out who the client is.
+        check: returns the principal of a user name and password.
 
     Attributes:
         outcome: see `Exchange`.

@@ -1,8 +1,9 @@
-"""The login of a client by SASL: the order of its requests, sessions and re-authentication.
+"""`SaslLogin`: the state machine of SASL logins, their sessions, and re-authentication.
 
-A login is [ApiVersions] SaslHandshake token*. The gate admits nothing else before it. A failed
-login is answered after a delay, and the connection is closed. A client whose session has an end
-logs in again on the same connection (KIP-368), by the same mechanism and as the same principal.
+A login is an optional ApiVersions, a SaslHandshake, and one or more tokens. The gate admits no
+other request before a login is complete. A failed login is answered after a delay, and the
+connection is closed. A client whose session expires logs in again on the same connection (KIP-368),
+with the same mechanism and as the same principal.
 
 Source: Kafka ``SaslServerAuthenticator.java``, ``KafkaChannel.maybeBeginServerReauthentication``.
 Tests: ``tests/unit/broker/security/authentication/test_sasl_login.py``.
@@ -59,7 +60,7 @@ class ListenerLogin(NamedTuple):
 
 
 class _Login:
-    """A login in progress. Without an exchange, it can only fail."""
+    """A login in progress; it fails if `exchange` is None."""
 
     __slots__ = ("exchange", "is_again", "mechanism")
 
@@ -102,7 +103,8 @@ class SaslLogin:
         """Begin a login.
 
         Args:
-            sends_tokens: whether the client sends tokens without the header of a request.
+            sends_tokens: whether the client sends tokens without request headers (SaslHandshake
+                version 0).
 
         Raises:
             CloseConnection: the mechanism is not enabled, or the client has logged in again less
@@ -139,7 +141,7 @@ class SaslLogin:
     async def authenticate(
         self, connection: RequestContext, message: bytes
     ) -> SaslAuthenticateResponse:
-        """Continue a login with a token in a request.
+        """Continue a login with the token of a SaslAuthenticate request.
 
         Raises:
             CloseConnection: the login has failed.
@@ -165,10 +167,11 @@ class SaslLogin:
         )
 
     async def token(self, connection: RequestContext, message: bytes) -> bytes:
-        """Continue a login with a token that is no request; return the answer.
+        """Continue a login with a token that has no request header; return the answer.
 
         Raises:
-            CloseConnection: the login has failed. Such a client cannot be told why.
+            CloseConnection: the login has failed. Without a header, there is no way to tell the
+                client why.
         """
         login = connection.session.sasl
         assert isinstance(login, _Login)
@@ -186,7 +189,7 @@ class SaslLogin:
     async def _respond(
         self, connection: RequestContext, login: _Login, message: bytes
     ) -> tuple[bytes, int]:
-        """Return the answer to a token, and the lifetime of the session in ms; 0 for no limit.
+        """Return the answer to a token, and the session's lifetime in ms (0 without a limit).
 
         Raises:
             ExchangeFailed: the client is not authenticated.
@@ -210,7 +213,7 @@ class SaslLogin:
         return answer, self._complete(connection, login, outcome)
 
     def _complete(self, connection: RequestContext, login: _Login, outcome: Authenticated) -> int:
-        """Make a session usable; return its lifetime in ms."""
+        """Make a session READY; return its lifetime in ms, or 0 for no limit."""
         session = connection.session
         lifetime_ms = self._lifetime_ms(connection.listener, login.mechanism, outcome)
         session.principal = outcome.principal
@@ -238,7 +241,7 @@ class SaslLogin:
 
     @staticmethod
     def _may_log_in_again(session: Session) -> bool:
-        """Return whether a session has an end, and the client may log in again now."""
+        """Return whether a session expires, and its last re-authentication is long enough ago."""
         began = session.reauthenticated_at
         return session.expires_at is not None and (
             began is None or _now() - began >= SECONDS_BETWEEN_LOGINS

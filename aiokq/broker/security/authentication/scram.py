@@ -1,11 +1,10 @@
 """SASL SCRAM-SHA-256 and SCRAM-SHA-512: the client proves that it knows its password.
 
-A login costs the broker three HMACs. PBKDF2, which is expensive, runs only where a credential is
-made.
+A login costs the broker three HMACs. The expensive PBKDF2 runs only where a credential is made.
 
-A client that names an unknown user gets a salt, too, and is refused after its proof, as after a
-wrong password. Kafka refuses it before, which tells which users exist. The shape of the invented
-credential (iterations, length and alphabet of the salt) is one of those in use.
+An unknown user also gets a salt, and is refused after the proof, as with a wrong password. Kafka
+refuses an unknown user at the first message, which tells which users exist. The invented credential
+has the shape (iterations, length and alphabet of the salt) of a stored one.
 
 Source: RFC 5802; Kafka ``ScramSaslServer.java``. The differences from Kafka's parser are named in
 ``connection/sasl/scram_messages.py``.
@@ -64,13 +63,14 @@ MOST_SHAPES: Final = 64
 
 
 class ScramCredentials:
-    """The credentials of one mechanism, and invented ones for users that do not exist.
+    """The credentials of one mechanism, with invented ones for unknown users.
 
     Args:
         mechanism: name of the mechanism, such as "SCRAM-SHA-256".
         credentials: returns the stored credentials, which may change.
         shapes: returns how many stored credentials have each shape.
-        secret: makes salts of unknown users that nobody can foresee, and that stay the same.
+        secret: the key from which the salts of unknown users are derived, so that they stay the
+            same and cannot be predicted.
 
     Attributes:
         mechanism: the mechanism.
@@ -91,10 +91,10 @@ class ScramCredentials:
     def of(self, name: str) -> tuple[UserScramCredentialRecord, bool]:
         """Return the credential of a user, and whether it is genuine.
 
-        An invented credential stays the same, and has one of the shapes in use, the more frequent
-        ones for more names. No proof fits it.
+        An invented credential of a name stays the same. Its shape is one of those in use; a
+        frequent shape is taken for more names. No proof is valid for it.
         """
-        invented = self._invented(name)  # in any case: it takes time
+        invented = self._invented(name)  # always made, so that both cases take the same time
         found = self._credentials().get((name, self.mechanism.number))
         if found is None or found.iterations < LEAST_ITERATIONS:
             return invented, False
@@ -116,13 +116,13 @@ class ScramCredentials:
     def _shape_for(self, seed: bytes) -> ScramShape:
         """Return the shape of the invented credential of a user.
 
-        The shape with the best score of the user is taken (rendezvous hashing), so that a new shape
-        changes few users' shapes. The credential of such a user then looks like one that was
-        changed, because the salt depends on the shape. The frequency counts roughly, so that a new
-        credential of a known shape changes almost no user's.
+        Rendezvous hashing takes the shape with the best score for the user, so that a new shape
+        changes the shapes of few users. The salt depends on the shape, so the credential of such a
+        user looks like one with a new password. The frequency of a shape is rounded to a power of
+        two, so that one more credential of a known shape changes almost nothing.
         """
         number = self.mechanism.number
-        shapes = [  # of a copy, because a thread may add a credential meanwhile
+        shapes = [  # of a copy, because a thread may add a credential during the loop
             (shape, count)
             for shape, count in list(self._shapes().items())
             if shape.mechanism == number and shape.iterations >= LEAST_ITERATIONS

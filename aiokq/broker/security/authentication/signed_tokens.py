@@ -1,4 +1,4 @@
-"""Tokens of OAUTHBEARER that an authorization server has signed (JSON Web Tokens).
+"""`SignedTokens`: validates the JSON Web Tokens that an authorization server has signed.
 
 PyJWT, which comes with ``pip install 'aiokq[oauthbearer]'``, verifies the signatures. A broker
 imports this module only if a listener has OAUTHBEARER with keys.
@@ -58,7 +58,7 @@ class SignedTokens:
 
     Args:
         keys: the keys of the authorization server.
-        rules: what the claims must say.
+        rules: the rules for the claims.
         clock: the clock with which the times in tokens are compared.
     """
 
@@ -69,7 +69,7 @@ class SignedTokens:
         self._signatures = jwt.PyJWS(algorithms=list(KEY_TYPES))
 
     async def __call__(self, connection: RequestContext, token: str) -> Authenticated:
-        """Return to whom a token belongs.
+        """Return the principal of a token.
 
         Raises:
             TokenRefused: the token is not signed with one of the keys, or its claims are wrong.
@@ -98,7 +98,8 @@ def _header(token: str) -> tuple[str, str | None]:
     The token's own keys and addresses of keys (`jwk`, `jku`, `x5u`, `x5c`) are never used.
 
     Raises:
-        TokenRefused: the header is malformed, or demands what this module does not do.
+        TokenRefused: the header is malformed, or needs an algorithm or extension that is not
+            supported.
     """
     if len(token) > MAX_TOKEN_BYTES:
         raise TokenRefused(f"the token has {len(token)} bytes")

@@ -1,7 +1,7 @@
-"""The keys with which tokens are signed: a JSON Web Key Set from a file or from a URL.
+"""`TokenKeys`: the public keys of tokens, a JSON Web Key Set from a file or a URL.
 
-The keys are read and fetched by threads, never on the event loop. While they cannot be fetched, the
-last ones stay in use.
+Threads read and fetch the keys, never the event loop. While a fetch fails, the last keys stay in
+use.
 
 Source: RFC 7517; Kafka ``RefreshingHttpsJwks.java``, ``JwksFileVerificationKeyResolver.java``.
 Tests: ``tests/unit/broker/security/authentication/test_token_keys.py``.
@@ -71,8 +71,8 @@ class TokenKeys:
     Args:
         source: where the keys are.
         refresh: seconds between two fetches.
-        backoff: seconds until the first new attempt after a failure; doubled with each failure.
-        longest_backoff: largest number of seconds until a new attempt.
+        backoff: seconds from the first failure to the next attempt; they double with each failure.
+        longest_backoff: largest number of seconds from a failure to the next attempt.
         clock: the broker's clock.
         offload: runs the fetches.
     """
@@ -146,8 +146,8 @@ class TokenKeys:
     async def _fetch_once(self) -> bool:
         """Fetch the keys, or wait for the fetch in progress; return whether it worked.
 
-        A fetch has a task of its own: a login is cancelled if its client disconnects, and the next
-        fetch because of an unknown key id is some seconds away.
+        A fetch is a task of its own, because a login is cancelled if its client disconnects.
+        Otherwise the other logins would wait for the next permitted fetch, some seconds later.
         """
         fetching = self._fetching
         if fetching is None:
@@ -186,9 +186,10 @@ class TokenKeys:
                 fetching.set_result(worked)
 
     async def _read(self) -> bytes | None:
-        """Read the source; a server that sends slowly must not keep logins waiting.
+        """Read the source, with a time limit so that a slow server does not keep logins waiting.
 
-        A file has no time limit: it is local, and an abandoned read would hide a change of it.
+        A file has no time limit: it is local, and a read that is given up would have taken note of
+        a change that nobody saw.
         """
         try:
             async with asyncio.timeout(None if self._source.is_file else LONGEST) as limit:
@@ -202,7 +203,7 @@ class TokenKeys:
 def parse_key_set(text: bytes) -> tuple[TokenKey, ...]:
     """Return the keys of a JSON Web Key Set that can verify the signatures of tokens.
 
-    Keys for encryption, symmetric keys, and keys that are malformed or too short are left out.
+    Keys for encryption, symmetric keys, malformed keys and keys that are too short are left out.
 
     Raises:
         ValueError: the text is not a key set, or has no such key.

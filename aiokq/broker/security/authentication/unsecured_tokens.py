@@ -1,4 +1,4 @@
-"""Tokens of OAUTHBEARER that nobody has signed, for development: any client can take any name.
+"""`UnsecuredTokens`: validates unsigned tokens, for development: a client can take any name.
 
 Source: Kafka ``OAuthBearerUnsecuredValidatorCallbackHandler.java``, ``OAuthBearerUnsecuredJws``.
 Tests: ``tests/unit/broker/security/authentication/test_unsecured_tokens.py``.
@@ -35,8 +35,9 @@ class UnsecuredTokens:
     """The validator of tokens that are not signed.
 
     Args:
-        options: the options of the login module: `unsecuredValidatorPrincipalClaimName`,
-            `...ScopeClaimName`, `...RequiredScope`, `...AllowableClockSkewMs`.
+        options: options of the login module: `unsecuredValidatorPrincipalClaimName`,
+            `unsecuredValidatorScopeClaimName`, `unsecuredValidatorRequiredScope` and
+            `unsecuredValidatorAllowableClockSkewMs`.
         clock: the clock with which the times in tokens are compared.
 
     Raises:
@@ -55,10 +56,10 @@ class UnsecuredTokens:
             raise ConfigError(f"{_PREFIX}AllowableClockSkewMs: {error}") from None
 
     async def __call__(self, connection: RequestContext, token: str) -> Authenticated:
-        """Return the name that a token claims.
+        """Return the principal that a token names.
 
         Raises:
-            TokenRefused: the token is malformed or has expired, or lacks a required scope.
+            TokenRefused: the token is malformed, has expired, or lacks a required scope.
         """
         claims = _claims(token)
         now = self._clock.timestamp_ms() / 1000
@@ -66,7 +67,8 @@ class UnsecuredTokens:
         expires = seconds(claims, "exp")
         if "iat" in claims:
             issued = seconds(claims, "iat")
-            # `now` has whole milliseconds, and the token may be from this one.
+            # `now` is in whole milliseconds, and the token may have been issued within the current
+            # one.
             if int(issued * 1000) / 1000 - self._skew > now or expires <= issued:
                 raise TokenRefused("the time at which the token was issued is wrong")
         if expires + self._skew <= now:

@@ -1,4 +1,4 @@
-"""SCRAM credentials for users that are given with their passwords, as `EmbeddedCluster` does.
+"""SCRAM credentials for the users and passwords that `EmbeddedCluster` is given.
 
 Tests: ``tests/unit/broker/security/authentication/test_user_passwords.py``.
 """
@@ -28,10 +28,10 @@ __all__ = ["missing_credentials"]
 def missing_credentials(
     users: Mapping[str, str], stored: Credentials
 ) -> list[list[ScramCredentialUpsertion]]:
-    """Return the credentials that the users lack, a list for each mechanism.
+    """Return the SCRAM credentials that the users lack, as one list for each mechanism.
 
-    A stored credential of the same password is kept. The call takes milliseconds for each user, and
-    is made in a thread.
+    A stored credential of the same password is kept. The call takes milliseconds for each user, so
+    it has to run in a thread.
     """
     return [
         [

@@ -1,7 +1,7 @@
 """`AclIndex`: finds the ACLs that cover a resource, without a scan of all ACLs.
 
-An ACL is found by the name of its pattern, then by its principal and host. A lookup therefore costs
-as many steps as the prefixes of ACLs have different lengths, however many ACLs there are.
+An ACL is found by the name of its pattern, then by its principal and host. The cost of a lookup
+grows with the number of different lengths of prefixes, not with the number of ACLs.
 
 Source: Kafka ``StandardAuthorizerData.java``, ``Authorizer.authorizeByResourceType``.
 Tests: ``tests/unit/broker/security/test_acl_index.py``.
@@ -43,7 +43,7 @@ _Client: TypeAlias = tuple[str, str]
 
 
 class _Grant:
-    """What the ACLs of one pattern allow and deny one client.
+    """The operations that the ACLs of one pattern allow and deny one client.
 
     Attributes:
         allowed, denied: bit fields of operations.
@@ -56,7 +56,7 @@ class _Grant:
         self.allowed = self.denied = 0
 
     def change(self, operation: int, permission: int, count: int) -> bool:
-        """Add an entry (1) or remove one (-1); return whether an entry is left."""
+        """Add an entry (`count` 1) or remove it (-1); return whether any entry is left."""
         entry = operation, permission
         left = self._entries.pop(entry, 0) + count
         if left > 0:
@@ -73,7 +73,7 @@ class _Grant:
 
 
 def _bit(operation: int) -> int:
-    """Return the bit of an operation; 0 for a code that no version of Kafka has."""
+    """Return the bit of an operation; 0 for a code outside 1 to 63."""
     return 1 << operation if 0 < operation < 64 else 0
 
 
@@ -81,7 +81,7 @@ _Pattern: TypeAlias = dict[_Client, _Grant]
 
 
 class _Patterns:
-    """The patterns of one type of resource."""
+    """The resource patterns of one resource type, with their ACLs."""
 
     __slots__ = ("_lengths", "_times", "literals", "of_clients", "prefixes")
 
@@ -96,7 +96,7 @@ class _Patterns:
         """The number of prefixes of each length."""
 
     def covering(self, name: str) -> list[_Pattern]:
-        """Return the patterns that cover a resource."""
+        """Return the literal and prefixed patterns that cover a resource."""
         found = self.prefixes_of(name) if self.prefixes else []
         literal, of_all = self.literals.get(name), self.literals.get(ANY_NAME)
         if literal is not None:
@@ -116,7 +116,7 @@ class _Patterns:
         ]
 
     def change(self, record: AccessControlEntryRecord, count: int) -> None:
-        """Add an ACL (1) or remove one (-1). An ACL of an unknown pattern type has no effect."""
+        """Add an ACL (`count` 1) or remove it (-1); ignore one of an unknown pattern type."""
         name, kind = record.resource_name, record.pattern_type
         if kind == PatternType.LITERAL:
             patterns = self.literals
@@ -155,7 +155,7 @@ class _Patterns:
 
 
 class AclIndex:
-    """The ACLs of a cluster, by what they cover."""
+    """The ACLs of a cluster by resource type and pattern."""
 
     __slots__ = ("_types",)
 
@@ -177,8 +177,8 @@ class AclIndex:
             host: the client's IP address, as returned by `canonical_host`.
 
         Returns:
-            The operations that an ACL allows and no ACL denies; None if no ACL covers the resource,
-            whomever the ACL is for.
+            The operations that an ACL allows and no ACL denies; None if the resource has no ACL for
+            any client.
         """
         patterns = self._types.get(resource_type)
         if patterns is None:
@@ -199,7 +199,8 @@ class AclIndex:
     def allows_any(self, operation: int, resource_type: int, principal: str, host: str) -> bool:
         """Return whether an ACL allows a client an operation on some resource of a type.
 
-        An ALLOW counts unless a DENY covers all its resources. Resources need not exist.
+        An ALLOW counts unless a DENY covers all resources of its pattern. The resources need not
+        exist.
         """
         patterns = self._types.get(resource_type)
         if patterns is None:
@@ -233,7 +234,7 @@ class AclIndex:
 
 
 def _clients(principal: str, host: str) -> tuple[_Client, ...]:
-    """Return the principals and hosts of the ACLs that apply to a client."""
+    """Return the pairs of principal and host whose ACLs apply to a client."""
     return (
         (principal, host),
         (principal, ANY_HOST),

@@ -1,7 +1,7 @@
-"""`AuthorizationCallable`, an authorizer that asks a function or a coroutine of the user.
+"""`AuthorizationCallable`: an authorizer that asks a function or coroutine function of the user.
 
 A coroutine is awaited between two runs of the handler (`gate.Undecided`). Each question is asked
-once for each request, and its answer counts for the whole request.
+once per request, and its answer counts for the whole request.
 
 Tests: ``tests/unit/broker/security/test_caller_authorizer.py``.
 """
@@ -32,7 +32,7 @@ logger = logging.getLogger("aiokq.broker")
 
 
 class Resource(NamedTuple):
-    """What an operation is about: the type and the name of a resource.
+    """The type and the name of the resource of an operation.
 
     The name of the only resource of type CLUSTER is "kafka-cluster".
     """
@@ -53,9 +53,10 @@ _NAME: Final = "authorize="
 
 
 class AuthorizationCallable:
-    """Decides by a function of the user. Implements `gate.CallerAuthorizer`.
+    """Authorizes by a function of the user. Implements `gate.CallerAuthorizer`.
 
-    A function that raises, or returns anything but True or False, denies; the error is logged.
+    If the function raises, or returns anything but True or False, the request is denied and the
+    error is logged.
 
     Args:
         authorize: the function, or the coroutine function.
@@ -72,7 +73,7 @@ class AuthorizationCallable:
         self._failures: LineLimit | None = None
 
     def begin(self, connection: RequestContext) -> None:
-        """Begin a request: ask every question again."""
+        """Begin a request, without answers of earlier requests."""
         self._answers[connection] = {}
 
     def end(self, connection: RequestContext) -> None:
@@ -97,9 +98,10 @@ class AuthorizationCallable:
     def authorize_any(
         self, connection: RequestContext, operation: Operation, resource_type: ResourceType
     ) -> bool:
-        """Return True: the function cannot be asked about all names.
+        """Return True, because the function cannot be asked about all names.
 
-        Only InitProducerId without a transactional id asks this. A producer id allows nothing.
+        Only InitProducerId without a transactional id calls this, and a producer id gives no
+        access.
         """
         return True
 
@@ -114,7 +116,7 @@ class AuthorizationCallable:
         return sum(1 << each for each, allowed in zip(supported, answers, strict=True) if allowed)
 
     async def settle(self, connection: RequestContext, undecided: Undecided) -> None:
-        """Await answers, and keep them for the rest of the request."""
+        """Await the answers to questions, and keep them for the rest of the request."""
         answers = self._answers[connection]
         waiting: list[tuple[_Question, Awaitable[bool]]] = list(undecided.questions)  # type: ignore[arg-type]  # made by _ask
         try:
@@ -134,7 +136,7 @@ class AuthorizationCallable:
                     awaitable.close()
 
     def _ask(self, connection: RequestContext, questions: Collection[_Question]) -> list[bool]:
-        """Return the answers, which are kept for the rest of the request.
+        """Return the answers to questions, in order, and keep them for the rest of the request.
 
         Raises:
             Undecided: an answer has to be awaited.
@@ -192,7 +194,7 @@ class AuthorizationCallable:
         return self._failed(TypeError(f"it must return True or False, not {answer!r}"))
 
     def _failed(self, error: BaseException) -> bool:
-        """Log that the function failed, and deny."""
+        """Log that the function failed, and return False to deny the request."""
         if self._failures is None:
             self._failures = LineLimit(
                 logger, logging.ERROR, f"{_NAME} failed %d more times; the requests were denied"

@@ -1,6 +1,6 @@
-"""`StandardAuthorizer`: decides by the ACLs in the cluster's metadata, as Kafka's class does.
+"""`StandardAuthorizer`: authorizes by the ACLs in the cluster's metadata, as Kafka's class does.
 
-What a client may do with a resource is computed once and kept until an ACL changes.
+The operations allowed to a client on a resource are computed once and kept until an ACL changes.
 
 Source: Kafka ``StandardAuthorizer.java``, ``StandardAuthorizerData.java`` (4.2).
 Tests: ``tests/unit/broker/security/test_standard_authorizer.py``.
@@ -43,7 +43,7 @@ _Answers: TypeAlias = "list[dict[str, int]]"
 
 
 class _Everything(dict[str, int]):
-    """The answers for a super user."""
+    """The operations of a super user: every operation on every name."""
 
     def get(self, name: str, default: object = None) -> int:
         return EVERY_OPERATION
@@ -53,7 +53,7 @@ _OF_SUPER_USERS: Final[_Answers] = [_Everything() for _ in range(max(ResourceTyp
 
 
 class StandardAuthorizer:
-    """Decides by ACLs. Implements `gate.Authorizer`.
+    """Authorizes by ACLs. Implements `gate.Authorizer`.
 
     Args:
         super_users: the principals, as text, that may do everything.
@@ -117,7 +117,7 @@ class StandardAuthorizer:
             if operations is None:
                 operations = self._find(client, resource_type, name, known)
             return names if operations >> operation & 1 else ()
-        allowed = set()  # because callers look for each of many names
+        allowed = set()  # a set, because callers test each of many names
         for name in names:
             operations = known.get(name)
             if operations is None:
@@ -135,7 +135,7 @@ class StandardAuthorizer:
         principal, host = connection.session.principal, connection.peer_host
         question = principal, host, operation, resource_type
         allows = self._any.get(question)
-        if allows is None:  # all ACLs of the client are considered, which may be many
+        if allows is None:  # kept, because it considers all ACLs of the client
             self._count()
             allows = self._any[question] = self._index.allows_any(
                 operation, resource_type, str(principal), canonical_host(host)
@@ -150,7 +150,7 @@ class StandardAuthorizer:
         return self._find(client, resource_type, name, known) if operations is None else operations
 
     def _answers(self, client: tuple[Principal, str]) -> _Answers:
-        """Return what is known about a client."""
+        """Return the cached operations of a client, by resource type and name."""
         known = self._clients.get(client)
         if known is None:
             if str(client[0]) in self._super_users:
@@ -168,7 +168,7 @@ class StandardAuthorizer:
         name: str,
         known: dict[str, int],
     ) -> int:
-        """Return what a client may do with a resource, and keep it."""
+        """Return a client's allowed operations on a resource as a bit field, and cache them."""
         principal, host = str(client[0]), canonical_host(client[1])
         found = self._index.allowed(resource_type, name, principal, host)
         operations = self._default if found is None else found

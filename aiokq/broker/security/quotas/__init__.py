@@ -1,1 +1,1 @@
-"""Quotas of clients: bytes, loop time, changes of the metadata, and new connections per second."""
+"""Client quotas: bytes, event loop time, partition changes, and new connections per second."""

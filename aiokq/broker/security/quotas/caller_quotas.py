@@ -1,12 +1,12 @@
-"""CallerQuotas: quotas that a function of the user's gives (`EmbeddedCluster(quota=...)`).
+"""`CallerQuotas`: quotas by a function of the user (`EmbeddedCluster(quota=...)`).
 
-As in Kafka's ``ClientQuotaCallback``, an answer has a rate and says which clients share it. A
-number is shared by all clients of the principal: a client chooses its client id itself, and a new
-id must not give it a new budget.
+As in Kafka's ``ClientQuotaCallback``, an answer has a rate and says which clients share it. If the
+answer is a number, all clients of the principal share it, because a client chooses its client id,
+and a new client id must not give it a new quota.
 
-Answers are kept, and asked for again in tasks of their own. Only the first request of a client
-waits for an answer (`HeldRequests`), for a limited time. Then the last answer for another client id
-of the principal applies, until there is one for this id.
+Answers are kept and renewed in a background task. Only the first request of a client waits for an
+answer (`HeldRequests`), for a limited time. After that time, the last answer for another client id
+of the principal applies until the answer arrives.
 
 Source: Kafka ``ClientQuotaCallback``; KIP-257.
 Tests: ``tests/unit/broker/security/quotas/test_caller_quotas.py``.
@@ -92,9 +92,9 @@ class _Answer:
     Attributes:
         applied: the quota; None leaves the client to the quotas in the metadata.
         is_known: whether `applied` is an answer; False until the first valid one.
-        asked_at: the time of the last answer, valid or not.
-        is_pending: whether an answer is being waited for.
-        first: done when the first answer is there; None from then on.
+        asked_at: monotonic time of the last answer, valid or not, in seconds.
+        is_pending: whether the function is being asked.
+        first: a future that is done when the first answer arrives; None from then on.
     """
 
     __slots__ = ("applied", "asked_at", "first", "is_known", "is_pending")
@@ -108,10 +108,10 @@ class _Answer:
 
 
 class _Question:
-    """What the function is asked for an answer; the names are complete.
+    """The arguments of one call of the function; principal and client id are not cut.
 
     Attributes:
-        result: what the function has returned, if it was called already, and has to be awaited.
+        result: the awaitable that the function has returned; None before the call.
     """
 
     __slots__ = ("answer", "client_id", "key", "principal", "result")
@@ -125,7 +125,7 @@ class _Question:
 
 
 class CallerQuotas:
-    """The answers of a user's function (`client_quotas.QuotaSource`).
+    """The quotas that a function of the user gives. Implements `client_quotas.QuotaSource`.
 
     Args:
         quota: the function. A result of None leaves the client to the quotas in the metadata. After
@@ -148,7 +148,7 @@ class CallerQuotas:
         self._spawn = spawn
         called = getattr(quota, "__call__", quota)  # noqa: B004 - an object with a coroutine method
         self._is_async = inspect.iscoroutinefunction(quota) or inspect.iscoroutinefunction(called)
-        self._answers: OrderedDict[Hashable, _Answer] = OrderedDict()  # longest unused first
+        self._answers: OrderedDict[Hashable, _Answer] = OrderedDict()  # least recently used first
         # The last answer for any client id of a principal, by principal and key.
         self._last: OrderedDict[Hashable, Applied | None] = OrderedDict()
         # Questions in the order in which they are asked, by the identity of the answer.
@@ -163,7 +163,8 @@ class CallerQuotas:
         """Ask for the quotas that a request depends on.
 
         Returns:
-            What the request has to await, if a quota is not known yet; else None.
+            An awaitable that the request has to await before it is handled; None if all quotas are
+            known.
         """
         keys = _KEYS_OF_API.get(api_key, _KEYS_OF_OTHERS)
         answers = [self._answer(connection, client_id, key) for key in keys]
@@ -173,7 +174,7 @@ class CallerQuotas:
     def applied(self, connection: RequestContext, client_id: str, key: str) -> Applied | None:
         """Return the last answer for a client; None leaves it to the quotas in the metadata.
 
-        Without a valid answer it is the last one for another client id of the principal.
+        Without a valid answer, this is the last answer for another client id of the principal.
         """
         answer = self._answer(connection, client_id, key)
         if answer.is_known:
@@ -181,10 +182,10 @@ class CallerQuotas:
         return self._last.get((short_name(str(connection.session.principal)), key))
 
     def _answer(self, connection: RequestContext, client_id: str, key: str) -> _Answer:
-        """Return an answer, which the function is asked for if it is new or old.
+        """Return the answer for a client; ask the function if the answer is new or too old.
 
-        The connection keeps its answers, so that the ids of others cannot make them be forgotten
-        during a request.
+        The connection keeps its answers, because client ids of other connections may evict them
+        from the cache during a request.
         """
         kept = connection.quota_answers
         if kept is None:
@@ -204,7 +205,7 @@ class CallerQuotas:
     def _shared_answer(
         self, connection: RequestContext, client_id: str, name: Hashable, key: str
     ) -> _Answer:
-        """Return the answer that all connections of a client share; ask for it if it is new."""
+        """Return the answer that a client's connections share; ask for it if there is none."""
         answers = self._answers
         principal = short_name(str(connection.session.principal))
         where = principal, name, key
@@ -250,14 +251,15 @@ class CallerQuotas:
             await asyncio.wait(firsts, timeout=HELD_SECONDS)
         finally:
             for answer in answers:
-                # A question that was not asked in time is not kept: its request waits no longer.
+                # A question that was not asked in time is dropped, because its request waits no
+                # longer.
                 question = self._first.pop(id(answer), None)
                 if question is not None:
                     _discard(question)
                     self._asked(answer)
 
     async def _ask_all(self) -> None:
-        """Ask the questions that wait, one after the other."""
+        """Call the function for the waiting questions, first answers before renewals."""
         try:
             while self._first or self._renewals:
                 waiting = self._first or self._renewals
@@ -278,7 +280,7 @@ class CallerQuotas:
             self._running -= 1
 
     def _called(self, question: _Question) -> object:
-        """Call the function, and take its answer if that is not to be awaited; return it."""
+        """Call the function and return the result; take a result that need not be awaited."""
         try:
             result = self._quota(question.principal, question.client_id, question.key)
         except INTERRUPTS:
@@ -360,7 +362,7 @@ class CallerQuotas:
 
 
 def _logged(name: str) -> str:
-    """Return a name as a line of the log may have it; the client has chosen it."""
+    """Return a name shortened and escaped for the log, because the client has chosen it."""
     name = name[:_LOGGED_CHARACTERS]
     return name if name.isprintable() else ascii(name)
 
@@ -370,7 +372,7 @@ def _question(answer: _Answer, connection: RequestContext, client_id: str, key: 
 
 
 def _discard(question: _Question) -> None:
-    """Discard what the function has returned, so that no coroutine is reported as not awaited."""
+    """Close the coroutine or cancel the future, so that no "never awaited" is reported."""
     result = question.result
     if inspect.iscoroutine(result):
         result.close()

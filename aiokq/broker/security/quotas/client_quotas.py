@@ -1,4 +1,4 @@
-"""ClientQuotas: the quotas of users and client ids, as the gate applies them to requests.
+"""`ClientQuotas`: the quotas of users and client ids that the gate applies to requests.
 
 Source: Kafka ``ClientQuotaManager``, ``ClientRequestQuotaManager``,
 ``ControllerMutationQuotaManager``, ``KafkaApis``; KIP-13, KIP-55, KIP-124, KIP-219, KIP-599.
@@ -72,8 +72,8 @@ class ClientQuotas:
     Args:
         clock: measures the windows.
         counters: the node's metrics.
-        window: the window of all rates (`quota.window.*`).
-        controller_window: the window that sizes token buckets (`controller.quota.window.*`).
+        window: the window of byte rates and of loop time (`quota.window.*`).
+        controller_window: the window of the token buckets (`controller.quota.window.*`).
         source: quotas that take precedence over those in the metadata.
     """
 
@@ -103,7 +103,7 @@ class ClientQuotas:
         self._buckets = Budgets(lambda: TokenBucket(controller_window))
 
     def configure(self, quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
-        """Replace all quotas. What clients have used so far still counts."""
+        """Replace all quotas. The usage of clients so far still counts."""
         self._tables = {key: QuotaTable(key, quotas) for key in CLIENT_KEYS}
 
     @property
@@ -113,7 +113,7 @@ class ClientQuotas:
 
     @property
     def needs_loop_time(self) -> bool:
-        """Whether any client may have a quota of the loop's time."""
+        """Whether any client may have a `request_percentage` quota."""
         return self._source is not None or bool(self._tables[REQUEST_PERCENTAGE])
 
     def throttle_ms(
@@ -146,12 +146,12 @@ class ClientQuotas:
         return throttle_ms
 
     def fetch_bytes(self, connection: RequestContext, client_id: str | None) -> int:
-        """Return the largest response that is worth reading; see `gate.Quotas.fetch_bytes`.
+        """Return the largest Fetch response in bytes; see `gate.Quotas.fetch_bytes`.
 
-        In Kafka it is always the quota of the whole window. A client that has used a part of it
-        would then get nothing until the other part suffices for the largest response, and fall
-        short of its rate by up to a half. Here it is what is left of the window, but at least the
-        quota of one sample, so that a client does not fetch very little very often.
+        In Kafka this is the quota of the whole window. A client that has used a part of it would
+        then wait until a response of that size fits, and reach as little as half of its rate. Here
+        the limit is the rest of the window's quota, but at least the quota of one sample, so that a
+        client does not make many tiny fetches.
         """
         found = self._find(connection, client_id, CONSUMER_BYTE_RATE)
         if found is None:
@@ -192,7 +192,7 @@ class ClientQuotas:
     def _used_loop(
         self, connection: RequestContext, client_id: str | None, now_ms: int, *, is_exempt: bool
     ) -> int:
-        """Count the time of the loop that a connection has taken; return the throttle time."""
+        """Count the loop time that a connection has used; return the throttle time in ms."""
         if connection.loop_time is None:
             return 0
         seconds = connection.loop_time.take()
@@ -211,7 +211,7 @@ class ClientQuotas:
         return throttle_ms
 
     def _measure_overhead(self, now_ms: int) -> None:
-        """Compare the time counted for connections with the time that the loop has worked."""
+        """Set the ratio of the thread's CPU time to the time that was counted for connections."""
         worked = self._worked()
         if self._counted > 0:
             overhead = (worked - self._measured_work) / self._counted
@@ -277,7 +277,7 @@ class Partitions:
 
     @property
     def throttle_ms(self) -> int:
-        """The throttle time in ms, less the time since the quota was found to be exceeded."""
+        """The remaining throttle time in ms: the time since the quota was exceeded is deducted."""
         left = max(self._wait_ms - (self._now_ms() - self._over_since), 0)
         return left if self._wait_ms else 0
 
@@ -290,5 +290,5 @@ class Partitions:
 
 
 def user_of(connection: RequestContext) -> str:
-    """Return the name of the user of a connection, without its type, as in Kafka."""
+    """Return the name of a connection's principal, without the principal type, as in Kafka."""
     return connection.session.principal.name

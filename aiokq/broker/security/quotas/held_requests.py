@@ -1,7 +1,7 @@
-"""HeldRequests: holds the first request of a client until the user's function has said its quotas.
+"""`HeldRequests`: holds the first request of a client until the user's function gives its quotas.
 
-Without it, a client would have no quota until a coroutine function has answered, and could send
-each request with a new client id.
+Otherwise a client would have no quota until a coroutine function answers, and could avoid quotas by
+a new client id in each request.
 
 Tests: ``tests/unit/broker/security/quotas/test_held_requests.py``.
 """
@@ -24,11 +24,11 @@ __all__ = ["HeldRequests"]
 
 
 class HeldRequests:
-    """A request handler (`connection.RequestHandler`) in front of another one.
+    """A request handler that asks for quotas before it calls another handler.
 
     Args:
         handler: handles the requests.
-        quotas: asks the function.
+        quotas: calls the user's function.
     """
 
     def __init__(self, handler: RequestHandler, quotas: CallerQuotas) -> None:
@@ -36,7 +36,7 @@ class HeldRequests:
         self._quotas = quotas
 
     async def handle(self, context: RequestContext, frame: memoryview) -> Sequence[Fragment] | None:
-        """Handle one request when its quotas are known, or were not told in time.
+        """Handle one request once its quotas are known or the time to wait for them is over.
 
         Raises:
             CloseConnection, ProtocolError: see `RequestHandler.handle`.
@@ -45,7 +45,7 @@ class HeldRequests:
             try:
                 header = decode_request_header(frame)
             except ProtocolError:
-                pass  # the handler raises it, or what it knows better
+                pass  # the handler raises an error of its own
             else:
                 waiting = self._quotas.ask(context, header.api_key, header.client_id or "")
                 if waiting is not None:

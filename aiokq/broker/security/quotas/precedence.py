@@ -1,4 +1,4 @@
-"""QuotaTable: the quota of one key that applies to a user and a client id, by Kafka's eight levels.
+"""`QuotaTable`: finds the quota of a user and client id by Kafka's eight levels of precedence.
 
 Source: Kafka ``ClientQuotaManager.DefaultQuotaCallback``; KIP-55, KIP-546.
 Tests: ``tests/unit/broker/security/quotas/test_precedence.py``.
@@ -34,13 +34,13 @@ class QuotaTable:
     """The quotas of one key, such as ``producer_byte_rate``.
 
     Args:
-        quotas: the values of all entities, as in the metadata.
+        quotas: the values by entity and key, as in the metadata.
     """
 
     __slots__ = ("_both", "_client_ids", "_users")
 
     def __init__(self, key: str, quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
-        # A name of None stands for the default of its type.
+        # The name None stands for the default entity of its type.
         self._both: dict[tuple[str | None, str | None], float] = {}
         self._users: dict[str | None, float] = {}
         self._client_ids: dict[str | None, float] = {}
@@ -62,9 +62,9 @@ class QuotaTable:
     def find(self, user: str, client_id: str) -> Applied | None:
         """Return the quota that applies to a client; None if there is none.
 
-        The user has precedence over the client id, and a name over a default: the quotas of users
-        come before all quotas that name only a client id. The default of users applies to each user
-        separately, and so on.
+        A quota that names a user, or the default user, comes before one that names only a client
+        id. A name comes before a default. A default quota applies to each user or client id
+        separately.
         """
         both = self._both
         limit = both.get((user, client_id))

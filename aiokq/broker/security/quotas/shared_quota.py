@@ -1,4 +1,4 @@
-"""SharedQuota: a rate, and the clients that share it.
+"""`SharedQuota`: a rate, and the name of the budget whose clients share it.
 
 Tests: ``tests/unit/broker/security/quotas/test_caller_quotas.py``.
 """
@@ -13,13 +13,14 @@ __all__ = ["SharedQuota"]
 class SharedQuota(NamedTuple):
     """A quota that the function `quota` of an `EmbeddedCluster` returns in place of a number.
 
-    A number is shared by all clients of the principal, as `SharedQuota(number, principal)` is.
+    A plain number means the same as `SharedQuota(number, principal)`: all clients of the principal
+    share it.
 
     Attributes:
         rate: the rate per second, above 0.
-        budget: name of what the clients share. All clients for which the function returns the same
-            name have the rate together: one client id of a user (``f"{principal}/{client_id}"``), a
-            team, or everybody.
+        budget: a name. All clients for which the function returns the same name share the rate. The
+            name can stand for one client id of a user (``f"{principal}/{client_id}"``), for a team,
+            or for everybody.
     """
 
     rate: float

@@ -50,7 +50,7 @@ def cloud_tokens(
         environ: returns the value of an environment variable.
 
     Raises:
-        ConfigError: the library is not installed, or the host name does not say what is needed.
+        ConfigError: the library is not installed, or the host name has no region or namespace.
     """
     if name == "aws_msk_iam":
         from aiokq.connection.sasl.clouds.aws import MskIamTokens, region_of

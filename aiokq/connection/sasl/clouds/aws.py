@@ -57,7 +57,7 @@ class MskIamTokens:
         region: such as "eu-central-1".
         offload: runs botocore.
         clock: the time of the signature.
-        credentials: returns the credentials; in a thread.
+        credentials: returns the credentials; called in a thread.
 
     Raises:
         ConfigError: botocore is not installed.
@@ -127,7 +127,7 @@ def region_of(host: str, environ: Callable[[str], str | None]) -> str:
 
 
 def signed_token(region: str, credentials: AwsCredentials, now: int) -> OAuthToken:
-    """Return the token that is valid from `now`, in seconds since 1970."""
+    """Return a token that is valid from `now`, which is in seconds since 1970."""
     host = f"kafka.{region}.amazonaws.com"
     moment = strftime("%Y%m%dT%H%M%SZ", gmtime(now))
     scope = f"{moment[:8]}/{region}/{_SERVICE}/aws4_request"

@@ -1,7 +1,7 @@
 """Tokens for Google's Managed Service for Apache Kafka: access tokens in Google's own envelope.
 
-The service takes an access token as the third part of a text that looks like a JWT, and is not
-signed.
+The service accepts a text in the form of a JWT whose third part is the access token instead of a
+signature.
 
 Source: Google Cloud, "Managed Service for Apache Kafka: client authentication".
 Tests: ``tests/unit/connection/sasl/clouds/test_google.py``.
@@ -72,7 +72,7 @@ class ManagedKafkaTokens:
                 self._request = library("google.auth.transport.requests").Request()
             credentials = self._credentials
             credentials.refresh(self._request)
-            # google-auth gives the time in UTC, without saying so.
+            # google-auth gives the time in UTC, but without a time zone.
             ends = credentials.expiry.replace(tzinfo=UTC).timestamp()
             email = credentials.service_account_email
             token = credentials.token

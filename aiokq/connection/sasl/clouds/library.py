@@ -1,7 +1,7 @@
 """`library`: imports the library of a cloud provider, and converts its errors.
 
-The libraries are extras, and take up to a second to import, so they are imported when the first
-token is needed, in a thread.
+The libraries are optional, and take up to a second to import. They are imported in a thread when
+the first token is needed.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ def need(package: str, extra: str) -> None:
     """Check that a package is installed.
 
     Raises:
-        ConfigError: it is not; the error says how to install it.
+        ConfigError: the package is missing; the error says how to install it.
     """
     try:
         found = importlib.util.find_spec(package) is not None
-    except ModuleNotFoundError:  # the package around it is missing
+    except ModuleNotFoundError:  # the parent package is missing
         found = False
     if not found:
         raise ConfigError(
