@@ -1,4 +1,4 @@
-"""An authority of one's own, and the certificates that it issues, for `aiokq broker --secure`.
+"""A private certificate authority and its certificates, for `aiokq broker --secure`.
 
 This module needs the package cryptography, and is imported only to make certificates.
 
@@ -47,10 +47,10 @@ class Authority(NamedTuple):
 
 
 class IssuedCertificate(NamedTuple):
-    """What is read from a certificate.
+    """The names, expiry and issuer check of a certificate.
 
     Attributes:
-        names: the host names and addresses that it is issued for.
+        names: the host names and addresses in the certificate.
         expires_ms: the end of its validity, in milliseconds since 1970.
         issuer_matches: whether the authority has signed it.
     """
@@ -117,7 +117,7 @@ def issue(authority: Authority, names: Sequence[str], now_ms: int) -> bytes:
 
 
 def issued_certificate(text: bytes, authority: bytes) -> IssuedCertificate:
-    """Return what the first certificate in a PEM text says.
+    """Return the names, expiry and issuer check of the first certificate in a PEM text.
 
     Args:
         authority: the certificate of the authority.

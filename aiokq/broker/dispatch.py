@@ -176,15 +176,15 @@ class Dispatcher:
         return answered
 
     async def _handle_token(self, context: RequestContext, frame: memoryview) -> list[Fragment]:
-        """Return the answer to a token that is no request: its size, and the broker's token."""
+        """Return the answer to a token without a request header: size and broker's token."""
         token = await self._areas.login.token(context, bytes(frame))
         return [len(token).to_bytes(4, "big") + token]
 
     def _no_token(self, header: RequestHeader) -> CloseConnection:
-        """Return the error that answers a request in place of a token, and ends the connection.
+        """Return the error that ends a connection whose client sends a request instead of a token.
 
-        The body of the request is not decoded. The response has the error ILLEGAL_SASL_STATE, if it
-        has a place for it outside of lists.
+        The body of the request is not decoded. The response has the error ILLEGAL_SASL_STATE if the
+        API has an error code outside of arrays.
         """
         key, version = header.api_key, header.api_version
         api = APIS.get(key)
@@ -237,10 +237,10 @@ class Dispatcher:
 
 
 class AskingDispatcher(Dispatcher):
-    """A dispatcher for an authorizer that may have to await answers of the user's code."""
+    """A dispatcher for an authorizer that may await answers of the user's coroutine function."""
 
     async def handle(self, context: RequestContext, frame: memoryview) -> list[Fragment] | None:
-        """Handle one request, again from its beginning whenever an answer had to be awaited.
+        """Handle one request; run its handler again whenever an answer had to be awaited.
 
         Raises:
             CloseConnection, ProtocolError: see `Dispatcher.handle`.

@@ -81,30 +81,29 @@ class EmbeddedCluster:
             features get their default. Existing data, in `data_dir` or `restore_from`, keeps its
             levels.
         acls: ACLs as lines, such as `"User:alice Allow Read Topic:orders"` (see `Acl`), or as
-            `Acl`. They turn on access control: a client may do only what an ACL allows. They are
-            added to those in existing data.
-        authorize: decides in place of ACLs: a function or coroutine function that is called with
-            the `Principal`, the client's IP address, an `Operation` and a `Resource`, and returns
-            whether the operation is allowed. Called on the cluster's loop, so that it must not
-            block. What it raises denies.
+            `Acl`. They turn on access control: clients may perform only operations that an ACL
+            allows. They are added to the ACLs in existing data.
+        authorize: a function or coroutine function that replaces ACLs. It is called with the
+            `Principal`, the client's IP address, an `Operation` and a `Resource`, and returns
+            whether the operation is allowed. It runs on the cluster's loop, so it must not block.
+            An exception denies the operation.
         restore_from: a snapshot, or the directory of a stopped broker. The cluster starts with a
             copy of the data, and `data_dir` must be missing or empty.
         quota: `quota(principal, client_id, key)` returns the rate that a client may have, or None
-            to leave the client to the quotas that were set in the cluster. `principal` is a text
-            such as "User:alice", `key` is `producer_byte_rate`, `consumer_byte_rate`,
-            `request_percentage` or `controller_mutation_rate`. All clients of a principal have the
-            rate together, whatever their client ids; a `SharedQuota` names other clients that share
-            a rate. A function or a coroutine function, called on the cluster's loop. The first
-            request of a client waits for its answer, at most ten seconds. An answer is used for a
-            second; then the function is asked again, but not while the client waits.
+            to apply the quotas stored in the cluster. `principal` is a text such as "User:alice".
+            `key` is `producer_byte_rate`, `consumer_byte_rate`, `request_percentage` or
+            `controller_mutation_rate`. All clients of a principal share the rate, whatever their
+            client ids; a `SharedQuota` lets other clients share a rate. `quota` is a function or a
+            coroutine function, called on the cluster's loop. The first request of a client waits
+            for the answer, at most ten seconds. An answer is used for a second; then the function
+            is called again in the background.
         users: passwords by user name. Clients must log in by SCRAM-SHA-256, SCRAM-SHA-512 or PLAIN.
-            The users are stored as SCRAM credentials with the data, together with those that are
-            there already.
-        authenticate: finds out who a client is: `authenticate(mechanism, listener, name, secret)`
-            gets a name and a password of PLAIN, or "" and a token of OAUTHBEARER, and returns the
-            name of the user, a `Principal`, an `ExpiringLogin`, which also says when the session
-            ends, or None. A function runs on the cluster's loop and must not block; a coroutine
-            function may wait. It is not asked for the names in `users`.
+            Their SCRAM credentials are added to those in the data.
+        authenticate: checks a login. `authenticate(mechanism, listener, name, secret)` gets the
+            name and password for PLAIN, or "" and the token for OAUTHBEARER. It returns the name of
+            the user, a `Principal`, an `ExpiringLogin` (which adds the end of the session), or None
+            to refuse the login. A function runs on the cluster's loop and must not block; a
+            coroutine function may wait. It is not called for the names in `users`.
 
     Raises:
         ConfigError: an argument, a setting or a feature is unknown, out of range or of the wrong
@@ -300,8 +299,8 @@ class EmbeddedCluster:
         """Delete all topics and records, all groups, committed offsets and producer state.
 
         Intended for tests that share a cluster. The call takes about a millisecond. Clients stay
-        connected and get errors for their topics. Users and their credentials stay, also those that
-        clients have added. May be called from any loop or thread, like `create_topic`.
+        connected and get errors for their topics. Users and their credentials stay, including those
+        that clients have added. May be called from any loop or thread, like `create_topic`.
 
         Raises:
             ConfigError: the cluster has a `data_dir`, which `reset` does not delete.

@@ -97,7 +97,7 @@ def node_arguments(
 
     Args:
         is_ephemeral: whether the caller gave no data directory.
-        has_acls: whether the caller gave ACLs, for which the settings need not name an authorizer.
+        has_acls: whether the caller gave ACLs; the settings then need not name an authorizer.
         users: the result of `checked_users`.
         own_check: whether the caller gave a function that checks passwords and tokens.
 
@@ -172,10 +172,11 @@ def new_features(features: Mapping[str, int] | None) -> Mapping[str, int] | None
 
 
 def checked_acls(acls: Iterable[str | Acl] | None, settings: BrokerSettings) -> tuple[Acl, ...]:
-    """Return `acls`, of which each may be a line of text.
+    """Return `acls` as `Acl` objects; an item may be a line of text.
 
     Raises:
-        ConfigError: a line has the wrong form, or no authorizer would consider the ACLs.
+        ConfigError: a line has the wrong form, or the settings name an authorizer that ignores
+            ACLs.
     """
     if acls is None:
         return ()
@@ -199,10 +200,11 @@ def checked_acls(acls: Iterable[str | Acl] | None, settings: BrokerSettings) -> 
 def authorizer_of(
     authorize: Authorize | None, acls: object, settings: BrokerSettings
 ) -> Authorizer | None:
-    """Return the authorizer that asks `authorize`; None if that is None.
+    """Return the authorizer that calls `authorize`; None if `authorize` is None.
 
     Raises:
-        ConfigError: `authorize` cannot be called, or another authorizer is named, too.
+        ConfigError: `authorize` cannot be called, or the caller also gave ACLs or named another
+            authorizer.
     """
     if authorize is None:
         return None
@@ -223,8 +225,8 @@ def checked_users(users: Mapping[str, str] | None) -> dict[str, str] | None:
     """Return the passwords of users by name; None if `users` is None.
 
     Raises:
-        ConfigError: `users` is not a mapping of names to passwords, both not empty. No message has
-            a password.
+        ConfigError: `users` is not a mapping of non-empty names to non-empty passwords. No message
+            contains a password.
     """
     if users is None:
         return None

@@ -6,9 +6,9 @@ anything but the first four bytes of the frame. Handlers, and the fast path of P
 response is encoded. Without an authorizer, everything is allowed. Without quotas, nothing is
 throttled.
 
-An authorizer that asks a coroutine of the user cannot answer at once. It raises ``Undecided``, the
-dispatcher awaits the answers, and the handler runs again with them. A handler that changes
-something before it has asked everything calls ``Call.settle`` first.
+An authorizer that calls a coroutine function of the user cannot answer at once. It raises
+``Undecided``, the dispatcher awaits the answers, and the handler runs again with them. A handler
+that would change something between two authorizations calls ``Call.settle`` first.
 
 Two rules are enforced in ``connection``, where the bytes are counted: a frame that is too large for
 an authenticated client is refused before memory is allocated for it (``FrameReader``), and nothing
@@ -82,10 +82,10 @@ _ROWS: Final = {
 class Undecided(Exception):
     """Raised by an authorizer that has to await answers; `Authorizer.settle` awaits them.
 
-    It is no BrokerError, so that no handler takes it for a denial.
+    It is not a BrokerError, so handlers do not treat it as a denial.
 
     Attributes:
-        questions: what the authorizer has to await, in a form of its own.
+        questions: the questions to await, in the authorizer's own form.
     """
 
     def __init__(self, questions: Sequence[object]) -> None:
@@ -133,7 +133,7 @@ class Authorizer(Protocol):
 
 
 class CallerAuthorizer(Authorizer, Protocol):
-    """An authorizer whose `asks_caller` is True."""
+    """An authorizer that may raise `Undecided`."""
 
     def begin(self, connection: RequestContext) -> None:
         """Begin a request of a connection."""
@@ -144,12 +144,12 @@ class CallerAuthorizer(Authorizer, Protocol):
         ...
 
     async def settle(self, connection: RequestContext, undecided: Undecided) -> None:
-        """Await answers, and keep them for the rest of the request."""
+        """Await the answers to questions, and keep them for the rest of the request."""
         ...
 
 
 class Audit(Protocol):
-    """Records what clients were denied, and what they changed."""
+    """Records denied operations, failed logins, and changes of ACLs, users and quotas."""
 
     def denied(
         self,
@@ -159,15 +159,15 @@ class Audit(Protocol):
         resource_type: ResourceType,
         name: str,
     ) -> None:
-        """Record that a client named a resource on which it lacks a permission."""
+        """Record that an operation on a resource was denied to a client."""
         ...
 
     def changed(self, connection: RequestContext, what: str, items: Iterable[str]) -> None:
-        """Record changes of ACLs, users or quotas, and who made them."""
+        """Record changes of ACLs, users or quotas, and the principal that made them."""
         ...
 
     def login_failed(self, connection: RequestContext, mechanism: str, reason: str) -> None:
-        """Record a failed authentication; `reason` has no part of the credentials."""
+        """Record a failed authentication; `reason` contains no part of the credentials."""
         ...
 
 
@@ -183,7 +183,7 @@ class MutationQuota(Protocol):
         """Count partitions, before they are created or deleted.
 
         Raises:
-            ThrottlingQuotaExceeded: the quota is used up, and the request must not go on.
+            ThrottlingQuotaExceeded: the quota is used up, and the request must be refused.
         """
         ...
 
@@ -213,14 +213,15 @@ class Quotas(Protocol):
     def fetch_bytes(self, connection: RequestContext, client_id: str | None) -> int:
         """Return the largest response to a consumer's Fetch that is worth reading, in bytes.
 
-        A larger one would be throttled even if the client had fetched nothing before.
+        A larger response would be throttled even if the client had fetched nothing before.
         """
         ...
 
     def fetched(self, connection: RequestContext, client_id: str | None, nbytes: int) -> int:
         """Count a response to a consumer's Fetch; return the throttle time in ms.
 
-        If the time is above 0, the response is not counted, and must be replaced by an empty one.
+        If the throttle time is above 0, the response is not counted, and must be replaced by an
+        empty one.
         """
         ...
 
@@ -323,9 +324,9 @@ class Gate:
         raise CloseConnection(f"{API_NAMES[key]} version {version} is not supported")
 
     def _has_handler(self, session: Session, key: int, nbytes: int) -> bool:
-        """Return False for what the client of a login sends in place of a SaslAuthenticate request.
+        """Return False if a client in a login sends something other than SaslAuthenticate.
 
-        A session whose time is over becomes EXPIRED here, so that no session needs a timer.
+        An expired session becomes EXPIRED here, so that no session needs a timer.
 
         Raises:
             CloseConnection: the session's state does not admit the API or the size of the frame.
@@ -407,7 +408,7 @@ class Gate:
         resource_type: ResourceType,
         name: str,
     ) -> None:
-        """Record that a request named a resource on which the client lacks a permission.
+        """Record that an operation on a resource that the request names was denied.
 
         Resources that a response leaves out, because the request did not name them, are not
         recorded.
@@ -423,7 +424,7 @@ class Gate:
 
     @property
     def asks_caller(self) -> bool:
-        """Whether an authorization may have to await an answer of the user's code."""
+        """Whether an authorization may await an answer of the user's code."""
         return self.authorizer is not None and self.authorizer.asks_caller
 
     def begin(self, connection: RequestContext) -> None:
@@ -442,7 +443,7 @@ class Gate:
             self.denied(connection, *denial)
 
     async def settle(self, connection: RequestContext, undecided: Undecided) -> None:
-        """Await answers, which are then known for the rest of the request."""
+        """Await the answers to questions, and keep them for the rest of the request."""
         await cast("CallerAuthorizer", self.authorizer).settle(connection, undecided)
 
     def throttle_ms(

@@ -54,11 +54,11 @@ class _Opened(NamedTuple):
 
 
 class _Stores(NamedTuple):
-    """The keys and certificates of a listener that are changed.
+    """Changed keys and certificates of a listener.
 
     Attributes:
         listener: the settings of the listener after the change.
-        tls: the contexts of the listener, still of the former settings.
+        tls: the contexts of the listener, made from the former settings.
         values: the settings of TLS after the change, by Kafka's names.
     """
 
@@ -67,7 +67,7 @@ class _Stores(NamedTuple):
     values: dict[str, SettingValue]
 
     def prepare(self) -> ChangedStores:
-        """Make a context; see `TlsContexts.prepare`."""
+        """Make a context from the changed stores; see `TlsContexts.prepare`."""
         return self.tls.prepare(_tls_settings(self.listener))
 
 
@@ -92,7 +92,8 @@ class NodeServers:
         self._counts: ConnectionCounts | None = None
         self._host_rates: HostRates | None = None
         self._own_name = ""
-        # The settings of TLS in use, and those of a context that was made and is not in use yet.
+        # By listener: the TLS settings in use, and a context that is made but not in use with its
+        # settings.
         self._stores: dict[str, dict[str, SettingValue]] = {}
         self._prepared: dict[str, tuple[dict[str, SettingValue], ChangedStores]] = {}
 
@@ -112,12 +113,12 @@ class NodeServers:
             turn: the node's limit of requests per event loop iteration.
             max_frame_bytes: the largest request that the gate admits.
             failed: called with the connection, "SSL" and the reason if the TLS handshake of a
-                client fails, or its certificate is that of no principal.
+                client fails, or no mapping rule applies to its certificate.
 
         Raises:
             ListenerFailed: a port cannot be bound, for example because it is in use.
-            ConfigError: a listener that other machines can reach would show secrets to the network;
-                or the key store or trust store of a listener cannot be used.
+            ConfigError: a listener that other machines can reach would send passwords or tokens
+                without TLS, or the key store or trust store of a listener cannot be used.
         """
         if not all(one.host for one in self.configured.advertised.values()):
             # The lookup runs in an executor, because it may query a name server.
@@ -195,12 +196,12 @@ class NodeServers:
             self._counts.rates.hosts = rates
 
     def measure_loop_time(self, wanted: bool) -> None:
-        """Make the connections count the time of the loop that they take, or stop it."""
+        """Let connections count the loop time that they use, or stop counting."""
         for one in self._opened:
             one.server.measures_loop_time = wanted
 
     def limit_connections(self, settings: BrokerSettings) -> None:
-        """Apply changed limits of the numbers of connections, and no other settings."""
+        """Apply changed limits on the numbers of connections; other settings are ignored."""
         self._settings = settings
         if self._counts is not None:
             self._counts.limit(_limits(settings, 0))
@@ -307,11 +308,11 @@ class NodeServers:
         return [one for one, server in self._opened if _is_reachable(server)]
 
     def warn_of_exposure(self) -> None:
-        """Log a warning if anyone can connect from other machines without authentication.
+        """Log a warning if clients on other machines can connect without authentication.
 
-        Log another one for each listener that advertises a loopback address to other machines. Both
-        look at the open sockets, because a host name in `listeners` may resolve to a loopback
-        address.
+        Log another warning for each listener that advertises a loopback address to other machines.
+        Both warnings depend on the open sockets, because a host name in `listeners` may resolve to
+        a loopback address.
         """
         opened = self.open_to_others()
         anonymous = [one for one in opened if not self.authenticates(one.name)]
@@ -387,16 +388,16 @@ def server_security(
     offload: Offload,
     failed: Callable[[RequestContext, str, str], None] | None = None,
 ) -> ServerSecurity:
-    """Return what a listener demands of its clients.
+    """Return the `ServerSecurity` of a listener.
 
     Args:
         settings: the listener's settings of TLS and SASL; None for PLAINTEXT.
         offload: reads changed certificates outside the loop.
         failed: called with the connection, "SSL" and the reason if the TLS handshake of a client
-            fails, or its certificate is that of no principal.
+            fails, or no mapping rule applies to its certificate.
 
     Raises:
-        ConfigError: a key store, a trust store or a rule of principals cannot be used.
+        ConfigError: a key store, a trust store or a principal mapping rule cannot be used.
     """
     if settings is None:
         return PLAINTEXT_SERVER

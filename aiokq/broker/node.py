@@ -102,8 +102,9 @@ class BrokerNode:
         listeners: addresses to listen on and to advertise; None for a free port of 127.0.0.1.
         node_id: id of the node; None for the id stored in the directories, or 0 if these are new.
         features: the level of each feature in a new metadata log; None for the defaults.
-        authorizer: decides what clients may do; None for the one that the settings name.
-        acls: ACLs that exist before the first client connects, besides those in the metadata.
+        authorizer: decides which operations clients may perform; None for the authorizer that the
+            settings name.
+        acls: ACLs to create before the first client connects, if the metadata does not have them.
         quota: a function that gives quotas of clients; None for none.
         users: passwords by user name, stored as SCRAM credentials before clients are accepted.
         authenticate: checks the passwords and tokens of clients; see `security.authentication`.
@@ -368,7 +369,7 @@ class BrokerNode:
             await self._transaction_coordinator.start()
             self._start_quotas()
             if any(one.uses_sasl for one in self.servers.configured.security.values()):
-                self._login.make_now()  # a wrong setting ends the start
+                self._login.make_now()  # so that a wrong setting fails the start
             dispatcher = AskingDispatcher if self.gate.asks_caller else Dispatcher
             self._dispatcher = dispatcher(self._areas(), self.gate, self.counters)
             self._start_jobs()
@@ -380,7 +381,7 @@ class BrokerNode:
         StorageGauges(lambda: self._storage).add_to(self.counters)
 
     async def _load_acls(self) -> None:
-        """Give the ACLs to the authorizer, which follows their changes from now on.
+        """Load the ACLs into the authorizer, and let it follow their changes.
 
         Raises:
             ConfigError: an ACL given to this object is not valid.
@@ -417,7 +418,7 @@ class BrokerNode:
                     raise ConfigError(f"ACL {acl}: {error.message}")
 
     def _start_quotas(self) -> None:
-        """Apply the quotas in the metadata, and their changes from now on."""
+        """Apply the quotas in the metadata, and follow their changes."""
         publisher = self.storage.publisher
         publisher.quotas_changed = lambda: self._quotas.apply(publisher.quotas)
         self._quotas.start(self.metadata, publisher.quotas)
@@ -505,7 +506,7 @@ class BrokerNode:
         self.servers.change_stores(self.settings)
 
     def _make_login(self) -> SaslLogin:
-        """Return the logins of clients, and begin to fetch the keys of tokens.
+        """Return the `SaslLogin` of the node, and begin to fetch the keys of tokens.
 
         Raises:
             ConfigError: see `listener_logins`.
@@ -526,7 +527,7 @@ class BrokerNode:
                 LoginResources(
                     credentials=lambda: metadata.image.principals.scram_credentials,
                     shapes=lambda: metadata.image.principals.scram_shapes,
-                    # Only clients that may list all users can find out the id of a directory.
+                    # Only clients that may list all users can learn the id of a directory.
                     secret=directories.metadata.directory_id.bytes,
                     clock=self.environment.clock,
                     offload=self.environment.offload,

@@ -93,7 +93,7 @@ class NodeCluster:
 
 
 class NodeAcls:
-    """The ACLs of the cluster, which the node's authorizer may enforce."""
+    """The ACLs of the cluster. Implements `handlers.areas.Acls`."""
 
     __slots__ = ("_changes", "_enforcing")
 
@@ -150,7 +150,8 @@ class NodeConfigs:
         """Check the keys and certificates that a change of the node's settings names.
 
         Args:
-            change: returns the node's own dynamic settings after the change, given those before.
+            change: returns the node's own dynamic settings after the change, given those before the
+                change.
 
         Raises:
             InvalidRequest: a listener has no TLS, or a store cannot be used.
@@ -188,7 +189,7 @@ class NodeCredentials:
         self._storage = storage
 
     def scram(self) -> list[tuple[str, int, int]]:
-        """Return user name, number of the mechanism, and iterations of each credential."""
+        """Return the user name, mechanism number and iterations of each credential."""
         principals = self._storage.metadata.image.principals
         return [
             (one.name, one.mechanism, one.iterations)
@@ -217,12 +218,12 @@ class NodeHost:
 
 
 class NodeLogin:
-    """The logins of clients. Without a listener that has SASL, they are made at their first use.
+    """The node's `SaslLogin`, made at the start or, without a listener with SASL, at its first use.
 
     Implements `handlers.areas.Login`.
 
     Args:
-        make: returns the logins; called once.
+        make: returns the `SaslLogin`; called once.
     """
 
     __slots__ = ("_made", "_make")
@@ -232,7 +233,7 @@ class NodeLogin:
         self._made: SaslLogin | None = None
 
     def make_now(self) -> SaslLogin:
-        """Return the logins; make them if this is the first call."""
+        """Return the `SaslLogin`; the first call makes it."""
         if self._made is None:
             self._made = self._make()
         return self._made
@@ -250,7 +251,7 @@ class NodeLogin:
         return await self.make_now().authenticate(connection, message)
 
     async def token(self, connection: RequestContext, message: bytes) -> bytes:
-        """Continue a login by tokens that are no requests; see `SaslLogin.token`."""
+        """Continue a login with a token without a request header; see `SaslLogin.token`."""
         return await self.make_now().token(connection, message)
 
     def failure(self, reason: str, response: Response | None) -> CloseConnection:

@@ -1,6 +1,6 @@
-"""NodeQuotas: applies the quotas in the metadata to the gate and the servers of a node.
+"""`NodeQuotas`: applies the quotas in the metadata to the gate and the servers of a node.
 
-A node without quotas has no `ClientQuotas`, so that its requests cost nothing more.
+A node without quotas has no `ClientQuotas`, so its requests cost no extra time.
 
 Tests: ``tests/unit/broker/test_node_quotas.py``.
 """
@@ -47,10 +47,10 @@ class NodeQuotas:
     Args:
         settings: the settings with which the node was started.
         spawn: starts a task that ends with the node.
-        quota: a function of the user's that gives quotas; None for none.
+        quota: a function of the user that gives quotas; None for none.
 
     Attributes:
-        stored: the quotas in effect that the metadata has.
+        stored: the quotas in the metadata, which are in effect.
     """
 
     def __init__(
@@ -75,13 +75,13 @@ class NodeQuotas:
         self._source: CallerQuotas | None = None
         self._changes: MetadataChanges | None = None
         self._clients: ClientQuotas | None = None
-        # Addresses by the name of a host, the names to look up, and whether a task does so.
+        # Addresses by host name, host names to look up, and whether a task looks them up.
         self._found: dict[str, Sequence[str]] = {}
         self._unresolved: Collection[str] = ()
         self._is_resolving = False
 
     def start(self, changes: MetadataChanges, stored: Stored) -> None:
-        """Apply the quotas with which the node starts.
+        """Apply the quotas in the metadata at the start of the node.
 
         Args:
             changes: makes changes of the metadata.
@@ -91,9 +91,9 @@ class NodeQuotas:
             self.apply(stored)
 
     def holding(self, handler: RequestHandler) -> RequestHandler:
-        """Return a handler that holds requests until the user's function has said their quotas.
+        """Return a handler that holds requests until the user's function has given their quotas.
 
-        Without such a function it is the same handler.
+        Without such a function, return `handler`.
         """
         if self._source is None:
             return handler
@@ -102,10 +102,10 @@ class NodeQuotas:
         return HeldRequests(handler, self._source)
 
     def apply(self, stored: Stored) -> None:
-        """Replace the quotas; what clients have used so far still counts.
+        """Replace the quotas; the usage of clients so far still counts.
 
-        The names of hosts are looked up again. Until then, and if that fails, the addresses that
-        were found last stay in use.
+        Host names are looked up again. Until a lookup succeeds, the addresses that were found last
+        stay in use.
         """
         self.stored = stored
         clients = self._clients or self._new_clients()
@@ -140,7 +140,7 @@ class NodeQuotas:
             if kind == IP and name and _address(name) is None
         }
         found = await self._environment.offload.run(_resolved, names) if names else _NONE
-        self._found.update(found)  # the quotas of new names are in effect with the change
+        self._found.update(found)  # so that quotas of new names apply with the change
         return await self._changes.alter_client_quotas(
             changes, unknown_hosts=names - found.keys(), validate_only=validate_only
         )
@@ -171,7 +171,7 @@ class NodeQuotas:
         return CallerQuotas(quota, self._environment.clock.monotonic, self._spawn)
 
     async def _resolve(self) -> None:
-        """Look up the names of hosts, and apply their quotas; again if they change meanwhile."""
+        """Look up host names and apply their quotas; repeat if the names change meanwhile."""
         try:
             while self._unresolved:
                 names, self._unresolved = self._unresolved, ()
@@ -190,7 +190,7 @@ class NodeQuotas:
             self._is_resolving = False
 
     def _limit_hosts(self) -> None:
-        """Apply the quotas of addresses, and of the addresses of names that are known."""
+        """Apply the quotas of addresses, and those of host names with known addresses."""
         default: float | None = None
         rates: dict[str, float] = {}
         for entity, values in self.stored.items():
@@ -209,7 +209,7 @@ class NodeQuotas:
 
 
 def _names(stored: Stored) -> set[str]:
-    """Return the hosts of quotas that are names, not addresses."""
+    """Return the host names in IP quotas, without numeric addresses."""
     return {
         name
         for entity in stored
@@ -219,7 +219,7 @@ def _names(stored: Stored) -> set[str]:
 
 
 def _address(name: str) -> str | None:
-    """Return a numeric address as connections have it, IPv6 in brackets; None for a name."""
+    """Return a numeric address in canonical form, IPv6 in brackets; None for a host name."""
     family = socket.AF_INET6 if ":" in name else socket.AF_INET
     try:
         address = socket.inet_ntop(family, socket.inet_pton(family, name.strip("[]")))

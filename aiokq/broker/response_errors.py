@@ -36,7 +36,7 @@ def count_errors(counters: CounterBy, response: Response) -> None:
 
 
 def count_errors_in_steps(counters: CounterBy, response: Response) -> Generator[None, None, None]:
-    """Count the error codes of a long response; yield now and then, so that other tasks run."""
+    """Count the error codes of a long response; yield between steps to let other tasks run."""
     codes: list[int] = []
     for field in type(response).__fields__:
         value = getattr(response, field.name)

@@ -1,12 +1,12 @@
-"""The directory of `aiokq broker --secure DIR`: what a broker with TLS, SASL and ACLs needs.
+"""The directory of `aiokq broker --secure DIR`: files for a broker with TLS, SASL and ACLs.
 
-The first start makes an authority, a certificate, an administrator with a random password, the
-settings of the broker and a file for clients. Later starts make only what is missing, and a new
-certificate in time. Each file is written completely or not at all, so a start that was killed is
-completed by the next one.
+The first start makes a certificate authority, a certificate, an administrator with a random
+password, the settings of the broker and a file for clients. Later starts make only missing files,
+and replace the certificate before it expires. Each file is written completely or not at all, so the
+next start completes a start that was killed.
 
-The directory has the permissions 0700 and its files 0600. Passwords are in `client.properties`
-alone, and are not printed.
+The directory has the permissions 0700 and its files 0600. Only `client.properties` contains the
+password, which is never printed.
 
 Tests: ``tests/unit/broker/test_secure_directory.py``, ``tests/fault/test_secure_broker.py``.
 """
@@ -72,7 +72,7 @@ class SecureDirectory(NamedTuple):
 
     Attributes:
         path: absolute path of the directory.
-        renewed: whether a certificate was issued now.
+        renewed: whether this start issued a certificate.
     """
 
     path: str
@@ -80,21 +80,21 @@ class SecureDirectory(NamedTuple):
 
     @property
     def broker_file(self) -> str:
-        """The settings of the broker."""
+        """Path of the file with the settings of the broker."""
         return f"{self.path}/broker.properties"
 
     @property
     def client_file(self) -> str:
-        """The settings of the administrator's clients, with the password."""
+        """Path of the file with the settings of the administrator's clients and the password."""
         return f"{self.path}/client.properties"
 
     @property
     def authority_file(self) -> str:
-        """The certificate of the authority, which clients trust."""
+        """Path of the file with the authority's certificate, which clients trust."""
         return f"{self.path}/ca.pem"
 
     def advertise(self, address: str) -> None:
-        """Write the broker's address into the file for clients.
+        """Write the broker's address to the file for clients.
 
         Raises:
             ConfigError: the file cannot be read or written.
@@ -106,7 +106,7 @@ class SecureDirectory(NamedTuple):
             _write(self.client_file, text.encode())
 
     def summary(self, address: str) -> str:
-        """Return the three lines that a client needs."""
+        """Return three lines for the user: address, login, and the authority's file."""
         return (
             f"  servers    {address} ({LISTENER})\n"
             f"  login      {MECHANISM}, user {ADMIN}, password in {self.client_file}\n"
@@ -115,15 +115,15 @@ class SecureDirectory(NamedTuple):
 
 
 def prepare(options: Options, clock: Clock) -> SecureDirectory:
-    """Make what is missing in the directory, apart from the log directory.
+    """Make the missing files of the directory, except the log directory.
 
     Args:
         options: the options of `aiokq broker`; `secure` is the directory.
 
     Raises:
-        ConfigError: an option contradicts `--secure`; the directory belongs to something else or
-            to another user, or can be read by others; one of its files is damaged or cannot be
-            written; or the package cryptography is missing.
+        ConfigError: an option contradicts `--secure`; the directory has other files, another owner,
+            or permissions for others; one of its files is damaged or cannot be written; or the
+            package cryptography is missing.
     """
     assert options.secure is not None
     if options.config is not None or options.data_dirs:
@@ -175,7 +175,7 @@ def _check_owner(path: str, file: str, status: os.stat_result) -> None:
     """Check that the user of this process owns the directory or one of its files.
 
     Raises:
-        ConfigError: another user owns it, who can read and replace secrets.
+        ConfigError: another user owns it, and could read and replace secrets.
     """
     if hasattr(os, "geteuid") and status.st_uid != os.geteuid():
         raise ConfigError(
@@ -186,7 +186,7 @@ def _check_owner(path: str, file: str, status: os.stat_result) -> None:
 
 
 def _names(directory: SecureDirectory, options: Options) -> list[str]:
-    """Return the names and addresses of this machine, and those that clients are told."""
+    """Return the names and addresses of this machine, and the advertised ones."""
     own = socket.gethostname()
     found = ["localhost", own, socket.getfqdn(), "127.0.0.1", "::1"]
     with suppress(OSError):
@@ -209,7 +209,7 @@ def _host(address: str) -> str:
 
 
 def _usable(name: str) -> str:
-    """Return a name as it is written in a certificate; "" if a certificate cannot have it."""
+    """Return a name in its form in a certificate; "" if a certificate cannot contain it."""
     if is_wildcard(name):
         return ""
     try:
@@ -226,7 +226,7 @@ def _endpoints(setting: str, values: Mapping[str, str]) -> list[Endpoint]:
 
 
 def _outer_addresses() -> list[str]:
-    """Return the addresses with which this machine would reach others; nothing is sent."""
+    """Return the addresses from which this machine reaches other networks; nothing is sent."""
     found = []
     for family, target in ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")):
         with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
@@ -236,10 +236,10 @@ def _outer_addresses() -> list[str]:
 
 
 def _make_certificates(path: str, names: list[str], now_ms: int, *, renew: bool) -> bool:
-    """Make the authority and the certificate if they are missing or due.
+    """Make the authority and the certificate if they are missing or expire soon.
 
     Returns:
-        whether a certificate was issued.
+        Whether a certificate was issued.
     """
     made = _certificates()
     key_file, authority_file = f"{path}/ca-key.pem", f"{path}/ca.pem"
@@ -390,7 +390,7 @@ def _read(path: str) -> bytes:
 
 
 def _write(path: str, data: bytes) -> None:
-    """Replace a file atomically; only its owner may read it, from the first byte on."""
+    """Replace a file atomically. From its first byte on, only the owner may read it."""
     temporary = path + TEMPORARY
     with suppress(FileNotFoundError):
         os.remove(temporary)

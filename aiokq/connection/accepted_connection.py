@@ -193,7 +193,7 @@ class AcceptedConnection:
         self._frames.clear()
 
     def _logged_in(self) -> None:
-        """Accept large requests from now on, and use the memory for logged-in clients."""
+        """Accept large requests, and charge memory to the budget of logged-in clients."""
         self._before_login = False
         reader = self.transport.reader
         reader.max_frame_bytes = self._server.limits.max_frame_bytes
@@ -206,7 +206,7 @@ class AcceptedConnection:
         self._budget.charge(self._held)
 
     def _limit_reads(self, nbytes: int | None) -> None:
-        """Set the bytes that a transport of TLS receives at once; None for its own limit."""
+        """Set the number of bytes that a TLS transport receives at once; None for its own limit."""
         if self.context.is_tls and self.transport.made:
             cast("TlsConnection", self.transport.transport).read_at_most(nbytes)
 
@@ -291,9 +291,9 @@ class AcceptedConnection:
     def lost(self, error: KafkaError) -> None:
         """End the connection, but handle the complete requests received, as Kafka does.
 
-        If the requests were dropped, records of a producer with acks=0 that closes its connection
-        after the last request would be lost. In a login there are no such requests, and the check
-        of a password may take long: the login is cancelled, and its memory freed.
+        If the requests were dropped, records would be lost: a producer with acks=0 may close its
+        connection right after the last request. A login has no such requests, and the check of a
+        password may take long, so a login is cancelled and its memory freed.
         """
         self._error = error
         self._writer.lost()
@@ -328,7 +328,7 @@ class AcceptedConnection:
                 ConnectionLost("the client did not complete its TLS handshake or its login in time")
             )
             return
-        # The client of a request in progress is not idle.
+        # A client whose request is in progress is not idle.
         if self.busy or not self.transport.made:
             return
         quiet = now - self.last_active
@@ -407,7 +407,7 @@ class AcceptedConnection:
     def _handle(self, context: RequestContext) -> Awaitable[bool]:
         """Return `_handle_queued`; count the time that it takes if the server asks for it."""
         if not self._server.measures_loop_time:
-            if context.loop_time is not None:  # it was counted until a quota was removed
+            if context.loop_time is not None:  # a quota that needed the count was removed
                 context.loop_time = self.transport.loop_time = None
             return self._handle_queued(context)
         if context.loop_time is None:
@@ -454,7 +454,7 @@ class AcceptedConnection:
             except CloseConnection as reason:
                 logger.debug("closing connection: peer=%s api=%s: %s", context.peer, api, reason)
                 if reason.delay or reason.answer is not None:
-                    # The frames of the traceback would keep the request in memory.
+                    # The traceback's frames would keep the request in memory.
                     reason.__traceback__ = reason.__context__ = None
                     del frame
                     await self._refuse(reason.answer, reason.delay)
@@ -485,9 +485,9 @@ class AcceptedConnection:
         return True
 
     async def _refuse(self, answer: Sequence[Fragment] | None, delay: float) -> None:
-        """Drop all requests of a client whose login has failed; answer after the delay.
+        """After a failed login, drop all requests of the client and answer after a delay.
 
-        Nothing is read meanwhile, so a client that disconnects is noticed after the delay.
+        During the delay nothing is read, so a disconnect of the client is noticed only afterwards.
         """
         self._pause(_Pause.REFUSED)
         self._drop_requests()
@@ -508,7 +508,7 @@ class AcceptedConnection:
         self._account()
 
     def _check_login(self) -> None:
-        """Close the connection if it holds too much before its login."""
+        """Close the connection if it exceeds a limit of requests or memory before its login."""
         budget = self._budget
         if len(self._frames) > LOGIN_REQUESTS:
             self._end_login(f"it sent more than {LOGIN_REQUESTS} requests before its login")

@@ -1,4 +1,4 @@
-"""Budgets: what each client has used of a quota; bounded, and forgotten when it is not used.
+"""`Budgets`: a bounded table of the used quota of each client; the least recently used are evicted.
 
 Tests: ``tests/unit/connection/test_budgets.py``.
 """
@@ -38,7 +38,7 @@ class Budgets(Generic[T]):
     def __init__(self, create: Callable[[], T], *, most: int = MOST) -> None:
         self._create = create
         self._most = most
-        # The object and the time of its last use, longest unused first.
+        # The object and the time of its last use in ms, least recently used first.
         self._budgets: OrderedDict[tuple[Hashable, ...], tuple[T, int]] = OrderedDict()
 
     def __len__(self) -> int:
@@ -67,10 +67,10 @@ class Budgets(Generic[T]):
         return budget
 
     def clear(self) -> None:
-        """Forget what all clients have used."""
+        """Forget the used quota of all clients."""
         self._budgets.clear()
 
 
 def short_name(name: str) -> Hashable:
-    """Return a name, or what stands for a long name in a table: its beginning and its hash."""
+    """Return a name as a key of a table: a long name becomes its beginning, length and hash."""
     return name if len(name) <= LONG_NAME else (name[:LONG_NAME], len(name), hash(name))

@@ -220,7 +220,7 @@ class Connection:
         return future
 
     def push(self) -> None:
-        """Write the requests that wait for the end of this turn of the loop to the socket now."""
+        """Write requests now that would be written at the end of this iteration of the loop."""
         self.transport.push()
 
     async def request(
@@ -260,8 +260,8 @@ class Connection:
     async def sasl_request(self, message: Request[R], *, version: int | None = None) -> R:
         """Send a request of a SASL exchange, and wait for the response.
 
-        The broker answers it after all requests that were sent before, so the time limit begins
-        when the longest of them has ended.
+        The broker answers in order, so the timeout begins at the latest deadline of the earlier
+        requests in flight.
 
         Raises:
             RequestTimeout: there was no response within `request_timeout_ms`.
@@ -308,7 +308,7 @@ class Connection:
     async def drain(self) -> None:
         """Wait while requests are kept back, or more than 1 MiB of requests is unsent.
 
-        In the latter case, the wait ends when at most 256 KiB is unsent.
+        Once more than 1 MiB is unsent, the wait ends when at most 256 KiB is unsent.
 
         Raises:
             ConnectionLost: the connection ended.
@@ -350,7 +350,7 @@ class Connection:
         return self.error
 
     def retire(self) -> None:
-        """Set `retiring`, because the session ends and was not renewed (KIP-368).
+        """Set `retiring`, because the session ends soon and was not renewed (KIP-368).
 
         The connection is closed as soon as no request is in flight.
         """

@@ -63,7 +63,7 @@ class ConnectionQuotas:
         idle: connections without a request that is being handled, queued or partly received, in
             the order in which they became idle or were last passed over by `make_room`.
         strangers: connections whose TLS handshake or login is not complete, with the time of their
-            accept, in that order or in the order in which `make_room` passed them over.
+            accept, in the order in which they were accepted or last passed over by `make_room`.
     """
 
     def __init__(
@@ -122,8 +122,8 @@ class ConnectionQuotas:
     def idle_since(self, behind: int) -> float | None:
         """Return the loop's time at which the connection at a position became idle.
 
-        The positions are those of stalled `strangers`, which count as idle for very long, and then
-        those of `idle`. Return None if there is no such position.
+        Positions count stalled `strangers` first, as if they had been idle very long, and then
+        `idle`. Return None if there is no such position.
 
         Context: any thread.
 
@@ -149,18 +149,18 @@ class ConnectionQuotas:
         self.strangers[connection] = self._now()
 
     def known(self, connection: AcceptedConnection) -> None:
-        """Remove a connection from `strangers`, whose handshake and login are complete."""
+        """Remove a connection from `strangers`, because its handshake and login are complete."""
         self.strangers.pop(connection, None)
 
     def make_room(self, limit: str | None = None) -> bool:
-        """Close a connection that is stalled before its login, or the longest idle one.
+        """Close a connection that is stalled before its login, or else the longest idle one.
 
-        An idle connection has no unsent output and no unread request. At most `LOOKED_AT`
-        connections of each kind are examined. Return False if none was closed.
+        Only an idle connection without unsent output and unread requests is closed. At most
+        `LOOKED_AT` connections of each kind are examined. Return False if none was closed.
 
         Args:
-            limit: the setting that is exceeded, with its value; None if the process is out of
-                descriptors.
+            limit: the setting that is exceeded, with its value; None if the process has no free
+                file descriptor.
         """
         connection = self._stalled() or self._idle_longest()
         if connection is None:
@@ -178,7 +178,7 @@ class ConnectionQuotas:
         return True
 
     def _stalled(self) -> AcceptedConnection | None:
-        """Remove and return the oldest connection that waits for its client before the login."""
+        """Remove and return the oldest connection that is stalled before its login."""
         strangers = self.strangers
         stalled = self._now() - STALLED_SECONDS
         for _ in range(min(LOOKED_AT, len(strangers))):
@@ -219,7 +219,7 @@ class ConnectionQuotas:
         self._counters.connections.value -= 1
 
     def note_login(self, peer: str, reason: str) -> None:
-        """Count and log a connection that is closed because of what it holds before its login."""
+        """Count and log a connection that exceeded a limit before its login."""
         self._counters.connections_closed_before_login += 1
         self._logins.note(f"peer={peer} reason={reason}", closed=1)
 

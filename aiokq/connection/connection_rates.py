@@ -1,4 +1,4 @@
-"""ConnectionRates: limits of new connections per second, of a node, a listener and an address.
+"""`ConnectionRates`: limits of new connections per second per node, listener and client address.
 
 In Kafka, a connection above ``max.connection.creation.rate`` delays all later connections of its
 listener. Here it is closed, so that it does not delay other clients, and it is not counted.
@@ -26,7 +26,7 @@ class HostRates(NamedTuple):
     """The quotas ``connection_creation_rate`` of client addresses.
 
     Attributes:
-        default: the rate of each address that has no rate of its own; None for no limit.
+        default: the rate of an address that is not in `of_host`; None for no limit.
         of_host: rates by address, IPv6 in brackets.
     """
 

@@ -85,15 +85,15 @@ class FrameReader:
             Windows' proactor loop.
         pool: source of the memory of large frames; may be shared under the condition of `scratch`.
         first_step: bytes of memory that are allocated first for a large frame of an untrusted peer.
-        spare: the memory budget. While it is ample, the read after a large frame receives one or
-            more frames of the same size into memory that is taken without asking the budget. Only
-            used with a shared `scratch` and `pool`.
+        spare: the memory budget. While it has ample free memory, the read after a large frame takes
+            memory for one or more frames of the same size without asking the budget. Used only with
+            a shared `scratch` and `pool`.
 
     Attributes:
         max_frame_bytes: largest accepted frame, without its size field. May be changed between two
             frames.
-        first_step: see the argument; may be changed likewise.
-        spare: see the argument; may be changed likewise.
+        first_step: see the argument; may be changed between two frames.
+        spare: see the argument; may be changed between two frames.
         together: whether the large frames returned last share one block of memory. The block is
             free when none of these frames is in use.
         slack: bytes of that block that belong to no frame; 0 if `together` is False.

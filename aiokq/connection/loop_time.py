@@ -1,4 +1,4 @@
-"""LoopTime: the time of the event loop that the requests of a connection take.
+"""`LoopTime`: counts the time of the event loop that the requests of a connection take.
 
 Tests: ``tests/unit/connection/test_loop_time.py``.
 """
@@ -16,11 +16,11 @@ T = TypeVar("T")
 class LoopTime:
     """Adds up the time for which the loop worked for a connection.
 
-    Waiting costs nothing: only the steps of the connection's task count, and the receipt of bytes.
+    Waiting does not count: only the steps of the connection's task and the receipt of bytes do.
 
     Args:
-        now: returns the seconds that the thread of the loop has worked. A clock of the time of day
-            would charge a client for other processes that take the processor from the loop.
+        now: returns the CPU time of the loop's thread in seconds. A monotonic clock would charge a
+            client for the CPU time of other processes.
     """
 
     __slots__ = ("_began", "_now", "_spent")
@@ -36,11 +36,11 @@ class LoopTime:
         return self._began is not None
 
     def begin(self) -> None:
-        """Begin to count; what was begun before and not ended is not counted."""
+        """Begin to count; discard the time since a `begin` without an `end`."""
         self._began = self._now()
 
     def end(self) -> None:
-        """Stop counting; without effect if it was not begun."""
+        """Stop counting; do nothing without a `begin`."""
         if self._began is not None:
             self._spent += self._now() - self._began
             self._began = None
@@ -56,7 +56,7 @@ class LoopTime:
 
 
 class Timed(Generic[T]):
-    """Awaits a coroutine, and counts the time of its steps."""
+    """Awaits a coroutine, and counts the loop time of its steps."""
 
     __slots__ = ("_coro", "_loop_time")
 

@@ -72,7 +72,7 @@ class TcpNetwork:
         try:
             await connection.opened
         except BaseException:
-            if not connection.is_closing():  # otherwise an alert may be on its way
+            if not connection.is_closing():  # if it is closing, a TLS alert may be unsent
                 connection.abort()
             raise
         return connection, protocol

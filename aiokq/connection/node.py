@@ -364,8 +364,8 @@ class Node:
         Raises:
             ConnectionLost: the host is unknown, or no address worked; the message has the error of
                 each address.
-            KafkaError: no address worked, and the error of an address is not retriable; or there
-                are no credentials.
+            KafkaError: no address worked, and the error of an address is not retriable; or the SASL
+                mechanism has no credentials.
         """
         if self._options.security.prepare is not None:
             await self._options.security.prepare()

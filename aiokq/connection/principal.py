@@ -1,4 +1,4 @@
-"""Principal: who the client of a connection is, as ACLs and quotas name it.
+"""`Principal`: the identity of a client, which ACLs and quotas name.
 
 Source: Kafka ``KafkaPrincipal.java``, ``SecurityUtils.parseKafkaPrincipal``.
 Tests: ``tests/unit/connection/test_principal.py``.
@@ -38,7 +38,7 @@ class Principal(NamedTuple):
     def parse(cls, text: str) -> Principal:
         """Return the principal that a text such as "User:alice" names.
 
-        The first colon ends the type. Upper and lower case differ.
+        The first colon ends the type. The text is case-sensitive.
 
         Raises:
             ValueError: the text has no colon, or the type or the name is empty.

@@ -124,7 +124,7 @@ class ClientProtocol:
     def send_sasl(
         self, request: Request[R], version: int
     ) -> tuple[PendingRequest[R], list[Buffer]]:
-        """Encode a request of a SASL exchange; the caller waits for its response before the next.
+        """Encode a request of a SASL exchange. Only one may be in flight.
 
         Returns:
             The pending request, and the fragments that the caller has to send unchanged.
@@ -214,7 +214,7 @@ class ClientProtocol:
         return dropped
 
     def all_pending(self) -> list[PendingRequest[Response]]:
-        """Return the requests in flight, with that of a SASL exchange."""
+        """Return the requests in flight, including that of a SASL exchange."""
         return [*self.pending] if self.sasl_pending is None else [*self.pending, self.sasl_pending]
 
 

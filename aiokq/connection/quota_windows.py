@@ -1,6 +1,6 @@
-"""Rates over a sliding window, and token buckets: how much of a quota a client has used.
+"""`Rate` and `TokenBucket`: measure how much of a quota a client has used.
 
-The arithmetic is Kafka's, in whole milliseconds, so that a client is throttled for the same time.
+The arithmetic is that of Kafka, in whole milliseconds, so that throttle times are the same.
 
 Source: Kafka ``Rate``, ``SampledStat``, ``TokenBucket``, ``QuotaUtils``; KIP-13, KIP-599.
 Tests: ``tests/unit/connection/test_quota_windows.py``.
@@ -32,7 +32,7 @@ class QuotaWindow(NamedTuple):
 
     @property
     def full_ms(self) -> int:
-        """The duration of all samples but one, by which a new rate is divided."""
+        """The duration of all samples but one, in ms: the least divisor of a rate."""
         return (self.samples - 1) * self.sample_ms
 
 
@@ -40,7 +40,7 @@ DEFAULT_WINDOW: Final = QuotaWindow()
 
 
 class _Sample:
-    """The events of at least `sample_ms`."""
+    """A sample of a `Rate`: the sum of the events of at least `sample_ms`."""
 
     __slots__ = ("last_ms", "start_ms", "total")
 
@@ -50,7 +50,7 @@ class _Sample:
 
 
 class Rate:
-    """What was counted over the last seconds, per second.
+    """A rate per second over a sliding window.
 
     A sample begins with the first event after the end of the last one. It is dropped when its last
     event is older than the window. A rate is therefore measured over slightly more than the window
@@ -64,7 +64,7 @@ class Rate:
         self._samples: list[_Sample] = []  # oldest first
 
     def record(self, value: float, now_ms: int) -> None:
-        """Count `value`; a negative value takes back what was counted."""
+        """Count `value`; a negative value undoes an earlier count."""
         samples = self._samples
         if not samples or now_ms - samples[-1].start_ms >= self._window.sample_ms:
             if len(samples) > self._window.samples:
@@ -75,7 +75,7 @@ class Rate:
         sample.last_ms = now_ms
 
     def excess_ms(self, limit: float, now_ms: int, *, more: float = 0.0) -> int:
-        """Return the time after which the rate is down to `limit`; 0 if the rate is within it.
+        """Return the time in ms until the rate has fallen to `limit`; 0 if it is not above it.
 
         The time is at most `MAX_THROTTLE_MS`.
 
@@ -90,17 +90,17 @@ class Rate:
         return _whole_ms((rate - limit) / limit * span_ms)
 
     def left(self, limit: float, now_ms: int) -> float:
-        """Return what may be counted now until the rate is at `limit`; below 0 if it is above."""
+        """Return how much can be counted until the rate is at `limit`; negative if it is above."""
         total, span_ms = self._measure(now_ms)
         return limit * span_ms / 1000 - total
 
     def per_second(self, now_ms: int) -> float:
-        """Return the rate."""
+        """Return the rate per second."""
         total, span_ms = self._measure(now_ms)
         return total / span_ms * 1000
 
     def _measure(self, now_ms: int) -> tuple[float, int]:
-        """Return the sum over the window, and the milliseconds by which it is divided."""
+        """Return the sum of the samples, and the duration in ms over which they were measured."""
         window, samples = self._window, self._samples
         expiry_ms = window.samples * window.sample_ms
         while samples and now_ms - samples[0].last_ms >= expiry_ms:
@@ -128,10 +128,10 @@ class TokenBucket:
         self._last_ms = 0
 
     def take(self, tokens: float, limit: float, now_ms: int) -> None:
-        """Take tokens, even if there are not enough of them.
+        """Take tokens, even if that overdraws the bucket.
 
         Args:
-            limit: the tokens that are refilled per second.
+            limit: number of tokens refilled per second.
         """
         self._tokens = self.left(limit, now_ms) - tokens
 
@@ -148,7 +148,7 @@ class TokenBucket:
         return self._tokens
 
     def excess_ms(self, limit: float, now_ms: int) -> int:
-        """Return the time after which the bucket is no longer overdrawn; 0 if it is not.
+        """Return the time in ms until the bucket is no longer overdrawn; 0 if it is not overdrawn.
 
         The time is at most `MAX_THROTTLE_MS`.
         """
@@ -157,5 +157,5 @@ class TokenBucket:
 
 
 def _whole_ms(ms: float) -> int:
-    """Round a throttle time, as Kafka does, and cap it. With a tiny limit it may be infinite."""
+    """Round a throttle time as Kafka does, and cap it: a tiny limit gives infinity."""
     return math.floor(min(ms, MAX_THROTTLE_MS) + 0.5)

@@ -23,14 +23,14 @@ logger = logging.getLogger("aiokq.connection")
 class CloseConnection(Exception):
     """Raised by a handler to close the connection, usually without a response.
 
-    Kafka does so for an unsupported API or version, and for an error with acks=0. A failed login is
-    answered, but late, so that guessing passwords is slow.
+    Kafka closes the connection for an unsupported API or version, and for an error with acks=0. A
+    failed login is answered after a delay, which slows down guesses of passwords.
 
     Attributes:
         response: the response that is sent before the connection is closed; None for no response.
         answer: the encoded response; the dispatcher sets it.
-        delay: seconds to wait before the answer and the close. Nothing is read meanwhile, and no
-            memory of the connection's requests is held.
+        delay: seconds to wait before the answer and the close. During the delay, the connection is
+            not read and holds no memory of requests.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Session:
     Attributes:
         software_name: the client's name from its ApiVersions request; "" before that request.
         software_version: the client's version from its ApiVersions request; "" before that request.
-        principal: who the client is; `ANONYMOUS` before the login, or without authentication.
+        principal: the client's principal; `ANONYMOUS` before the login, or without authentication.
         state: state of the authentication, which determines the requests that are admitted. The
             gate changes READY to EXPIRED at the first request after `expires_at`.
         expires_at: the loop's time at which the session ends unless the client authenticates again
@@ -111,7 +111,7 @@ class RequestContext:
             (KIP-219) set it, and the connection checks it after the response is sent.
         loop_time: counts the time of the loop that the connection takes; None while no quota
             depends on it.
-        quota_answers: answers of a user's function about the client's quotas, by key; owned by
+        quota_answers: the client's quotas by key, as a function of the user gave them; owned by
             `CallerQuotas`.
         connected: whether the client is still connected.
         on_login: called when the first login of the connection is complete; None without SASL.

@@ -23,10 +23,10 @@ class Security:
     """The TLS and SASL configuration of a client's connections.
 
     Attributes:
-        tls: contexts of TLS connections; `None` for plain TCP.
+        tls: gives the contexts of TLS connections; `None` for plain TCP.
         mechanism: returns the SASL mechanism for a connection. Without SASL, `mechanism` is `None`.
-        prepare: obtains what `mechanism` needs, such as a token, before the time limit of an
-            attempt to connect begins; `None` if nothing has to be obtained.
+        prepare: obtains what `mechanism` needs, such as a token, before the timeout of a connection
+            attempt begins; `None` if `mechanism` needs nothing.
         server_hostname: host name for the check of the certificate and for SASL; `None` for the
             name that the client connects to.
     """
@@ -62,11 +62,11 @@ def security(
 
     Args:
         security_protocol: one of `SECURITY_PROTOCOLS`.
-        ssl_context: context for SSL and SASL_SSL, or contexts that are renewed; if it is not given,
-            the default context, which trusts the system's certificate authorities.
+        ssl_context: context for SSL and SASL_SSL, or a `TlsContexts`; None for the default context,
+            which trusts the system's certificate authorities.
         mechanism: returns the SASL mechanism for a connection; required for SASL_PLAINTEXT and
             SASL_SSL.
-        prepare: obtains what `mechanism` needs before an attempt to connect.
+        prepare: obtains what `mechanism` needs, such as a token, before a connection attempt.
 
     Raises:
         ConfigError: the protocol is unknown, `mechanism` is missing, or an argument does not belong

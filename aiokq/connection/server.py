@@ -288,11 +288,11 @@ class Server:
             self._emptied.set_result(None)
 
     def known(self, connection: AcceptedConnection) -> None:
-        """Note that a client has completed its TLS handshake and its login."""
+        """Record that a client has completed its TLS handshake and its login."""
         self._quotas.known(connection)
 
     def login_ended(self, peer: str, reason: str) -> None:
-        """Count and log a connection that is closed because of what it holds before its login."""
+        """Count and log a connection that exceeded a limit before its login."""
         self._quotas.note_login(peer, reason)
 
     def complain(self, api: str, peer: str, error: Exception) -> None:
@@ -335,7 +335,7 @@ class Server:
             self._quotas.report()
 
     async def _renew(self, tls: TlsContexts) -> None:
-        """Take up changed keys and certificates, and report when the certificate expires."""
+        """Load changed keys and certificates, and warn before the certificate expires."""
         remove = self.counters.certificate_expiry_timestamp_seconds.add_source(
             lambda: {} if tls.expires_at is None else {(self._name,): tls.expires_at}
         )

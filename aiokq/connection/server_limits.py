@@ -154,8 +154,8 @@ class FrameBudget:
 class LoginBudget(FrameBudget):
     """Memory for requests of connections whose clients have not logged in yet.
 
-    No connection waits for this memory, and none may exceed the limit. A connection that finds the
-    memory used up is closed, so that strangers make neither each other nor logged-in clients wait.
+    No connection waits for this memory. A connection that needs more than is left is closed, so
+    that clients before their login make nobody wait.
     """
 
     __slots__ = ()
@@ -178,12 +178,12 @@ class RequestBudgets(NamedTuple):
 
     @classmethod
     def divided(cls, limit: int, *, has_logins: bool) -> RequestBudgets:
-        """Divide the memory.
+        """Divide a limit between both budgets.
 
         An eighth, but at least 1 MiB and at most 32 MiB, is for connections before their login.
 
         Args:
-            limit: bytes of both together.
+            limit: bytes of both budgets together.
             has_logins: whether a listener requires a login; if none does, `frames` has all memory.
         """
         logins = min(max(limit // LOGIN_PART, LEAST_LOGIN_BYTES), MOST_LOGIN_BYTES)

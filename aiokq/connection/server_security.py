@@ -1,6 +1,6 @@
-"""ServerSecurity: the TLS and SASL configuration of a server, and the sessions that begin with it.
+"""`ServerSecurity`: the TLS and SASL configuration of a server and the first state of its sessions.
 
-The broker builds it for each listener. The SASL exchange itself is the handlers' work.
+The broker builds one for each listener. The handlers do the SASL exchange.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ __all__ = ["PLAINTEXT_SERVER", "ServerSecurity"]
 
 @frozen
 class ServerSecurity:
-    """What a server demands of its clients before it handles their requests.
+    """The authentication that a server requires before it handles requests.
 
     Attributes:
-        tls: contexts of the connections; None without TLS.
-        sasl: whether clients must log in by SASL. The principal is then that of the login.
-        principal_of: returns the principal of a client with TLS and without SASL, from the DER form
-            of its certificate; None if it has none.
+        tls: gives the contexts of the connections; None without TLS.
+        sasl: whether clients must log in by SASL, which then gives the principal.
+        principal_of: returns the principal of a client with TLS but without SASL. The argument is
+            the DER form of the client's certificate, or None if the client has no certificate.
         handshake_timeout: seconds from the accept until TLS and SASL must be complete
             (`handshake.timeout.ms`).
         offload: reads changed certificates outside the loop; None to read them on the loop.
-        failed: called with the connection, "SSL" and the reason if the TLS handshake of a client
-            fails, or no principal can be had from its certificate.
+        failed: called with the connection, "SSL" and the reason if a TLS handshake fails, or no
+            mapping rule applies to the certificate.
     """
 
     tls: TlsContexts | None = None
@@ -53,7 +53,7 @@ class ServerSecurity:
         return None if tls is None else lambda: tls.context
 
     def prepare(self, context: RequestContext) -> None:
-        """Set the state of a new connection, before its transport exists."""
+        """Set the session state of a new connection, before its transport exists."""
         context.is_tls = self.tls is not None
         if self.sasl:
             context.session.state = SessionState.HANDSHAKE
@@ -76,7 +76,7 @@ class ServerSecurity:
             raise
 
     def handshake_failed(self, context: RequestContext, error: BaseException | None) -> None:
-        """Report the error with which TLS has ended a handshake; any other end is not reported."""
+        """Report a handshake that failed with an error of TLS; ignore other errors."""
         if self.failed is None or not isinstance(error, ssl.SSLError):
             return
         if isinstance(error, ssl.SSLCertVerificationError):

@@ -1,7 +1,7 @@
 """`SessionRenewal`: authenticates a connection again before its SASL session ends (KIP-368).
 
-The credentials are obtained while the connection is in use. Requests wait only while messages are
-exchanged, and responses to earlier requests may arrive meanwhile. If there are no credentials, the
+The credentials are obtained while the connection is in use. New requests wait only during the SASL
+exchange, and responses to earlier requests may arrive during it. Without credentials, the
 connection stays in use until shortly before the session ends, and is then replaced.
 
 Tests: ``tests/unit/connection/test_session_renewal.py``.
@@ -96,7 +96,7 @@ class SessionRenewal:
                 self._renew(), name=f"renew the session with {self._connection.name}"
             )
         except Closed:
-            pass  # the client is closing, and so is the connection
+            pass  # the client is closing, and its connections with it
 
     async def _renew(self) -> None:
         connection = self._connection
@@ -116,8 +116,8 @@ class SessionRenewal:
         try:
             session = await authenticate(connection, mechanism, first)
         except KafkaError as error:
-            # If the broker closed the connection, the loss is reported, and the next login finds
-            # out whether the credentials are the reason.
+            # If the broker closed the connection, ConnectionLost is reported, and the next login
+            # shows whether the credentials are the cause.
             if not isinstance(error, ConnectionLost) and connection.error is None:
                 connection.abort(_named(error))
             return
@@ -143,7 +143,7 @@ class SessionRenewal:
 
 
 def _named(error: KafkaError) -> KafkaError:
-    """Return the error, which says that a session that worked was not renewed."""
+    """Return the error, with a text that says that the session was not renewed."""
     if isinstance(error, AuthenticationFailed):
         error.args = (f"the session was not renewed: {error.message}", *error.args[1:])
     return error

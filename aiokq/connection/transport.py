@@ -62,8 +62,8 @@ class FrameTransport(asyncio.BufferedProtocol):
         bytes_in: bytes received.
         bytes_out: bytes passed to the transport or the socket.
         hung_up: whether the peer closed the connection without an error, before this side did.
-        loop_time: counts the time that sending and receiving take; the receiver ends what was begun
-            for receiving. None while the time is not counted.
+        loop_time: counts the time of sending and receiving; None if it is not counted. The
+            transport begins to count a receipt, and the receiver ends it.
         write_high_water: bytes of unsent output above which `drain` waits.
     """
 
@@ -121,7 +121,7 @@ class FrameTransport(asyncio.BufferedProtocol):
     # asyncio calls the following public methods.
 
     def handshake_begun(self, transport: asyncio.Transport) -> None:
-        """Store a transport of TLS before its handshake, so that it can be closed."""
+        """Store a TLS transport before its handshake, so that it can be closed."""
         self._handshaking = transport
         self.peer = _address_text(transport.get_extra_info("peername"))
         if self._ended:
@@ -303,8 +303,8 @@ class FrameTransport(asyncio.BufferedProtocol):
         """Pass the held output to the transport."""
         held = self._held
         if held:
-            # The time counts here only if no step of the receiver's task, which counts it, is
-            # running.
+            # Count here only if no step of the receiver's task is running, because the step counts
+            # its own time.
             loop_time = self.loop_time
             counts = loop_time is not None and not loop_time.is_running
             if loop_time is not None and counts:

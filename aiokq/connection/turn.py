@@ -118,7 +118,7 @@ class Turn:
             await waiter
 
     async def next_of_long(self) -> None:
-        """Let other tasks run, and wait for an iteration in which no other long request works."""
+        """Wait for an iteration of the loop in which no other long request runs."""
         loop = asyncio.get_running_loop()
         waiter = loop.create_future()
         self._long.append(waiter)
@@ -127,7 +127,7 @@ class Turn:
         await waiter
 
     def _grant_long(self) -> None:
-        """Let one long request work in the next iteration."""
+        """Let one waiting long request run in the next iteration."""
         waiting = self._long
         while waiting and waiting[0].done():
             waiting.popleft()  # it has worked, or its task was cancelled
@@ -194,11 +194,11 @@ class Share:
 
 
 class Pace:
-    """The time that one request may still work before other tasks run.
+    """The time that one request may run before other tasks do.
 
-    The work is counted in steps of about equal length, such as the names in the request. Few steps
-    cost nothing: the clock is read once for `STEPS_PER_LOOK` steps. Of all requests that need more
-    than one turn, only one works in each iteration of the event loop.
+    Work is counted in steps of about equal length, such as the names in the request. The clock is
+    read only once per `STEPS_PER_LOOK` steps. Of the requests that need more than one turn, one
+    runs in each iteration of the event loop.
 
     Attributes:
         steps: number of steps of the request so far.
@@ -224,13 +224,13 @@ class Pace:
         return now >= self._until
 
     async def next(self) -> None:
-        """Wait for a later turn."""
+        """Wait for the next turn of this request."""
         self._turn.spend(REQUESTS_PER_LONG_TURN)
         await self._turn.next_of_long()
         self._until = asyncio.get_running_loop().time() + SECONDS_PER_TURN
 
     async def run(self, steps: Steps[R]) -> R:
-        """Do work that yields after each `STEPS_PER_LOOK` steps; return its result."""
+        """Run work that yields after each `STEPS_PER_LOOK` steps; return its result."""
         while True:
             try:
                 next(steps)
@@ -241,7 +241,7 @@ class Pace:
 
 
 def at_once(steps: Steps[R]) -> R:
-    """Do all work before other tasks run, because it is short; return its result."""
+    """Run short work that yields without letting other tasks run; return its result."""
     while True:
         try:
             next(steps)

@@ -1,7 +1,7 @@
 """The operations, types of resources, patterns and permissions of ACLs, with Kafka's codes.
 
-The broker and the admin client use the same types. This module imports little, because every start
-of a broker imports it.
+The broker and the admin client use the same types. Every start of a broker imports this module, so
+it imports little.
 
 Source: Kafka ``AclOperation``, ``ResourceType``, ``PatternType``, ``AclPermissionType``,
 ``AclEntry`` (4.2). Tests: ``tests/unit/core/test_acls.py``.

@@ -1,4 +1,4 @@
-"""`Acl`, an access control list entry as a value, with a form of one line of text.
+"""`Acl`: an access control entry, and its form as a line of text.
 
 The line is ``PRINCIPAL Allow|Deny OPERATION[,OPERATION] TYPE:NAME [from HOST]``::
 
@@ -8,8 +8,8 @@ The line is ``PRINCIPAL Allow|Deny OPERATION[,OPERATION] TYPE:NAME [from HOST]``
     User:admin Allow Alter Cluster
 
 A name that ends in ``*`` is a prefix, and ``*`` alone covers all resources of the type. The forms
-``TYPE:LITERAL:NAME`` and ``TYPE:PREFIXED:NAME`` take a name as it is. Upper and lower case matter
-only in the principal, the name and the host.
+``TYPE:LITERAL:NAME`` and ``TYPE:PREFIXED:NAME`` take the name literally. Only the principal, the
+name and the host are case-sensitive.
 
 Tests: ``tests/unit/core/test_acls.py``.
 """
@@ -56,7 +56,7 @@ _EXAMPLE: Final = "'User:alice Allow Read Topic:orders'"
 
 @frozen
 class Acl:
-    """An entry that allows or denies a principal an operation on the resources of a pattern.
+    """An access control entry: it allows or denies an operation on resources to a principal.
 
     `str()` gives the line that `Acl.parse` reads.
 
@@ -91,7 +91,7 @@ class Acl:
     def __str__(self) -> str:
         short = self._line(explicit=False)
         try:
-            # Reading a line of many spaces takes time that grows with the square of its length.
+            # Parsing a line of many spaces takes time that grows with the square of its length.
             if len(short) <= LONGEST_SHORT and parse_acl(short) == (self,):
                 return short
         except ConfigError:

@@ -25,7 +25,8 @@ class Clock(Protocol):
 class SystemClock:
     __slots__ = ()
 
-    # Not methods that call these functions: each batch and each request reads the clock often.
+    # The functions themselves, not methods that call them, because each request reads the clock
+    # often.
     monotonic = staticmethod(time.monotonic)
     thread_time = staticmethod(time.thread_time)
 

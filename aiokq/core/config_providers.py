@@ -1,16 +1,15 @@
 """Config providers: values of settings that come from files and environment variables.
 
-`${file:PATH:KEY}` is a value of a property file, `${env:NAME}` an environment variable, and
-`${dir:DIRECTORY:NAME}` the text of a file, as Kubernetes mounts secrets. The names before the first
-colon are chosen in `config.providers`; `config.providers.NAME.class` is one of Kafka's three
-classes. No class is loaded.
+`${file:PATH:KEY}` is a value in a property file, `${env:NAME}` is an environment variable, and
+`${dir:DIRECTORY:NAME}` is the text of a file, such as a secret that Kubernetes mounts.
+`config.providers` defines the names before the first colon; `config.providers.NAME.class` is one of
+Kafka's three classes. No class is loaded.
 
 Source: Kafka ``AbstractConfig.resolveConfigVariables``, ``ConfigTransformer``,
 ``FileConfigProvider``, ``EnvVarConfigProvider``, ``DirectoryConfigProvider``; KIP-297, KIP-421.
 Differences from Kafka: a key or file that does not exist, a path that is not allowed, and a
-provider without a class are errors. Kafka leaves the text `${...}` as it is, so that the text
-becomes, for example, the password.
-Tests: ``tests/unit/core/test_config_providers.py``.
+provider without a class are errors. Kafka keeps the text `${...}` as the value, which may then be
+used as a password. Tests: ``tests/unit/core/test_config_providers.py``.
 """
 
 from __future__ import annotations
@@ -47,8 +46,8 @@ def resolve_variables(
 ) -> dict[str, object]:
     """Return settings with their variables replaced, and without the settings of providers.
 
-    A value with a variable has no blanks around it afterwards, as Kafka removes them from every
-    value: the text of a file often ends with a line break.
+    Surrounding blanks of a value with a variable are removed, because the text of a file often ends
+    with a line break. Kafka removes them from every value.
 
     Args:
         values: settings by Kafka's names; only values of type str may have variables.
@@ -56,7 +55,7 @@ def resolve_variables(
 
     Raises:
         ConfigError: a provider is not supported or is configured wrongly, or a variable has no
-            value. The error has neither the value of another setting nor a secret.
+            value. The error contains neither the value of another setting nor a secret.
     """
     providers = _providers(values, os.environ if environ is None else environ)
     resolved = {name: value for name, value in values.items() if not is_of_provider(name)}
@@ -70,7 +69,7 @@ def resolve_variables(
 def _resolved(setting: str, text: str, providers: Mapping[str, _Provider]) -> str:
     def value_of(found: re.Match[str]) -> str:
         provider = providers.get(found[1])
-        if provider is None:  # as in Kafka, the text means itself
+        if provider is None:  # as in Kafka, the text is the value
             return found[0]
         try:
             return provider(found[2] or "", found[3])

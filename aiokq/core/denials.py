@@ -1,7 +1,7 @@
-"""The operation that a client lacks, given the API and the code of an authorization error.
+"""Finds the operation that was denied, from the API and the code of an authorization error.
 
-Responses have only the code. Where several operations would do, or one of several may be missing,
-the operation is that which clients usually lack.
+A response has only the code. If several operations are possible, the result is the one that is
+usually missing.
 
 Source: Kafka ``KafkaApis``, ``ControllerApis`` (4.2); `aiokq.broker.permissions` is the broker's
 table. Tests: ``tests/unit/core/test_denials.py``.
@@ -32,7 +32,7 @@ _OPERATIONS: Final[dict[str, tuple[tuple[str, int], ...]]] = {
     "Produce": (
         ("WRITE", _TOPIC),
         ("WRITE", _TRANSACTIONAL_ID),
-        ("IDEMPOTENT_WRITE", _CLUSTER),  # the producer was refused an id before
+        ("IDEMPOTENT_WRITE", _CLUSTER),  # InitProducerId is refused first
     ),
     "Fetch": (("READ", _TOPIC),),
     "ListOffsets": (("DESCRIBE", _TOPIC),),
@@ -88,7 +88,7 @@ _OPERATIONS: Final[dict[str, tuple[tuple[str, int], ...]]] = {
 
 
 def denied_operation(api: str | None, code: int) -> str | None:
-    """Return the operation that an authorization error denies; None if it is not known."""
+    """Return the operation that an authorization error denies; None if it is unknown."""
     for operation, denied in _OPERATIONS.get(api or "", ()):
         if denied == code:
             return operation

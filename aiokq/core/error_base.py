@@ -48,11 +48,12 @@ class KafkaError(Exception):
         topic_partition: the partition, or the topic's name, that the error is about.
         api: Kafka's name of the request, such as "Produce".
         attempt: number of attempts made when the error was raised; the first is 1.
-        principal: of an authorization error, who this client is, such as "User:alice"; None if this
-            client cannot know it.
-        operation: of an authorization error, the operation that is denied, such as "WRITE".
-        resource: of an authorization error, on what, such as "TOPIC:orders".
-        resource_name: of an authorization error, the name of the group or the transactional id.
+        principal: for an authorization error, the client's principal, such as "User:alice"; None if
+            the client does not know it.
+        operation: for an authorization error, the denied operation, such as "WRITE".
+        resource: for an authorization error, the type and name of the resource, such as
+            "TOPIC:orders".
+        resource_name: for an authorization error, the group id or the transactional id.
     """
 
     retriable: bool = False

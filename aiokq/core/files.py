@@ -113,10 +113,9 @@ class Files(Protocol):
     """A file system."""
 
     def private(self) -> Files:
-        """Return this file system, for files that only their owner may read.
+        """Return this file system with permissions that let only the owner read new files.
 
-        The permissions are those of files that the returned object creates; files that exist keep
-        theirs.
+        The returned object creates files with these permissions. Existing files keep theirs.
         """
         ...
 

@@ -1,14 +1,13 @@
-"""Reader of `sasl.jaas.config`: login modules with their options, in the syntax of JAAS.
+"""Parser of `sasl.jaas.config`: login modules with their options, in the syntax of JAAS.
 
-No class is loaded: a module's name only selects options that aiokq knows, and every other module
-is refused. Options may be passwords, so neither an error nor a `repr` has the value of an option.
+No class is loaded: the name of a module only selects options that aiokq knows, and unknown modules
+are refused. Options may be passwords, so no error and no `repr` contains the value of an option.
 
 A client and a broker import this module only if SASL is configured.
 
 Source: Kafka ``JaasConfig.java`` and ``JaasContext.java``, which read the text with Java's
-``StreamTokenizer``. Differences: a quote that is not closed is an error here, even if a line ends
-after it, and Kafka accepts any module but a few.
-Tests: ``tests/unit/core/test_jaas.py``.
+``StreamTokenizer``. Differences: an unclosed quote is an error here, even before the end of a line;
+and Kafka accepts all modules but a few. Tests: ``tests/unit/core/test_jaas.py``.
 """
 
 from __future__ import annotations
@@ -88,7 +87,7 @@ class LoginModule(NamedTuple):
     Attributes:
         name: the name of the class without its package, one of the constants of this module.
         control_flag: `required`, `requisite`, `sufficient` or `optional`.
-        options: the options in the order of the text; a repeated option has its last value.
+        options: the options in the order of the text; the last value of a repeated option counts.
     """
 
     name: str
@@ -100,7 +99,7 @@ class LoginModule(NamedTuple):
 
 
 class _Token(NamedTuple):
-    """A part of the text: a word, a quoted text, or a sign."""
+    """A token of the text: a word, a quoted text, or a punctuation mark."""
 
     text: str
     is_sign: bool
@@ -116,7 +115,7 @@ def login_module(setting: str, text: str, accepted: Collection[str]) -> LoginMod
         accepted: the names of the modules that this setting may have.
 
     Raises:
-        ConfigError: the text is malformed, has several modules, or has a module that is not
+        ConfigError: the text is malformed, has no or several modules, or has a module that is not
             accepted.
     """
     try:
@@ -177,8 +176,8 @@ def _module(first: _Token, rest: Iterator[_Token], accepted: Collection[str]) ->
     options: dict[str, str] = {}
     for key in rest:
         if key.is_sign and key.text == ";":
-            # The name is checked at the end, because only then it is known to be in its place and
-            # not to be, for example, a password. The error shows the name.
+            # The name is checked last, because the error shows it. In malformed text, a password
+            # could be in its place.
             return LoginModule(_name(first.text, accepted), flag.text.lower(), options)
         equals, value = next(rest, None), next(rest, None)
         is_option = equals is not None and equals.is_sign and equals.text == "="

@@ -33,9 +33,9 @@ may accept new ones before it exits.
 class OneLine(logging.Formatter):
     """Formats a message as one line, with escapes in place of control characters.
 
-    Names of groups and other texts of clients occur in messages. With a line break in such a name,
-    a client could write lines of its own into the log, for example into that of the audit.
-    Tracebacks keep their lines.
+    Messages contain texts of clients, such as group ids. With a line break in such a text, a client
+    could add lines of its own to the log, for example to the audit log. Tracebacks keep their
+    lines.
     """
 
     def formatMessage(self, record: logging.LogRecord) -> str:
@@ -48,7 +48,7 @@ class OneLine(logging.Formatter):
 
 
 def stderr_handler() -> logging.Handler:
-    """Return a handler that writes to standard error, with time, level and name of the logger."""
+    """Return a handler that writes to standard error, with time, level and logger name."""
     handler = logging.StreamHandler()
     handler.setFormatter(OneLine(FORMAT))
     return handler

@@ -64,21 +64,21 @@ _FRACTION: Final = 1e-6
 
 
 def keys_of(types: Collection[str]) -> tuple[str, ...]:
-    """Return the keys of the entities of these types."""
+    """Return the quota keys that an entity with these types may have."""
     return (CONNECTION_CREATION_RATE,) if IP in types else CLIENT_KEYS
 
 
 def check_value(key: str, value: float, keys: Collection[str]) -> None:
     """Check the value of a quota.
 
-    Kafka accepts NaN and infinity for keys that take fractions; both are refused here, because
-    neither is a rate.
+    Kafka accepts NaN and infinity for keys with fractional values. Both are refused here.
 
     Args:
         keys: the keys that the entity may have.
 
     Raises:
-        InvalidRequest: the entity cannot have the key, or the value is not a rate.
+        InvalidRequest: the entity cannot have the key, or the value is not above 0, finite, and of
+            the key's type.
     """
     if key not in keys:
         raise InvalidRequest(f"Invalid configuration key {key}")

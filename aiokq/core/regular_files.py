@@ -28,7 +28,7 @@ class NotRegularFile(OSError):
 def open_regular(
     path: str | os.PathLike[str], flags: int, mode: int = 0o644
 ) -> tuple[int, os.stat_result]:
-    """Open a regular file; return its descriptor and its status. Never waits for another process.
+    """Open a regular file without waiting for other processes; return descriptor and status.
 
     Args:
         flags: flags of `os.open`; O_CLOEXEC, O_NONBLOCK and O_NOCTTY are added.

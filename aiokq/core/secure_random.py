@@ -1,4 +1,4 @@
-"""Random values that nobody can predict, for passwords, salts and ids."""
+"""Unpredictable random values for passwords, salts and ids."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class Row:
         types: classes of which the value, or each of its items, is an instance.
         takes_callables: whether callables are allowed too.
         splits: whether a str is a comma-separated list.
-        hidden: whether `repr` leaves the value out.
+        hidden: whether `repr` omits the value.
         before, after: functions of the model that convert the value before and after `kind`.
     """
 

@@ -1,4 +1,4 @@
-"""Checks of the settings that turn on access control.
+"""Checks the settings that turn on access control.
 
 Tests: ``tests/unit/broker/config/test_authorizer_settings.py``.
 """
@@ -40,7 +40,7 @@ def super_users(text: str) -> tuple[str, ...]:
 
 
 def check_authorizer(values: Mapping[str, SettingValue]) -> list[str]:
-    """Check the settings of access control that a user gave.
+    """Check the access control settings that a user gave.
 
     Returns:
         The given settings that have no effect, because there is no authorizer.

@@ -124,7 +124,7 @@ def base_name(name: str) -> str:
 
 
 def _listener(name: str) -> str | None:
-    """Return NAME of a limit or a store `listener.name.NAME.*`, in capitals, else None."""
+    """Return NAME of `listener.name.NAME.*` in capitals, if it is a limit or a store, else None."""
     if not name.startswith(_LISTENER_PREFIX):
         return None
     listener, _, base = name[len(_LISTENER_PREFIX) :].partition(".")
@@ -133,7 +133,7 @@ def _listener(name: str) -> str | None:
 
 
 def listener_of_store(name: str) -> str | None:
-    """Return the listener of which a setting is one of `STORE_SETTINGS`, in capitals, else None."""
+    """Return the listener of a setting in `STORE_SETTINGS`, in capitals, else None."""
     return _listener(name) if base_name(name) in STORE_SETTINGS else None
 
 
@@ -343,6 +343,6 @@ def _changed(before: BrokerSettings, after: BrokerSettings) -> frozenset[str]:
 
 
 def _pairs(settings: BrokerSettings, base: str) -> tuple[tuple[str, int], ...]:
-    """Return the names of listeners, in capitals, with their values of a limit."""
+    """Return pairs of a listener's name, in capitals, and its value of a limit."""
     pairs: tuple[tuple[str, int], ...] = getattr(settings, PER_LISTENER[base])
     return pairs

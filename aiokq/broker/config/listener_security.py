@@ -1,4 +1,4 @@
-"""The settings of TLS and SASL that are in effect on a listener.
+"""`ListenerSettings`: the TLS and SASL settings in effect on a listener.
 
 A broker imports this module only if a listener uses TLS or SASL.
 
@@ -64,8 +64,8 @@ class ListenerSettings:
         name: the name of the listener, in capitals.
         protocol: the security protocol of the listener.
         settings: the settings of the broker.
-        own_check: whether the program that runs the broker checks passwords and tokens itself, so
-            that PLAIN needs no users and OAUTHBEARER no keys in the settings.
+        own_check: whether the program that runs the broker checks passwords and tokens itself.
+            PLAIN then needs no users, and OAUTHBEARER no keys in the settings.
 
     Attributes:
         name: the name of the listener, in capitals.
@@ -73,7 +73,7 @@ class ListenerSettings:
         uses_tls: whether the protocol is SSL or SASL_SSL.
         uses_sasl: whether the protocol is SASL_PLAINTEXT or SASL_SSL.
         mechanisms: the enabled SASL mechanisms; empty without SASL.
-        modules: the login modules of mechanisms that have one. PLAIN always has one.
+        modules: login modules by mechanism. PLAIN always has one; the other mechanisms need none.
 
     Raises:
         ConfigError: a mechanism is not supported; a login module is missing, malformed or of
@@ -122,8 +122,7 @@ class ListenerSettings:
 
         Args:
             name: the name of the setting, without a prefix.
-            mechanism: the SASL mechanism for which the value is; "" if the setting cannot differ
-                between mechanisms.
+            mechanism: the SASL mechanism; "" if the setting cannot differ between mechanisms.
 
         Raises:
             KeyError: there is no setting of this name.
@@ -134,9 +133,9 @@ class ListenerSettings:
         return self._settings.value_of(name)
 
     def spelled(self, name: str, mechanism: str = "") -> str:
-        """Return the name by which a setting is given, for errors.
+        """Return the name under which a setting is given, for errors.
 
-        If it is not given, the name is the one with the longest prefix.
+        A setting that is not given has the name with the longest prefix.
         """
         prefix = f"listener.name.{self.name.lower()}."
         every = _prefixed(name, mechanism)
@@ -158,9 +157,9 @@ class ListenerSettings:
 
     @property
     def client_auth(self) -> str:
-        """`none`, `requested` or `required`: whether clients must or may have a certificate.
+        """Whether clients must or may have a certificate: `none`, `requested` or `required`.
 
-        On a listener of SASL_SSL, the setting without a prefix has no effect, as in Kafka.
+        As in Kafka, the setting without a prefix has no effect on a SASL_SSL listener.
         """
         if self.uses_sasl:
             return str(self._of_listener.get("ssl.client.auth", SecuritySettings.ssl_client_auth))
@@ -181,7 +180,7 @@ class ListenerSettings:
         """Check a listener that other machines can reach.
 
         Raises:
-            ConfigError: passwords or tokens would be readable on the network.
+            ConfigError: passwords or tokens would be sent without TLS.
         """
         readable = [name for name in self.mechanisms if name in (PLAIN, OAUTHBEARER)]
         if readable and not self.uses_tls and not self.value(_WITHOUT_TLS):
@@ -265,5 +264,5 @@ class ListenerSettings:
 
 
 def _prefixed(name: str, mechanism: str) -> tuple[str, ...]:
-    """Return a setting's names on a listener, the one that comes first in priority first."""
+    """Return a setting's names without `listener.name.NAME.`, highest priority first."""
     return (f"{mechanism.lower()}.{name}", name) if mechanism else (name,)

@@ -110,14 +110,13 @@ class Listeners(NamedTuple):
 
     Attributes:
         opened: the addresses that the node listens on, in the order of the setting `listeners`.
-        advertised: for each listener's name, the address that its clients get. Port 0 stands for
-            the listener's own port. A listener without an entry is not advertised.
+        advertised: the address that clients get, by listener name. Port 0 stands for the listener's
+            own port. A listener without an entry is not advertised.
         inter_broker: the name of the listener for other brokers.
         controllers: listeners of `controller.listener.names`. They are not opened, because a node
             that is the only voter has no other controllers.
-        protocols: the security protocol of each listener that does not have PLAINTEXT.
-        security: for each opened listener that does not have PLAINTEXT, its settings of TLS and
-            SASL.
+        protocols: the security protocol of each listener whose protocol is not PLAINTEXT.
+        security: the TLS and SASL settings of each opened listener whose protocol is not PLAINTEXT.
         admin: the name of the listener for administrators; None if `admin.listener.name` is not
             set.
     """
@@ -142,10 +141,10 @@ class Listeners(NamedTuple):
 
     @property
     def protected(self) -> frozenset[str]:
-        """The listeners for other brokers and administrators: limits of the node spare them.
+        """The listeners for other brokers and administrators; node limits do not apply to them.
 
-        As in Kafka, the only listener of a node is not protected. If both together leave no
-        listener for clients, only that for administrators is protected.
+        As in Kafka, the only listener of a node is not protected. If these listeners are all
+        listeners of the node, only the listener for administrators is protected.
         """
         names = frozenset(one.name for one in self.opened)
         reserved = names & {self.inter_broker, self.admin}
@@ -268,7 +267,7 @@ def _check_mechanism(
 ) -> None:
     """Check the mechanism for other brokers, if it is set.
 
-    Kafka demands the setting, because brokers log in to each other.
+    Kafka requires the setting, because its brokers log in to each other.
     """
     setting, listener = "sasl.mechanism.inter.broker.protocol", security.get(inter_broker)
     if setting not in settings.explicit or listener is None or not listener.uses_sasl:

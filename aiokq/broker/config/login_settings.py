@@ -1,4 +1,4 @@
-"""The settings of a broker whose users are Python objects, as in `EmbeddedCluster(users=)`.
+"""Adds the settings that logins by `EmbeddedCluster(users=, authenticate=)` need.
 
 Tests: ``tests/unit/broker/config/test_login_settings.py``.
 """
@@ -26,9 +26,9 @@ _JAAS: Final = "plain.sasl.jaas.config"
 def with_logins(
     settings: Mapping[str, object] | None, users: Mapping[str, str] | None, *, own_check: bool
 ) -> Mapping[str, object]:
-    """Return settings with which the clients of listeners with SASL can log in.
+    """Return settings that enable SASL mechanisms for the given users and check.
 
-    A listener whose mechanisms the settings name keeps them. Otherwise, it has SCRAM and PLAIN for
+    A listener keeps the mechanisms that the settings name. Otherwise it gets SCRAM and PLAIN for
     `users`, and PLAIN and OAUTHBEARER for the caller's own check.
 
     Args:

@@ -1,6 +1,6 @@
-"""The broker settings of TLS and SASL, and which of them a listener or a mechanism may have.
+"""The TLS and SASL settings of a broker, and which prefixes each of them may have.
 
-`listener_security.py` finds the values in effect on a listener.
+`listener_security.py` determines the values in effect on a listener.
 
 Source: Kafka ``BrokerSecurityConfigs``, ``SslConfigs``, ``SaslConfigs``, ``ListenerName``.
 """
@@ -32,10 +32,10 @@ def _secret(doc: str) -> str | None:
 
 
 class SecuritySettings:
-    """The settings of TLS and SASL, a part of `BrokerSettings`.
+    """The TLS and SASL settings in `BrokerSettings`.
 
-    Each may have the prefix `listener.name.NAME.`, and those of one mechanism
-    `listener.name.NAME.MECHANISM.`; `prefixed_setting` tells which.
+    Most may have the prefix `listener.name.NAME.`, and some the prefix
+    `listener.name.NAME.MECHANISM.`; see `prefixed_setting`.
     """
 
     ssl_keystore_type: str = declared(
@@ -203,7 +203,7 @@ class SecuritySettings:
 
 
 def prefixed_setting(name: str) -> str | None:
-    """Return the name of a setting of TLS or SASL without the prefix of a mechanism.
+    """Return the name of a TLS or SASL setting without the prefix of a mechanism.
 
     Args:
         name: a name without `listener.name.NAME.`.

@@ -190,7 +190,7 @@ class Setting:
         try:
             value.encode()
         except UnicodeEncodeError:
-            # The error of `encode` has the value, so it must not be the cause or context.
+            # The error of `encode` contains the value, so it must not be the cause or context.
             pass
         else:
             return

@@ -1,8 +1,8 @@
 """The static settings of a broker (names, types, ranges, defaults, meanings), and two profiles.
 
-Topic settings are in `metadata.configs.topic_configs`, those of TLS and SASL in
-`security_settings.py`.
-The broker's start path must not import pydantic, so this module does not use it.
+Topic settings are in `metadata.configs.topic_configs`, and TLS and SASL settings in
+`security_settings.py`. The broker's start path must not import pydantic, so this module does not
+use it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from aiokq.core.errors import ConfigError
 
 
 class BrokerSettings(SecuritySettings):
-    """The settings of one node, by Kafka's names with `_` for `.`. Immutable.
+    """The settings of one node: Kafka's names with `_` instead of `.`. Immutable.
 
     The defaults are Kafka's, unless the description of a setting says otherwise.
 

@@ -17,7 +17,7 @@ __all__ = ["acl_line", "check_enforced", "check_filter", "refuse_zero"]
 
 
 def refuse_zero(*codes: int) -> None:
-    """Close the connection if a code is 0, which Kafka refuses while it decodes the request.
+    """Close the connection if a code is 0, as Kafka does.
 
     Raises:
         CloseConnection: a code is 0.
@@ -44,7 +44,7 @@ def check_enforced(acls: Acls) -> None:
     """Check that ACLs have an effect on this broker.
 
     Raises:
-        SecurityDisabled: they have none.
+        SecurityDisabled: they have no effect.
     """
     if not acls.are_enforced:
         raise SecurityDisabled("No Authorizer is configured on the broker")

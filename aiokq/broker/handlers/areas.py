@@ -316,7 +316,7 @@ class ClientQuotas(Protocol):
 
     @property
     def stored(self) -> Mapping[QuotaEntity, Mapping[str, float]]:
-        """The quotas in effect that the metadata has."""
+        """The quotas in the metadata, which are in effect."""
         ...
 
     async def alter(
@@ -380,7 +380,8 @@ class Configs(Protocol):
         """Check the keys and certificates that a change of the node's settings names.
 
         Args:
-            change: returns the node's own dynamic settings after the change, given those before.
+            change: returns the node's own dynamic settings after the change, given those before the
+                change.
 
         Raises:
             InvalidRequest: a listener has no TLS, or a store cannot be used.
@@ -476,7 +477,7 @@ class Credentials(Protocol):
     """The SCRAM credentials of users."""
 
     def scram(self) -> list[tuple[str, int, int]]:
-        """Return user name, number of the mechanism, and iterations of each credential."""
+        """Return the user name, mechanism number and iterations of each credential."""
         ...
 
     async def alter_scram(

@@ -35,8 +35,8 @@ NAMES_AT_ONCE: Final = 64
 class Call(NamedTuple):
     """One request's API, version, sender and connection, with the node's gate and metrics.
 
-    The gate decides which operations the client may perform. A handler whose work is proportional
-    to what a request names counts its steps by `pace`, and lets other tasks run in between.
+    The gate decides which operations the client may perform. A handler whose work grows with the
+    request counts its steps with `pace`, which lets other tasks run in between.
     """
 
     api_key: int
@@ -65,28 +65,27 @@ class Call(NamedTuple):
     def denied(
         self, operation: Operation, resource_type: ResourceType, name: str = CLUSTER_NAME
     ) -> None:
-        """Record in the audit log that the request was denied an operation that it asked for."""
+        """Record in the audit log that an operation of the request was denied."""
         self.gate.denied(self.connection, self.api_key, operation, resource_type, name)
 
     def changed(self, what: str, items: Iterable[str]) -> None:
-        """Record in the audit log what the client has changed; see `Audit.changed`."""
+        """Record changes of the client in the audit log; see `Audit.changed`."""
         if self.gate.audit is not None:
             self.gate.audit.changed(self.connection, what, items)
 
     async def settle(self, *questions: Question) -> None:
         """Let an authorizer that asks the user's code await its answers in advance.
 
-        The dispatcher does so for the resources that a request names (`questions`). A handler calls
-        the method for others before it changes anything, if it would otherwise change something
-        between two authorizations: each authorization may raise `Undecided`, and then the handler
-        runs again from its beginning.
+        The dispatcher asks about the resources that a request names (`questions`). For other
+        resources, a handler calls this method before its first change, because a later
+        authorization may raise `Undecided`, and the handler then runs again from its beginning.
         """
         if self.gate.asks_caller:
             for operation, resource_type, names in questions:
                 await self.permitted_of_many(operation, resource_type, names)
 
     async def settle_operations(self, resource_type: ResourceType, names: Iterable[str]) -> None:
-        """Let the answers for `operations` of several resources be awaited in advance."""
+        """Await in advance the answers that `operations` needs for several resources."""
         gate = self.gate
         if not gate.asks_caller:
             return
@@ -102,9 +101,9 @@ class Call(NamedTuple):
     async def permitted_of_many(
         self, operation: Operation, resource_type: ResourceType, names: Iterable[str]
     ) -> Set[str]:
-        """Do as `permitted` does for names of any number; other tasks may run meanwhile.
+        """Like `permitted`, for any number of names; other tasks may run meanwhile.
 
-        The result is a set, because callers look for each of the names in it.
+        The result is a set, because callers test each name.
         """
         if self.gate.authorizer is None:
             return set(names)
@@ -132,7 +131,7 @@ class Call(NamedTuple):
         return permitted
 
     async def each(self, items: Iterable[T]) -> AsyncIterator[T]:
-        """Yield the items of a request, each a step of work; other tasks may run in between."""
+        """Yield the items of a request, each as one step; other tasks may run in between."""
         for item in items:
             yield item
             if self.pace.spend():
@@ -162,8 +161,8 @@ class Call(NamedTuple):
         """Return the quota of created and deleted partitions; None if the client has none.
 
         Args:
-            strict_since: the first version in which a request beyond the quota is refused. In
-                older versions its client is only throttled.
+            strict_since: the first version in which a request beyond the quota is refused. In older
+                versions, the client is only throttled.
         """
         quotas = self.gate.quotas
         if quotas is None:

@@ -192,7 +192,7 @@ async def handle(
 def _denial_of_transaction(
     request: ProduceRequest, permits: _Permits
 ) -> Callable[[], BrokerError] | None:
-    """Return the error of all batches, if one is transactional and the client may not write it."""
+    """Return the error of all batches if a batch is transactional and the id is denied."""
     for topic in request.topic_data:
         for data in topic.partition_data:
             records = memoryview(b"" if data.records is None else data.records)  # type: ignore[arg-type]

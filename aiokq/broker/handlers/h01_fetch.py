@@ -3,7 +3,7 @@
 The partitions of the fetch session are read in turn. If they return fewer than `min_bytes` bytes
 together, the request waits for records up to `max_wait_ms`. If a partition has an error or a
 diverging epoch, the response is sent without a wait. A consumer beyond its quota gets an empty
-response and keeps its session; it gets the records by its next request. Versions 0-3 get records
+response and keeps its session; the next request returns the records. Versions 0-3 get records
 converted to message formats 0 and 1. A fetch with a replica id of 0 or more comes from a follower.
 The fetch offset of such a request shows how far the follower has replicated the log.
 
@@ -176,7 +176,7 @@ async def handle(
         nbytes = await _response_bytes(context, found, call)
         throttle_ms = quotas.fetched(call.connection, call.client_id, nbytes)
         if throttle_ms:
-            # The client gets the records by its next request. The session is told nothing.
+            # The next request returns the records, so the session must not record them as sent.
             return FetchResponse(session_id=context.session_id, throttle_time_ms=throttle_ms)
     if not fresh:
         await _load_cold(logs, call, found)
@@ -200,7 +200,7 @@ async def handle(
 async def _settle(
     topics: Topics, call: Call, request: FetchRequest, targets: Sequence[FetchTarget]
 ) -> None:
-    """Let all topics be authorized now: the request has advanced the epoch of its session."""
+    """Authorize all topics now, because the handler must not run again after this."""
     if _replica_id(request, call.version) >= 0:
         await call.settle((Operation.CLUSTER_ACTION, ResourceType.CLUSTER, (CLUSTER_NAME,)))
         return
@@ -214,9 +214,9 @@ async def _settle(
 
 
 async def _response_bytes(context: FetchContext, found: Pass, call: Call) -> int:
-    """Return the size of the response with these results, without the header, as Kafka counts it.
+    """Return the size in bytes of the response with these results, without header, as in Kafka.
 
-    If the records are converted for an old client, their size before the conversion counts.
+    Records that are converted for an old client count with their size before the conversion.
     """
     included = await call.pace.run(context.included(found.results))
     response = FetchResponse(responses=await call.pace.run(_by_topic(included)))
@@ -267,7 +267,7 @@ class _Permits:
             self._decisions = Decisions(call, Operation.READ, ResourceType.TOPIC)
 
     def is_trusted(self) -> bool:
-        """Return whether the client is a follower, and an authorizer permits it to be one.
+        """Return whether the client is a follower, and an authorizer permits that.
 
         Every client can claim to be a follower. Only a trusted one is exempt from quotas and has
         priority in the cache of sessions.
@@ -304,9 +304,9 @@ def _read_all(
 ) -> Steps[Pass]:
     """Read the partitions in order, up to `max_bytes` together; yield between some of them.
 
-    The first batch of the response is returned even if it is larger than `max_bytes`. What other
-    tasks change between two steps affects only the partitions that are not read yet, and what is
-    appended to the others is counted by `watch`.
+    The first batch of the response is returned even if it is larger than `max_bytes`. Changes of
+    other tasks between two steps affect only partitions that are not read yet. `watch` counts the
+    records that are appended to the other partitions.
 
     Raises:
         ConnectionLost: the client has disconnected meanwhile.
@@ -324,7 +324,7 @@ def _read_all(
                 raise ConnectionLost("the client has disconnected during a long fetch")
         try:
             if replica_id >= 0:
-                permits.check("")  # before the topic is looked up, because it covers all topics
+                permits.check("")  # first, because the permission covers all topics
             if version >= 13:
                 topic = topics.by_id(target.topic_id)
                 if topic is None:
@@ -420,7 +420,7 @@ def _read(
 def _by_topic(
     results: Sequence[tuple[FetchTarget, FetchPartitionData]],
 ) -> Steps[list[FetchableTopicResponse]]:
-    """Group adjacent results of one topic. Works in steps."""
+    """Group adjacent results of one topic. Yields between steps."""
     responses: list[FetchableTopicResponse] = []
     before: tuple[str, uuid.UUID] | None = None
     partitions: list[FetchPartitionData] = []

@@ -139,7 +139,7 @@ async def _fetch(
 async def _read(
     groups: Groups, call: Call, group: OffsetFetchRequestGroup, *, require_stable: bool
 ) -> OffsetFetchResponseGroup:
-    """Read the offsets of a group; those of many topics in several parts.
+    """Read the offsets of a group; read many topics in several parts.
 
     Raises:
         BrokerError: see `CoordinatorRuntime.read` and `GroupShard.fetch_offsets`.

@@ -1,9 +1,9 @@
 """SaslHandshake (17), versions 0-1: choose the SASL mechanism of a login.
 
 Errors: UNSUPPORTED_SASL_MECHANISM, after which the connection is closed; ILLEGAL_SASL_STATE if the
-listener has no SASL, or the session has no end.
+listener has no SASL, or the client has logged in and its session does not expire.
 
-v0  tokens follow that are no requests      v1  tokens follow in SaslAuthenticate requests
+v0  tokens follow without request headers      v1  tokens follow in SaslAuthenticate requests
 
 Source: Kafka ``SaslServerAuthenticator.handleHandshakeRequest``.
 """

@@ -1,7 +1,7 @@
 """DescribeClientQuotas (48), versions 0-1: list the quotas of users, client ids and addresses.
 
-Without components, all quotas are listed. With `strict`, an entity is listed only if it has no
-other types than the request names; strict and without components, nothing is listed.
+Without components, all quotas are listed. With `strict`, an entity is listed only if the request
+names all of its types; with `strict` and without components, nothing is listed.
 
 Errors: CLUSTER_AUTHORIZATION_FAILED, INVALID_REQUEST (a component is contradictory, or its type is
 named twice), UNSUPPORTED_VERSION (an unknown type). KIP-546, KIP-612.

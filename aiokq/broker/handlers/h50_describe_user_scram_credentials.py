@@ -1,7 +1,7 @@
 """DescribeUserScramCredentials (50), version 0: the SCRAM mechanisms and iterations of users.
 
-Errors: CLUSTER_AUTHORIZATION_FAILED; for each user RESOURCE_NOT_FOUND and DUPLICATE_RESOURCE.
-Salts and keys are never told. KIP-554.
+Errors: CLUSTER_AUTHORIZATION_FAILED; for each user RESOURCE_NOT_FOUND and DUPLICATE_RESOURCE. The
+response never contains salts or keys. KIP-554.
 
 Source: Kafka ``ScramImage.describe``.
 """
@@ -35,7 +35,7 @@ async def handle(
         return DescribeUserScramCredentialsResponse(
             error_code=error.code,
             error_message=error.message,
-            results=[  # as from Kafka, without the names
+            results=[  # as in Kafka, without the names
                 DescribeUserScramCredentialsResult(
                     error_code=error.code, error_message=error.message
                 )

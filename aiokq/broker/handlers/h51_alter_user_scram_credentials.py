@@ -1,7 +1,7 @@
 """AlterUserScramCredentials (51), version 0: set and delete SCRAM credentials.
 
-A change holds for logins that begin after the answer. Clients that are logged in stay so, until
-they have to log in again.
+A change applies to logins that begin after the response. Clients that are logged in stay logged in
+until their sessions expire.
 
 Errors of each user: CLUSTER_AUTHORIZATION_FAILED, UNACCEPTABLE_CREDENTIAL (an empty name, too few
 or too many iterations), UNSUPPORTED_SASL_MECHANISM, RESOURCE_NOT_FOUND, DUPLICATE_RESOURCE,

@@ -105,7 +105,7 @@ async def handle(
 
 
 def _is_valid(request: DescribeTopicPartitionsRequest) -> bool:
-    """Return whether the cursor is at a partition of a topic that the request names, if any."""
+    """Return whether the cursor, if any, names a topic of the request and a valid partition."""
     cursor = request.cursor
     if cursor is None:
         return True

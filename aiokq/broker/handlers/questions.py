@@ -1,12 +1,12 @@
-"""What the handlers ask the gate about the resources that a request names.
+"""The permissions that handlers ask for, so that they can be asked before the handler runs.
 
-An authorizer that asks a coroutine of the user cannot answer at once. The dispatcher therefore asks
-all questions of a request before the handler runs, many at the same time, so that the handler finds
-the answers: it changes nothing between two authorizations, and need not run again. A handler asks
-nothing else than without such an authorizer. The module is used only for such an authorizer.
+An authorizer that calls a coroutine function of the user cannot answer at once. The dispatcher
+therefore asks all questions of a request before the handler runs, many at the same time. The
+handler then finds all answers, and need not run again after it has changed something. This module
+is used only with such an authorizer.
 
-A question about resources that the request does not name, such as the topics of a fetch session, is
-asked by the handler itself (`Call.settle`, `Call.permitted_of_many`).
+The handler itself asks about resources that the request does not name, such as the topics of a
+fetch session (`Call.settle`, `Call.permitted_of_many`).
 
 Tests: ``tests/unit/broker/security/test_caller_authorizer.py``.
 """
@@ -73,7 +73,7 @@ FIRST_BETWEEN_BROKERS: Final = 4
 
 
 async def ask_in_advance(topics: Topics, request: Request[Response], call: Call) -> None:
-    """Ask what the handler of a request will ask, and await the answers."""
+    """Ask the questions that the handler of a request will ask, and await the answers."""
     of_request = _QUESTIONS.get(call.api_key)
     if of_request is None:
         return
@@ -91,15 +91,15 @@ class _Identified(Protocol):
 
 
 def _of_ids(topics: Topics, asked: Iterable[_Identified]) -> Iterator[str]:
-    """Yield the names of topics that requests name by their ids; unknown ids are refused later."""
+    """Yield the names of topics that are given by id; the handler refuses unknown ids."""
     for each in asked:
         topic = topics.by_id(each.topic_id)
         if topic is not None:
             yield topic.name
 
 
-# Each function yields the questions of one API in the handler's order. When it continues, the
-# question that it has yielded is answered, so that it can leave out those that depend on it.
+# Each function yields the questions of one API in the handler's order. A question is answered
+# before the function continues, so the function can omit questions that depend on the answer.
 
 
 def _produce(topics: Topics, request: ProduceRequest, call: Call) -> Iterator[Question]:

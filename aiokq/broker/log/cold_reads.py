@@ -73,7 +73,7 @@ class ColdReads:
         return await self.read_by(looked)
 
     async def read_by(self, look: Callable[[], Awaitable[R]]) -> R:
-        """Do as ``read`` does, with a ``look`` that lets other tasks run.
+        """Like ``read``, but with a coroutine function ``look``, which lets other tasks run.
 
         Raises:
             ColdRead, BrokerError: see ``read``.

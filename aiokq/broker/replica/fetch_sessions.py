@@ -156,7 +156,7 @@ class FetchContext:
         return NO_SESSION if self.session is None else self.session.session_id
 
     def included(self, results: Sequence[Result]) -> Steps[Sequence[Result]]:
-        """Find the results that the response includes; change nothing. Works in steps."""
+        """Return the results that the response includes; yield between steps. Change nothing."""
         if self._full or self.session is None:
             return results
         news: list[Result] = []
@@ -170,7 +170,7 @@ class FetchContext:
     def finish(
         self, results: Sequence[Result], *, privileged: bool = False
     ) -> Steps[tuple[int, Sequence[Result]]]:
-        """Find the session id and the results that the response includes. Works in steps.
+        """Return the session id and the results that the response includes. Yields between steps.
 
         For a request with session epoch 0, a session is created if there is a slot for it. Without
         a session, the id is 0.
@@ -202,8 +202,8 @@ class FetchContext:
 class FetchSessionCache:
     """The fetch sessions of a node, at most `slots`.
 
-    The partitions of one session and of all sessions are bounded. A client whose session would
-    exceed a bound has to name all partitions in each request.
+    The number of partitions is limited per session and for all sessions. A client whose session
+    would exceed a limit has to name all partitions in each request.
     """
 
     def __init__(self, slots: int, *, clock: Clock, rng: random.Random) -> None:
@@ -335,7 +335,7 @@ class FetchSessionCache:
 
 
 def asked_targets(request: FetchRequest) -> Steps[dict[TargetKey, FetchTarget]]:
-    """Find the partitions that a request names. Works in steps."""
+    """Return the partitions that a request names. Yields between steps."""
     targets: dict[TargetKey, FetchTarget] = {}
     number = 0
     for topic in request.topics:

@@ -47,17 +47,17 @@ class Watch:
             self.wake(True)
 
     def wake(self, ready: bool) -> None:
-        """End the wait, or the next one."""
+        """End the wait in progress or, if there is none, the next one."""
         if self._ready is None:
             self._ready = ready
         if self._future is not None and not self._future.done():
             self._future.set_result(ready)
 
     def begin(self, lacking: int) -> asyncio.Future[bool]:
-        """Begin to wait for `lacking` bytes, of which some may have been counted already.
+        """Begin to wait for `lacking` bytes; bytes that are counted already count too.
 
         Returns:
-            What a call of `wake` passes, which may have happened already.
+            A future with the argument of `wake`; it is done if `wake` was called already.
         """
         future = self._future = asyncio.get_running_loop().create_future()
         self._lacking = lacking
@@ -111,16 +111,16 @@ class FetchPurgatory:
             self.end(watch)
 
     def add(self, watch: Watch, partition: TopicPartition, room: int) -> None:
-        """Count the bytes of a partition from now on, for a wait that may begin later.
+        """Begin to count the new bytes of a partition, for a wait that may begin later.
 
-        A fetch that lets other tasks run while it reads its partitions adds each of them when it
-        has read it, so that no record between the read and the wait is missed.
+        A fetch lets other tasks run while it reads its partitions. It adds each partition right
+        after its read, so that records appended before the wait are counted.
         """
         watch.room[partition] = room
         self._watchers.setdefault(partition, set()).add(watch)
 
     def end(self, watch: Watch) -> None:
-        """Stop to count bytes for a watch."""
+        """Stop counting bytes for a watch."""
         for partition in watch.room:
             watchers = self._watchers[partition]
             watchers.discard(watch)
@@ -131,7 +131,7 @@ class FetchPurgatory:
     async def wait_on(
         self, connection: RequestContext, watch: Watch, lacking: int, timeout: float
     ) -> bool:
-        """Wait as `wait` does, for the partitions that were added to a watch."""
+        """Wait like `wait`, for the partitions that were added to a watch."""
         if self._closed:
             return False
         loop = asyncio.get_running_loop()

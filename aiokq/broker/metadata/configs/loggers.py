@@ -1,9 +1,9 @@
-"""The loggers of this process as resources of type BROKER_LOGGER: names, levels, changes (KIP-412).
+"""The loggers of this process as BROKER_LOGGER resources (KIP-412).
 
 Kafka's levels are translated to Python's. Only loggers of aiokq are shown and changed, because an
 embedded broker shares its process with other code. Changes are lost at a restart. The loggers of
-the audit log are shown, and only the program that owns the process can change them: an
-administrator must not be able to silence the log of what administrators do.
+the audit log are shown, but only code of this process can change them, because administrators must
+not silence the log of their own changes.
 
 Source: Kafka ``RuntimeLoggerManager.java``.
 """
@@ -84,9 +84,9 @@ def alter_loggers(
 
 
 def _keep_audit_level(*, is_reset: bool) -> None:
-    """Give the audit log a level of its own, because it would inherit the new level of `ROOT`.
+    """Give the audit log its own level, so that it does not inherit a change of `ROOT`.
 
-    If `ROOT` is reset, the audit log inherits again.
+    If `ROOT` is reset, the audit log inherits its level again.
     """
     global _has_kept
     audit = logging.getLogger(AUDIT)

@@ -41,9 +41,10 @@ MOST_RECORDS: Final = 10_000
 
 
 class AclFilter(NamedTuple):
-    """A filter of ACLs, by Kafka's codes; ANY, or None for text, matches every value.
+    """A filter of ACLs with Kafka's codes. ANY, or None for a text, matches every value.
 
-    A value matches itself only: an operation does not match ALL, and a host does not match ``*``.
+    Every other value matches only itself: an operation does not match ALL, and a host does not
+    match ``*``.
     """
 
     resource_type: int
@@ -97,7 +98,7 @@ class AclFilter(NamedTuple):
 def create_acls(
     image: MetadataImage, acls: Sequence[AclValue], *, new_id: Callable[[], uuid.UUID]
 ) -> Decision[list[BrokerError | None]]:
-    """Return an error or None for each ACL, and the records of those that do not exist yet.
+    """Return an error or None for each ACL, and the records of the ACLs that do not exist yet.
 
     Raises:
         InvalidRequest: there are too many ACLs.
@@ -160,7 +161,7 @@ def _record(acl: AclValue, acl_id: uuid.UUID) -> AccessControlEntryRecord:
 
 
 def _refusal(acl: AclValue) -> InvalidRequest | None:
-    """Return why an ACL cannot be created; None if it can."""
+    """Return the error of an ACL that cannot be created; None if it can."""
     resource_type, name, pattern_type, principal, _, operation, permission_type = acl
     if resource_type == ResourceType.CLUSTER and name != CLUSTER_NAME:
         return InvalidRequest(f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")

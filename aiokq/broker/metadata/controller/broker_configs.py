@@ -56,8 +56,8 @@ def alter_broker_configs(
         node_id: id of this node; the caller has checked that `name` is this id or "".
 
     Raises:
-        InvalidRequest: a setting is unknown or cannot change while a broker runs, or for all
-            brokers, or its value is invalid.
+        InvalidRequest: a setting is unknown, has an invalid value, cannot change while a broker
+            runs, or cannot change for all brokers.
         InvalidConfiguration: a value is too long, or eligible leader replicas are on and do not
             allow the change of ``min.insync.replicas``.
         BrokerError: raised by ``change``.

@@ -100,7 +100,7 @@ class Controller:
         """Return a description of a new topic and the records that create it.
 
         Args:
-            charge: counts the new partitions against a quota, also with `validate_only`.
+            charge: counts the new partitions against a quota, with `validate_only` as well.
 
         Raises:
             BrokerError: InvalidTopic, TopicExists, InvalidPartitions, InvalidReplicationFactor,
@@ -180,7 +180,7 @@ class Controller:
         Args:
             count: the new total number of partitions.
             assignments: the replicas of each new partition; None lets the controller choose.
-            charge: counts the new partitions against a quota, also with `validate_only`.
+            charge: counts the new partitions against a quota, with `validate_only` as well.
 
         Raises:
             BrokerError: InvalidPartitions, InvalidReplicaAssignment, PolicyViolation,
@@ -454,7 +454,7 @@ class Controller:
         unknown_hosts: Collection[str],
         validate_only: bool = False,
     ) -> Decision[list[BrokerError | None]]:
-        """Return the error of each change of quotas, and the records; see `quota_changes`."""
+        """Return the error or None of each change, and the records; see `quota_changes`."""
         from aiokq.broker.metadata.controller.quota_changes import alter_client_quotas
 
         return alter_client_quotas(

@@ -33,9 +33,8 @@ class QuotaChange(NamedTuple):
     """The changes of the quotas of one entity.
 
     Attributes:
-        entity: pairs of a type and a name, as the request has them; a name of None stands for the
-            default.
-        values: pairs of a key and its new value, None to remove the quota.
+        entity: pairs of a type and a name, as in the request. The name None stands for the default.
+        values: pairs of a key and its new value; the value None removes the quota.
     """
 
     entity: Sequence[tuple[str, str | None]]
@@ -49,14 +48,14 @@ def alter_client_quotas(
     unknown_hosts: Collection[str],
     validate_only: bool = False,
 ) -> Decision[list[BrokerError | None]]:
-    """Return the error of each change, None for success, and the records of the successful ones.
+    """Return the error or None of each change, and the records of the changes without an error.
 
-    Either all values of an entity change, or none. If a request names an entity twice, or a type
-    twice in an entity, nothing changes for the entity; Kafka applies one of the two. Removing a
-    quota that does not exist succeeds.
+    Either all values of an entity change, or none. If a request names an entity twice, or an entity
+    has a type twice, the entity is not changed; Kafka applies one of the two. Removing a quota that
+    does not exist succeeds.
 
     Args:
-        unknown_hosts: those names of addresses in the request that cannot be resolved.
+        unknown_hosts: the host names in the request that cannot be resolved.
     """
     times = Counter(_key(change) for change in changes)
     errors: list[BrokerError | None] = []

@@ -64,8 +64,7 @@ class MetadataDelta(NamedTuple):
             "" stands for the settings of all brokers.
         features: all levels of features in the image, if one of them or ``kraft.version`` has
             changed; otherwise None.
-        principals: the records about ACLs, SCRAM credentials, delegation tokens and quotas, in
-            their order.
+        principals: the records of ACLs, SCRAM credentials, delegation tokens and quotas, in order.
         end_offset: end offset of the append.
         quotas: all quotas of clients and addresses, if one of them has changed; otherwise None.
     """

@@ -45,7 +45,7 @@ _RECORDS: Final = (
 
 
 def acl_value(record: AccessControlEntryRecord) -> AclValue:
-    """Return an ACL without its id."""
+    """Return the fields of an ACL without its id."""
     return (
         record.resource_type,
         record.resource_name,
@@ -63,11 +63,11 @@ def is_of_principals(record: Message) -> bool:
 
 
 class PrincipalsImage:
-    """The ACLs, SCRAM credentials, delegation tokens and quotas after a replay of records.
+    """The ACLs, SCRAM credentials, delegation tokens and quotas of the replayed records.
 
     Attributes:
         acls: the entries by id.
-        acl_values: the number of entries of each value. Kafka writes no two with the same value.
+        acl_values: the number of entries by value. Kafka writes no two entries with the same value.
         scram_credentials: credentials by user name and mechanism (1 for SCRAM-SHA-256, 2 for
             SCRAM-SHA-512).
         scram_shapes: the number of SCRAM credentials of each shape.

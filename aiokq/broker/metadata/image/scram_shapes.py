@@ -1,4 +1,4 @@
-"""ScramShape: what anybody can see of a SCRAM credential before a login, but for the salt itself.
+"""`ScramShape`: the properties of a SCRAM credential, except the salt, that any client can see.
 
 The image counts the credentials of each shape, so that the broker can invent credentials that look
 like them (``security/authentication/scram.py``).

@@ -66,9 +66,9 @@ def next_epoch(directory: str, state: MetadataState, known: QuorumState | None) 
 
 
 def make_private(files: Files, directory: str, names: Sequence[str]) -> None:
-    """Take the permission to read the files from others: their records have credentials.
+    """Let only the owner read the files, because their records contain credentials.
 
-    Apache Kafka and earlier versions of aiokq create the files with the permissions that the umask
+    Apache Kafka and earlier versions of aiokq create the files with all permissions that the umask
     allows.
 
     Raises:
@@ -105,7 +105,7 @@ def open_log_files(
         KafkaStorage: the log does not end where ``state`` ends.
         OSError: the disk failed.
     """
-    files = files.private()  # the records have credentials
+    files = files.private()  # the records contain credentials
     files.mkdirs(directory)
     if state.torn is not None:
         if clean or state.torn.may_be_durable:

@@ -148,7 +148,7 @@ def write_snapshot(
     ]
     if voters is not None:
         controls += [KRaftVersionRecord(k_raft_version=1), voters]
-    file = files.private().open(part, exclusive=True)  # the records have credentials
+    file = files.private().open(part, exclusive=True)  # the records contain credentials
     try:
         position = offset = 0
 

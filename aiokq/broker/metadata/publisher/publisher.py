@@ -78,8 +78,8 @@ class MetadataPublisher:
         topics: the topics of the node, as requests see them.
         group_configs: the settings of groups, as coordinators see them.
         features: levels of features, by name.
-        principal_listeners: called with the records about ACLs, credentials, tokens and quotas of
-            each append.
+        principal_listeners: called with the records of ACLs, SCRAM credentials, delegation tokens
+            and quotas in each append.
         quotas: the quotas of clients and addresses.
         quotas_changed: called after `quotas` was replaced.
         end_offset: end offset of the last published append; `features` includes this append. 0
