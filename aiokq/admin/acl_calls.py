@@ -1,4 +1,4 @@
-"""AclCalls: the methods of Admin on ACLs."""
+"""`AclCalls`: the methods of `Admin` on ACLs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class AclCalls(ABC):
     async def describe_acls(
         self, filter: AclFilter | None = None, *, timeout: float | None = None
     ) -> tuple[Acl, ...]:
-        """Return the ACLs that pass a filter, sorted by resource and principal.
+        """Return the ACLs that match a filter, sorted by resource and principal.
 
         Args:
             filter: None for all ACLs.
@@ -47,8 +47,8 @@ class AclCalls(ABC):
         """Create ACLs. An ACL that exists already is no error.
 
         Args:
-            acls: each an `Acl`, or a line such as ``"User:alice Allow Read,Describe Topic:orders"``
-                (see `Acl.parse`), which stands for an ACL per operation.
+            acls: `Acl` objects or lines such as ``"User:alice Allow Read,Describe Topic:orders"``
+                (see `Acl.parse`). A line stands for one ACL per operation.
 
         Returns:
             Results by ACL; errors are InvalidRequest, SecurityDisabled, ClusterAuthorization.
@@ -63,10 +63,11 @@ class AclCalls(ABC):
         timeout: float | None = None,
         raise_errors: bool = False,
     ) -> Results[AclFilter, AclsDeleted]:
-        """Delete the ACLs that pass a filter. A filter that none passes is no error.
+        """Delete the ACLs that match a filter. A filter that matches no ACL is no error.
 
         Args:
-            filters: an `Acl` or a line stands for a filter that only this ACL passes.
+            filters: `AclFilter` objects. An `Acl` or a line stands for a filter that matches only
+                this ACL.
 
         Returns:
             Results by filter, each with the deleted ACLs; errors are InvalidRequest,

@@ -1,4 +1,4 @@
-"""Lists, creates and deletes ACLs."""
+"""`AclFilter`, and the calls that list, create and delete ACLs."""
 
 from __future__ import annotations
 
@@ -38,11 +38,12 @@ E = TypeVar("E", bound=IntEnum)
 class AclFilter:
     """A filter of ACLs. A field that is None, or ANY, matches every value.
 
-    A value matches itself only: the operation READ does not find an ACL of the operation ALL.
+    Other values match only themselves: the operation READ does not match an ACL with ALL.
 
     Attributes:
-        pattern_type: ANY for patterns with exactly this name; LITERAL or PREFIXED for only these;
-            MATCH for all patterns that cover a resource of this name.
+        pattern_type: ANY matches patterns of any type with exactly `resource_name`; LITERAL and
+            PREFIXED match patterns of this type; MATCH matches all patterns that cover a resource
+            named `resource_name`.
     """
 
     principal: str | None = None
@@ -55,7 +56,7 @@ class AclFilter:
 
     @classmethod
     def of(cls, acl: Acl) -> AclFilter:
-        """Return the filter that only this ACL passes."""
+        """Return the filter that matches only this ACL."""
         return cls(
             acl.principal,
             acl.operation,
@@ -81,10 +82,10 @@ class AclCreated:
 
 @frozen
 class AclsDeleted:
-    """The result of deleting the ACLs that pass one filter.
+    """The result of deleting the ACLs that match one filter.
 
     Attributes:
-        acls: the deleted ACLs; empty if none passed the filter.
+        acls: the deleted ACLs; empty if no ACL matches the filter.
     """
 
     filter: AclFilter
@@ -196,7 +197,7 @@ async def delete_acls(
         outcomes: dict[AclFilter, AclsDeleted | KafkaError] = {}
         for each, result in zip(left, response.filter_results, strict=True):
             error = _error(result.error_code, result.error_message, "DeleteAcls")
-            # An ACL that could not be deleted has an error of its own.
+            # An ACL that could not be deleted has its own error.
             errors = [
                 _error(acl.error_code, acl.error_message, "DeleteAcls")
                 for acl in result.matching_acls

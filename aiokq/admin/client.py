@@ -67,10 +67,9 @@ class Admin(GroupCalls, PlacementCalls, TransactionCalls, ControllerCalls, UserC
     raised by ``raise_errors=True`` or `Results.raise_for_errors`; any other exception concerns the
     whole call.
 
-    All calls take ``timeout``: the seconds for the call with all its retries; default
-    ``default_api_timeout_ms``.
-    Calls retry after errors that may be temporary (another controller, leader changes, lost
-    connections), and raise:
+    All calls take ``timeout``: seconds for the call with all its retries. The default is
+    ``default_api_timeout_ms``. Calls retry after errors that may be temporary (another controller,
+    leader changes, lost connections), and raise:
 
     - RequestTimeout: no request succeeded in time; ``__cause__`` is the last error;
     - UnsupportedVersion: the broker is too old for the request;

@@ -1,4 +1,4 @@
-"""ControllerCalls: the methods of Admin on the quorum, features, registered brokers and quotas."""
+"""`ControllerCalls`: methods of `Admin` on the quorum, features, brokers and quotas."""
 
 from __future__ import annotations
 
@@ -91,13 +91,13 @@ class ControllerCalls(ABC):
         strict: bool = False,
         timeout: float | None = None,
     ) -> Mapping[ClientQuotaEntity, Mapping[str, float]]:
-        """Return the quotas that are set, by entity and by Kafka's key (Kafka 2.6).
+        """Return the quotas in the cluster by entity and key (Kafka 2.6).
 
         Args:
-            entity: only quotas of entities with these names; `QuotaName.DEFAULT` stands for the
-                default, `QuotaName.ANY` for every name. None for all quotas.
-            strict: leave out entities that have more parts than `entity`: for a user, leave out
-                the quotas of its client ids.
+            entity: names that the entities must have; `QuotaName.DEFAULT` stands for the default,
+                and `QuotaName.ANY` for every name. None for all quotas.
+            strict: whether to leave out entities with more parts than `entity`: for a user, the
+                quotas of the user's client ids.
         """
         return await quotas.describe_client_quotas(
             self._check(timeout), entity, strict=strict, timeout=timeout
@@ -116,12 +116,12 @@ class ControllerCalls(ABC):
         Args:
             changes: for each entity, the new rate by key; None removes a quota. The keys are
                 ``producer_byte_rate`` and ``consumer_byte_rate`` (bytes per second and broker),
-                ``request_percentage`` (of a broker's thread), ``controller_mutation_rate``
+                ``request_percentage`` (percent of a broker's thread), ``controller_mutation_rate``
                 (partitions per second) and, for addresses, ``connection_creation_rate``.
             validate_only: validate without changing.
 
         Returns:
-            Results by entity; the error InvalidRequest says what is wrong with a change.
+            Results by entity; the error InvalidRequest describes an invalid change.
         """
         engine = self._check(timeout)
         results = await quotas.alter_client_quotas(

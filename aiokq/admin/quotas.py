@@ -32,10 +32,10 @@ __all__ = [
 
 
 class QuotaName(Enum):
-    """What may stand for the name of a user, a client id or an address.
+    """A value in place of the name of a user, a client id or an address.
 
     Attributes:
-        DEFAULT: the default, for those without a quota of their own.
+        DEFAULT: the default entity, whose quota applies to entities without a quota of their own.
         ANY: in a filter, every name and the default.
     """
 
@@ -48,13 +48,13 @@ NameLike: TypeAlias = str | QuotaName | None
 
 @frozen
 class ClientQuotaEntity:
-    """Those to whom a quota applies: a user, a client id, a client id of a user, or an address.
+    """The entity of a quota: a user, a client id, a client id of a user, or an address.
 
     Attributes:
         user: the name of a user without its type, such as "alice"; None if the quota does not
             depend on the user.
-        client_id: the client id; None if the quota does not depend on it.
-        ip: the address of a client; excludes the others.
+        client_id: the client id; None if the quota does not depend on the client id.
+        ip: the address of a client; `user` and `client_id` must then be None.
     """
 
     user: str | QuotaName | None = None
@@ -174,7 +174,7 @@ def _entry(
 
 
 def _entity(names: Mapping[str, str | None]) -> ClientQuotaEntity:
-    """Return an entity of a response; types that this client does not know are left out."""
+    """Return an entity of a response, without types that this client does not know."""
     known = {_ATTRIBUTES[kind]: name for kind, name in names.items() if kind in _ATTRIBUTES}
     return ClientQuotaEntity(
         **{kind: QuotaName.DEFAULT if name is None else name for kind, name in known.items()}

@@ -1,4 +1,4 @@
-"""UserCalls: the methods of Admin on the credentials of users."""
+"""`UserCalls`: the methods of `Admin` on SCRAM credentials."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ class UserCalls(ABC):
         timeout: float | None = None,
         raise_errors: bool = False,
     ) -> Results[tuple[str, str], UserScramAltered]:
-        """Store and delete SCRAM credentials (Kafka 2.7). They hold for logins from then on.
+        """Store and delete SCRAM credentials (Kafka 2.7). The changes apply to later logins.
 
-        A client that is logged in stays so, until it has to log in again. Use TLS: from what is
-        sent, anyone can log in as the user.
+        A client that is logged in stays logged in until its session expires. Use TLS, because
+        anyone who reads the request can log in as the user.
 
         Returns:
             Results by user and mechanism; errors are ResourceNotFound (there is nothing to delete),

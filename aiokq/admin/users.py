@@ -1,7 +1,7 @@
-"""SCRAM credentials of users: what is stored, and changes.
+"""SCRAM credentials of users: describes, stores and deletes them.
 
-A password is salted here, and the broker gets the salted password. Whoever reads it on the network
-can log in with it, so use TLS.
+The client salts the password and sends the salted password to the broker. Anyone who reads it on
+the network can log in with it, so use TLS.
 
 Source: KIP-554; Kafka ``ScramFormatter.java``.
 """
@@ -63,7 +63,7 @@ _NAMES: Final = {mechanism.number: name for name, mechanism in SCRAM_MECHANISMS.
 
 @frozen
 class ScramCredential:
-    """A stored credential; salt and keys are never told."""
+    """A stored credential; brokers never send its salt and keys."""
 
     mechanism: str
     iterations: int
@@ -85,8 +85,8 @@ class ScramUpsertion:
     Attributes:
         password: the password, which does not leave this process.
         mechanism: "SCRAM-SHA-256" or "SCRAM-SHA-512".
-        iterations: from 4096 to 16384; more make stolen credentials harder to crack and logins of
-            clients slower.
+        iterations: from 4096 to 16384. More iterations make stolen credentials harder to crack, and
+            logins slower.
         salt: the salt; None for a random one.
     """
 
@@ -192,7 +192,7 @@ async def alter_user_scram_credentials(
             key = keys.get(result.user)
             if key is None:
                 continue
-            # A deletion may have been made by an attempt whose answer was lost.
+            # An attempt whose response was lost may have deleted the credential.
             if not result.error_code or (unanswered and result.error_code == ResourceNotFound.code):
                 found[key] = UserScramAltered(*key)
             else:
@@ -215,7 +215,7 @@ def _check(change: _Change) -> None:
     """Check a change before any password is salted.
 
     Raises:
-        TypeError: it is no change, or a value has another type.
+        TypeError: it is not a change, or a value has the wrong type.
         ConfigError: a value cannot be stored.
     """
     if not isinstance(change, ScramUpsertion | ScramDeletion):

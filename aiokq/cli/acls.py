@@ -1,4 +1,4 @@
-"""`aiokq acls`: list, add and remove ACLs, each as a line of text.
+"""`aiokq acls`: lists, adds and removes ACLs as lines of text.
 
 `list` prints the lines that `add` and `remove` read, so that ACLs can be kept in a file.
 """

@@ -199,7 +199,7 @@ def _logs(verbose: int) -> Iterator[None]:
 
     Commands print their own errors.
     """
-    from aiokq.core.log_lines import stderr_handler  # it imports asyncio, which --help needs not
+    from aiokq.core.log_lines import stderr_handler  # imports asyncio, which --help does not need
 
     levels = (logging.CRITICAL, logging.WARNING, logging.DEBUG)
     logger = logging.getLogger("aiokq")

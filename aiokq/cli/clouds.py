@@ -1,7 +1,7 @@
-"""What `aiokq doctor` knows of the Kafkas of cloud providers: their hosts, ports and logins.
+"""The host names, ports and logins of cloud Kafka services, for `aiokq doctor`.
 
-A cluster is recognised by its host name. The checks compare settings with what the service offers,
-before anything is connected; none of their texts has a secret.
+A service is recognised by the host name of the cluster. The checks compare the client's settings
+with the logins of the service, before a connection is made. No text of a check contains a secret.
 
 Source: the documentation of each service, as of 2026.
 Tests: ``tests/unit/cli/test_clouds.py``, ``tests/fault/test_doctor_of_clouds.py``.
@@ -29,10 +29,10 @@ NAME: Final = "cloud"
 
 
 class Way(NamedTuple):
-    """A way of logging in to a service.
+    """A kind of login that a service supports.
 
     Attributes:
-        ports: the ports of the service that take it.
+        ports: the ports of the service for this login.
         protocol: the value of security_protocol.
         mechanism: the value of sasl_mechanism; None without SASL.
     """
@@ -46,12 +46,13 @@ class Way(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """A setting that does not fit the service.
+    """A setting that is wrong for the service.
 
     Attributes:
         detail: what is wrong.
         fix: what to change.
-        status: FAIL if it cannot work, WARN if it may, for example with a private link.
+        status: FAIL if the setting cannot work; WARN if it can work in some cases, such as a
+            private link.
     """
 
     detail: str
@@ -60,17 +61,17 @@ class Problem(NamedTuple):
 
 
 class Cloud(NamedTuple):
-    """The Kafka of a provider.
+    """The Kafka service of a cloud provider.
 
     Attributes:
         name: name of the service.
-        host: the form of its host names; the group `cluster` is the same for all brokers of a
-            cluster, and the group `region`, if there is one, is its region.
-        ways: the ways of logging in, the usual one first.
-        provider: the value of sasl_oauth_token_provider that makes its tokens.
+        host: pattern of the host names. The group `cluster` is equal for all brokers of a cluster;
+            the group `region`, if any, is the cluster's region.
+        ways: the supported logins, the usual one first.
+        provider: the value of sasl_oauth_token_provider for the service's tokens; None without one.
         check: returns the problems of a login.
-        token_fix: what to do if there is no token.
-        hints: what is special to the service, by the step of the handshake that failed.
+        token_fix: advice for a client that cannot obtain a token.
+        hints: advice for the service, by the step of the handshake that failed.
     """
 
     name: str
@@ -83,19 +84,19 @@ class Cloud(NamedTuple):
 
 
 def cloud_of(settings: ClusterSettings) -> Cloud | None:
-    """Return the service to which the first bootstrap address belongs; None if it is none."""
+    """Return the service of the first bootstrap address; None if it is no known service."""
     for address in settings.bootstrap_addresses[:1]:
         for cloud in CLOUDS:
             if cloud.host.fullmatch(address.host.lower().rstrip(".")):
                 return cloud
-    for cloud in CLOUDS:  # a name of one's own for a broker, as with private links
+    for cloud in CLOUDS:  # a custom host name for a broker, as with private links
         if cloud.provider is not None and cloud.provider == settings.sasl_oauth_token_provider:
             return cloud
     return None
 
 
 def cloud_checks(settings: ClusterSettings, cloud: Cloud) -> list[Check]:
-    """Return a check for each setting that does not fit, or one that says that all of them do."""
+    """Return a failed check for each wrong setting, or one passed check if there are none."""
     problems = [*_of_addresses(settings, cloud), *_of_login(settings, cloud)]
     if problems:
         return [

@@ -69,7 +69,7 @@ class ClusterChecks:
     Args:
         session: session that creates the clients.
         settings: settings of the cluster.
-        cloud: the service of the cluster, whose advice is shown too; None if it is not known.
+        cloud: the cloud service of the cluster, whose advice is shown; None if it is unknown.
 
     Raises:
         ConfigError: a file or a library that the settings need is missing.
@@ -222,7 +222,7 @@ async def _latency(connection: Connection) -> float:
 
 
 async def _permissions(connection: Connection) -> Check:
-    """Check what this client may do: the operations on the cluster, and whether it sees topics."""
+    """Check the permissions of the client: operations on the cluster, and visible topics."""
     try:
         cluster = await connection.request(
             DescribeClusterRequest(include_cluster_authorized_operations=True)

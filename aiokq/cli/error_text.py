@@ -75,7 +75,7 @@ def _advice(error: KafkaError) -> str | None:
 
 
 def _missing_acl(error: KafkaError) -> str:
-    """Return the ACL that the client of an authorization error lacks, as a line."""
+    """Return the line of an ACL that would allow the denied operation."""
     from aiokq.core.acl_types import Operation, ResourceType
     from aiokq.core.acls import Acl
 

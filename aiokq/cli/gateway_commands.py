@@ -220,7 +220,7 @@ def _settings(config: Path | None) -> GatewaySettings | None:
 
 
 def _http_table(config: Path) -> HttpSettings | None:
-    """Return the table [http] of a file, which may be wrong otherwise: the gateway tells that."""
+    """Return the table [http] of a file; other tables may be invalid, which the gateway reports."""
     import tomllib
 
     from aiokq.gateway.settings_tables import HttpSettings
@@ -262,8 +262,8 @@ def _ask(
     """Send a request to the gateway and return its answer.
 
     Args:
-        seconds: time for the answer; None for any time.
-        at: where the HTTP interface is; by default, where `config` and `port` say.
+        seconds: timeout for the response; None for no timeout.
+        at: the address of the HTTP interface; None for the address that `config` and `port` give.
 
     Raises:
         KafkaError: no gateway answers, or it does not answer in time.
@@ -298,10 +298,10 @@ def _ask(
 
 
 def _reloaded(config: Path | None, port: int | None) -> dict[str, Any]:
-    """Let a gateway reload its file and return its answer, however long that takes.
+    """Let a gateway reload its file and return its response, without a timeout.
 
     Raises:
-        KafkaError: no gateway answers, or it ends meanwhile.
+        KafkaError: no gateway answers, or the gateway ends before it responds.
         ConfigError: the gateway refuses the reload.
     """
     import queue
@@ -321,7 +321,7 @@ def _reloaded(config: Path | None, port: int | None) -> dict[str, Any]:
         try:
             answer = answers.get(timeout=ALIVE_SECONDS)
         except queue.Empty:
-            # A gateway that ends closes the connection; one that hangs does not.
+            # A gateway that ends closes the connection, but one that hangs does not.
             _ask(None, None, "GET", "/healthz", seconds=HTTP_SECONDS, at=http)
             continue
         if isinstance(answer, Exception):
@@ -339,7 +339,7 @@ def _refusal(body: bytes, code: int) -> str:
 def _client(
     config: Path | None, datagram: str | None, stream: str | None, tcp: int | None
 ) -> GatewayClient:
-    """Return a client of an input of the gateway: the one that was named, or the file's first.
+    """Return a client of the input that was named, or else of the first input in the file.
 
     Raises:
         typer.BadParameter: no input was named, or its address is wrong.

@@ -1,4 +1,4 @@
-"""Which step of a handshake with a broker failed, and what to change, for `aiokq doctor`."""
+"""Finds the step of a handshake with a broker that failed, and advice, for `aiokq doctor`."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def failed_step(error: KafkaError) -> Step:
 
 
 def advice(step: Step, error: KafkaError, where: str) -> str:
-    """Return what to change.
+    """Return advice for a step that failed.
 
     Args:
         where: the setting that names the address.

@@ -228,7 +228,7 @@ def _rate(key: str, text: str) -> float:
 
 
 def _names(entity: ClientQuotaEntity) -> dict[str, Json]:
-    """Return the names of an entity for JSON; the default is `{"default": true}`."""
+    """Return the names of an entity for JSON; a default is `{"default": true}`."""
     from aiokq.admin.quotas import QuotaName
 
     found: dict[str, Json] = {}

@@ -180,10 +180,10 @@ def _mechanisms(given: list[str] | None) -> list[str]:
 
 
 def _password(file: Path | None, name: str) -> str:
-    """Return the password of a user, without the end of its line.
+    """Return the password from the file or the terminal, without the line break.
 
     Raises:
-        typer.BadParameter: the file cannot be read, or has not one line.
+        typer.BadParameter: the file cannot be read, or does not have exactly one line.
     """
     if file is None:
         if not sys.stdin.isatty():

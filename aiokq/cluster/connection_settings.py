@@ -42,7 +42,7 @@ def connection_options(
 
     Args:
         environment: clock, random numbers and threads for the SASL mechanism.
-        supervisor: runs the refreshes of tokens; None to fetch a token whenever there is none.
+        supervisor: refreshes tokens in tasks; None to fetch a token only when none is valid.
 
     Raises:
         ConfigError: a certificate file cannot be read, or a credential is not valid.
@@ -64,7 +64,7 @@ def _security(
 ) -> Security:
     mechanism = prepare = None
     if settings.uses_sasl:
-        # Imported here, because most clients without TLS have no SASL, too.
+        # Imported here, because most clients use no SASL, and each module delays their start.
         from aiokq.cluster.sasl_mechanism import sasl_mechanism
 
         mechanism, prepare = sasl_mechanism(settings, environment, supervisor)
@@ -92,7 +92,7 @@ def tls_contexts(settings: ClusterValues) -> TlsContexts:
 
 
 def _tls_settings(settings: ClusterValues) -> TlsSettings:
-    """Return the settings of TLS by Kafka's names; the short names mean PEM files."""
+    """Return the TLS settings by Kafka's names; aiokq's short names mean PEM files."""
     from aiokq.connection.tls.tls_settings import TlsSettings
 
     names: dict[str, str] = {}

@@ -121,10 +121,11 @@ class Router:
         prepare: Callable[[Connection], tuple[Request[R], int]],
         target: Coordinator,
     ) -> asyncio.Future[R] | None:
-        """Send a request to a coordinator if it is known and connected, and nothing has to wait.
+        """Send a request to a coordinator if that is possible without waiting.
 
-        The timeout of the connection is the only one, which is cheaper than `asyncio.timeout`. The
-        connection is closed when it expires, so it must not be shortened for a single request.
+        Only the timeout of the connection applies, which is cheaper than `asyncio.timeout`. When
+        the timeout expires, the connection is closed, so the timeout cannot be shortened for one
+        request.
 
         Returns:
             The future of the response; None if nothing was sent.

@@ -179,7 +179,7 @@ class ClusterRules(Rules):
                 f"set security_protocol={fix!r}"
             )
         if sasl:
-            # Imported here, because most clients without TLS have no SASL, too.
+            # Imported here, because most clients use no SASL, and each module delays their start.
             from aiokq.cluster.sasl_login import sasl_login
 
             sasl_login(self)
@@ -208,7 +208,7 @@ class ClusterRules(Rules):
 
     @property
     def principal(self) -> str | None:
-        """Who this client is for ACLs, such as "User:alice"; None if only the broker knows it.
+        """The client's principal, such as "User:alice"; None if only the broker knows it.
 
         The broker takes the principal from a certificate or a token.
         """

@@ -1,4 +1,4 @@
-"""`SaslLogin`: what the SASL settings of a client say together, from settings and JAAS text.
+"""`SaslLogin`: a client's credentials, from its SASL settings and JAAS text.
 
 The module is imported only if SASL is used.
 
@@ -46,12 +46,12 @@ _KAFKAS_PACKAGE: Final = "org.apache.kafka.common.security.oauthbearer."
 
 
 class TokenRequest(NamedTuple):
-    """How tokens are requested from an authorization server.
+    """A request for tokens to an authorization server.
 
     Attributes:
         url: the token endpoint, or a URL of a file.
         client_id: for client credentials; None for a JWT bearer assertion.
-        client_secret: the same.
+        client_secret: for client credentials; None for a JWT bearer assertion.
         scope: the requested scope; None for the server's default.
     """
 
@@ -65,11 +65,11 @@ class TokenRequest(NamedTuple):
 
 
 class KerberosLogin(NamedTuple):
-    """Where the tickets of a client come from.
+    """The Kerberos settings of a client.
 
     Attributes:
         service: name of the service in the principals of the brokers.
-        principal: the client's principal; None for that of the tickets or of the keytab.
+        principal: the client's principal; None for the principal of the tickets or keytab.
         keytab: file with the client's keys; None for the tickets of `kinit`.
     """
 
@@ -83,9 +83,9 @@ class SaslLogin(NamedTuple):
 
     Attributes:
         username: for PLAIN and SCRAM; empty for the other mechanisms.
-        password: the same.
-        provider: the user's provider of tokens, or the name of a cloud, if there is one.
-        request: how tokens are requested otherwise.
+        password: for PLAIN and SCRAM; empty for the other mechanisms.
+        provider: the user's token provider, or the name of a cloud; None without one.
+        request: the token request, if there is no provider.
         extensions: SASL extensions for OAUTHBEARER.
         kerberos: for GSSAPI, else None.
     """
@@ -254,10 +254,10 @@ def _token_request(settings: ClusterRules, url: str, options: Mapping[str, str])
 
 
 def retriever(settings: ClusterRules) -> str:
-    """Return the name of the class that stands for the kind of token request.
+    """Return the name of Kafka's retriever class, which selects the kind of token request.
 
     Raises:
-        ConfigError: the class is none of Kafka's.
+        ConfigError: the class is not one of Kafka's.
     """
     name = settings.sasl_oauthbearer_jwt_retriever_class.removeprefix(_KAFKAS_PACKAGE)
     if name not in _RETRIEVERS:
@@ -283,7 +283,7 @@ def _extensions(text: str | None) -> dict[str, str]:
 
 
 def _text(secret: object) -> str | None:
-    """Return the text of a secret, which is a SecretStr in a settings model."""
+    """Return the text of a secret, which may be a SecretStr."""
     if secret is None or isinstance(secret, str):
         return secret
     text: str = secret.get_secret_value()  # type: ignore[attr-defined]

@@ -32,7 +32,7 @@ def sasl_mechanism(
 
     Args:
         environment: clock, random numbers and threads.
-        supervisor: runs the refreshes of tokens; None to fetch a token whenever there is none.
+        supervisor: refreshes tokens in tasks; None to fetch a token only when none is valid.
 
     Raises:
         ConfigError: a credential cannot be sent.

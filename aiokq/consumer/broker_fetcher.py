@@ -271,8 +271,8 @@ class BrokerFetcher:
                 version=version,
                 timeout=self._settings.request_timeout + max_wait_ms / 1000,
             )
-            # The reader of the last response has been woken and runs first. The broker reads, and
-            # with TLS encrypts, the next response meanwhile.
+            # The woken reader of the last response runs first. Meanwhile the broker prepares the
+            # next response, so the request is sent now.
             connection.push()
             response = await answer
         finally:

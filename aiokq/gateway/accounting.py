@@ -77,10 +77,10 @@ class Totals:
 
 
 class Snapshot(NamedTuple):
-    """All numbers at one moment: in all, and by the names of topics that exist or existed.
+    """All counts at one moment: in total, and by name of each topic that exists or existed.
 
     Attributes:
-        core: the counts of the pool at this moment, with topics.
+        core: the pool's counts at this moment, with those of topics.
         waiting: messages in the spool that are not in the pool yet.
     """
 
@@ -120,18 +120,20 @@ class Discard(NamedTuple):
 class Accounting:
     """Counts outcomes, and releases the memory of messages whose outcome is known.
 
-    The class implements `Outcomes`.
+    It implements `Outcomes`.
 
     Attributes:
-        on_discard: called with each Discard of messages that were taken from the pool.
-        on_refused: called with messages that the pool did not accept, if it has a queue for them.
+        on_discard: called with each `Discard` of messages that were taken from the pool.
+        on_refused: called with messages that the pool refused, if the pool has a queue for them.
         on_duplicates: called with topic, messages and rows that may be written twice.
-        dead_letters: takes over messages that would be discarded; None if there is no such topic.
+        dead_letters: takes messages that would otherwise be discarded; None without a dead letter
+            topic.
         on_registered: called with each topic that was registered.
         on_forget: called with the last counts of a topic that was deleted.
-        keeps_messages: whether a hook wants the messages of topics that do not exist; without it,
-            only their number is known.
-        keeps: whether dead letters without an outcome stay in the spool, because the gateway ends.
+        keeps_messages: whether a hook needs the messages of topics that do not exist; if not, only
+            their number is kept.
+        keeps: whether the gateway is closing, so that dead letters without an outcome stay in the
+            spool.
     """
 
     def __init__(self, pool: Pool, spool: Spool | None = None) -> None:
@@ -166,9 +168,9 @@ class Accounting:
             call(topic)
 
     def forget(self, topic: TopicState) -> None:
-        """Keep the counts of the slot of a deleted topic, which the pool has forgotten.
+        """Add the counts of a deleted topic's slot to the totals of the topic.
 
-        The pool must still have the slot: its messages are taken afterwards.
+        The pool must still have the slot; its messages are taken after this call.
         """
         slot = topic.slot
         counts = self._pool.counts_of(slot)
@@ -182,7 +184,7 @@ class Accounting:
             call(counts)
 
     def drain(self) -> int:
-        """Count the messages that the pool did not accept and holds for the hooks.
+        """Count the messages that the pool has refused and holds for the hooks.
 
         Returns:
             The number of messages that became dead letters.
@@ -212,7 +214,7 @@ class Accounting:
             topic = name.decode("utf-8", "replace")
             rows = range(len(taken.refused))
             known = name.isascii() and topic in self._topics
-            if known:  # its slot has counted them as discarded; they are in flight now
+            if known:  # the slot counted them as discarded, but they are in flight
                 self._of(topic).discarded[reason] -= len(rows)
             dead.accept(Letter(topic, known, taken, rows, reason, 0, None, 0))
             count += len(rows)
@@ -241,7 +243,7 @@ class Accounting:
         attempts: int = 0,
     ) -> None:
         if reason == SHUTDOWN and self._spool is not None:
-            self._pool.release(len(rows), charge)  # the spool keeps the messages: in flight
+            self._pool.release(len(rows), charge)  # in flight: the spool keeps them
             return
         letter = Letter(topic.name, True, taken, rows, reason, charge, error, attempts)
         if self.dead_letters is not None and self.dead_letters.wants(topic.name, reason):
@@ -308,8 +310,8 @@ class Accounting:
             call(topic.name, taken, rows)
 
     def _settled(self, taken: Taken | RefusedMessages, rows: Sequence[int], charge: int) -> None:
-        """Release messages whose outcome is counted; the spool need not keep them any more."""
-        if isinstance(taken, RefusedMessages):  # they hold no memory of the pool
+        """Release the memory of messages whose outcome is counted, and finish them in the spool."""
+        if isinstance(taken, RefusedMessages):  # refused messages hold no memory of the pool
             if self._spool is not None:
                 for row in rows:
                     self._spool.finished_one(taken.refused[row].sequence)
@@ -325,7 +327,7 @@ class Accounting:
         return self._in_all(self._pool.counts(), self._waiting)
 
     def in_pool(self) -> tuple[PoolCounts, int]:
-        """Return the counts of the pool, with topics, and the messages that wait in the spool."""
+        """Return the pool's counts with topics, and the number of messages in the spool."""
         self.drain()
         return self._pool.counts(topics=True), self._waiting
 
@@ -334,17 +336,17 @@ class Accounting:
         return 0 if self._spool is None else self._spool.waiting
 
     def snapshot(self, *, new_window: bool = False) -> Snapshot:
-        """Return all numbers at this moment. Context: loop.
+        """Return all counts at this moment. Context: loop.
 
         Args:
-            new_window: whether the pool's smallest and largest timestamps begin anew.
+            new_window: whether to reset the smallest and largest timestamps of the pool.
         """
         self.drain()
         counts = self._pool.counts(topics=True, new_window=new_window)
         for _ in range(TRIES if not new_window else 0):
             if not self.drain():
                 break
-            # The counts have messages as discarded that are dead letters by now.
+            # These counts include messages as discarded that have become dead letters since.
             counts = self._pool.counts(topics=True)
         waiting = self._waiting
         topics: dict[str, Totals] = {}
@@ -370,7 +372,8 @@ class Accounting:
             total.discarded[reason] += count
         spool = self._spool
         if spool is not None:
-            # What waits in the spool is received; the pool counts it when it is fed.
+            # Messages that wait in the spool are received, but the pool counts them only when they
+            # are fed.
             total.received += waiting + spool.damaged
             total.replayed = spool.recovered
             total.discarded[SPOOL_DAMAGED] += spool.damaged

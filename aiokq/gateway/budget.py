@@ -1,4 +1,4 @@
-"""Budget: how many bytes of messages an engine holds, and for how many more it has room.
+"""`Budget`: limits the bytes of messages that an engine holds.
 
 Tests: tests/unit/gateway/test_budget.py.
 """
@@ -27,9 +27,9 @@ MOST_BUDGET: Final = 32 * 1024 * 1024
 
 
 def budget_bytes(settings: GatewaySettings) -> int:
-    """Return how many bytes of messages an engine holds at most.
+    """Return the largest number of bytes of messages that an engine may hold.
 
-    An eighth of the pool, within limits, and never less than the largest message.
+    This is an eighth of the pool, within limits, but never less than the largest message.
     """
     most = settings.pool.max_bytes
     largest = max([one.limit for one in settings.inputs], default=0)
@@ -37,14 +37,14 @@ def budget_bytes(settings: GatewaySettings) -> int:
 
 
 class Budget:
-    """Limits the memory of the messages that an engine holds beside the pool.
+    """Limits the memory of the messages that an engine holds outside the pool.
 
-    A topic may hold as much as is left: the fewer topics are stuck, the more each of them may hold,
-    and something is always left for the others.
+    A topic may hold at most as many bytes as are free. So a few blocked topics may hold much each,
+    but there is always room for other topics.
 
     Args:
         max_bytes: the limit.
-        on_room: called by `offer` with a topic that has room again.
+        on_room: called by `offer` with each topic that has room again.
 
     Attributes:
         bytes: bytes of all messages.
@@ -62,9 +62,9 @@ class Budget:
         self.bytes = 0
 
     def room(self, topic: TopicState) -> int:
-        """Return how many bytes of a topic the engine takes now.
+        """Return the number of bytes of a topic's messages that the engine can take now.
 
-        0 for none: a later `offer` calls `on_room` with the topic.
+        If this is 0, a later `offer` calls `on_room` with the topic.
         """
         own = self._own.get(topic, 0)
         if not self._has_room(own):
@@ -74,12 +74,12 @@ class Budget:
         return max(LEAST_ROOM, min(self._max_bytes - self.bytes - own, MOST_ROOM))
 
     def add(self, topic: TopicState, size: int) -> None:
-        """Note messages that the engine took over."""
+        """Count messages that the engine has taken."""
         self._own[topic] = self._own.get(topic, 0) + size
         self.bytes += size
 
     def remove(self, topic: TopicState, size: int) -> None:
-        """Note messages whose memory is free."""
+        """Count messages whose memory was freed."""
         own = self._own[topic] - size
         self.bytes -= size
         if own:
@@ -90,7 +90,7 @@ class Budget:
             self._refuse(topic, own)
 
     def offer(self) -> None:
-        """Call `on_room` with the topics that have room again, first those that hold least."""
+        """Call `on_room` with the topics that have room again, smallest holdings first."""
         while self._least:
             own, _, topic = self._least[0]
             if self._refused.get(topic) == own:

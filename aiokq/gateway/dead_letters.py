@@ -1,7 +1,7 @@
-"""DeadLetters: writes messages that could not be delivered to a topic of their own.
+"""`DeadLetters`: writes messages that could not be delivered to a dead letter topic.
 
-A message whose dead letter is not acknowledged yet is in flight, and keeps its memory in the pool.
-A dead letter that fails is discarded with the reason that the message had. Tests:
+Until its dead letter is acknowledged, a message is in flight and keeps its memory in the pool. If
+the dead letter fails, the message is discarded with its original reason. Tests:
 tests/fault/test_gateway_dead_letters.py, tests/unit/gateway/test_dead_letters.py.
 """
 
@@ -68,7 +68,7 @@ SHUTDOWN_SHARE: Final = 0.25
 
 
 class RefusedMessages:
-    """Messages that the pool did not accept, with the methods of a Taken."""
+    """Messages that the pool refused, with the methods of a `Taken`."""
 
     def __init__(self) -> None:
         self.refused: list[Refused] = []
@@ -78,12 +78,12 @@ class RefusedMessages:
         return Message(one.key, one.value, one.timestamp_ms, one.arrival_ms, one.partition_key, -1)
 
     def size(self, rows: Sequence[int]) -> int:
-        """Return the bytes that the messages take."""
+        """Return the size of messages in bytes."""
         return sum(refused_size(self.refused[row]) for row in rows)
 
 
 def refused_size(one: Refused) -> int:
-    """Return the bytes that a message takes that the pool did not accept."""
+    """Return the size of a refused message in bytes, with its overhead."""
     return len(one.topic) + len(one.key) + len(one.value) + REFUSED_OVERHEAD
 
 
@@ -117,7 +117,7 @@ class LetterOutcomes(Protocol):
 
 
 class DeadLetters:
-    """Writes dead letters by a Producer of its own, for both engines. Context: loop.
+    """Writes dead letters with a Producer of its own, for both engines. Context: loop.
 
     Args:
         cluster: a started Cluster; it need not have metadata.
@@ -127,9 +127,9 @@ class DeadLetters:
 
     Attributes:
         held: number of messages whose dead letters are not written yet.
-        held_of: the same by topic, of topics that exist or existed.
-        refused: number of those of them that the pool did not accept; it does not hold them.
-        refused_bytes: size of these.
+        held_of: `held` by name of each topic that exists or existed.
+        refused: number of messages in `held` that the pool refused, and therefore does not hold.
+        refused_bytes: size of the messages in `refused`, in bytes.
     """
 
     def __init__(
@@ -217,7 +217,7 @@ class DeadLetters:
     async def close(self, deadline: float) -> None:
         """Wait for the dead letters until `deadline`, and discard those without an outcome.
 
-        If the gateway has failed, there is nothing to wait for.
+        If the gateway has failed, the call does not wait.
         """
         loop = asyncio.get_running_loop()
         try:
@@ -314,7 +314,7 @@ class DeadLetters:
             self._leave(letter)
             raise
         if id(letter) not in self._open:
-            return  # `close` has discarded it
+            return  # `close` has discarded the letter
         charge = 0 if lost else letter.charge
         if written:
             self._settled(letter, written)
@@ -358,13 +358,13 @@ class DeadLetters:
         self._outcomes.dead_letter_failed(letter, rows, charge)
 
     def _leave(self, letter: Letter) -> None:
-        """Leave messages to `close`, because the gateway has failed."""
+        """Leave messages to be discarded by `close`, because the gateway has failed."""
         self._failed = True
         if self._open.pop(id(letter), None) is not None:
             self._queue.append(letter)
 
     def _lose_waiting(self) -> None:
-        """Discard the messages in the queue."""
+        """Discard the messages of the dead letters in the queue."""
         while self._queue:
             letter = self._queue.popleft()
             self._lost(letter, letter.rows, letter.charge, None)

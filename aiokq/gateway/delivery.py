@@ -1,4 +1,4 @@
-"""Delivery: the Cluster, the engine and the dead letters of a gateway, which a reload may exchange.
+"""`Delivery`: the Cluster, engine and dead letters of a gateway, which a reload may replace.
 
 Tests: tests/fault/test_gateway_reload.py.
 """
@@ -28,20 +28,20 @@ CHECK_SECONDS: Final = 0.02
 
 
 class Delivery:
-    """What delivers the messages that were taken from the pool. Context: loop.
+    """Delivers the messages that were taken from the pool. Context: loop.
 
     Args:
         accounting: gets the outcome of each message.
         spawn: starts a task that belongs to the gateway.
         on_room: called with a topic for which the engine has room again.
-        on_gone: called with a topic that the cluster does not know any more.
-        on_switched: called after `switch` has used another engine, or has failed to.
+        on_gone: called with a topic that no longer exists.
+        on_switched: called at the end of `switch`, even if it failed.
 
     Attributes:
         cluster: the Cluster of the engine; it need not have metadata.
         engine: the engine, which `start` starts.
-        dead_letters: writes the messages that cannot be delivered to their topic.
-        switching: whether the engine is about to be exchanged: no messages are passed to it.
+        dead_letters: writes messages that cannot be delivered to the dead letter topic.
+        switching: whether the engine is being replaced; no messages are passed to it meanwhile.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Delivery:
         self.engine: Engine = self._new_engine(settings, cluster)
 
     def configure(self, settings: GatewaySettings) -> None:
-        """Use the options that need no other engine."""
+        """Apply the options that do not need a new engine."""
         self.dead_letters.configure(settings)
         if settings.delivery.engine == "bruce":
             from aiokq.gateway.bruce.engine import BruceEngine
@@ -79,14 +79,14 @@ class Delivery:
     async def switch(
         self, before: GatewaySettings, settings: GatewaySettings, accepting: Callable[[], bool]
     ) -> None:
-        """Deliver by a new engine, and on a new Cluster if [kafka] differs.
+        """Replace the engine, and the Cluster if [kafka] has changed.
 
         Args:
-            accepting: tells whether the gateway still accepts messages; else it ends.
+            accepting: returns whether the gateway still accepts messages; False if it is closing.
 
         Raises:
-            ConfigError: the settings are wrong, or messages that are under way are not delivered in
-                time. The old engine goes on.
+            ConfigError: the settings are wrong, or messages in flight are not delivered in time.
+                The old engine stays in use.
         """
         old_cluster, old_engine, old_letters = self.cluster, self.engine, self.dead_letters
         cluster = old_cluster
@@ -120,7 +120,7 @@ class Delivery:
         await self.engine.close()
 
     async def _delivered(self, seconds: float, accepting: Callable[[], bool]) -> bool:
-        """Wait until nothing is under way; return whether that happened in time."""
+        """Wait until no messages are in flight; return whether that happened in time."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         engine = self.engine

@@ -18,16 +18,16 @@ __all__ = ["Engine", "InEngine", "Outcomes", "TopicState", "Trace"]
 
 
 class Trace(Protocol):
-    """Notes what happens to messages of topics that are debugged."""
+    """Records the steps of messages of topics that are debugged."""
 
     def received(self, topic: str, taken: Taken, rows: Sequence[int]) -> None:
-        """Note messages that were taken from the pool."""
+        """Record messages that were taken from the pool."""
 
     def sent(self, topic: str, taken: Taken, rows: Sequence[int]) -> None:
-        """Note messages that were sent."""
+        """Record messages that were sent."""
 
     def acked(self, topic: str, taken: Taken, rows: Sequence[int]) -> None:
-        """Note messages that were acknowledged."""
+        """Record messages that were acknowledged."""
 
 
 class TopicState:
@@ -45,7 +45,7 @@ class TopicState:
             time; None for no limit.
         max_batch_bytes: ``max.message.bytes`` of the topic; None if it is not known.
         gone: whether the topic was deleted. Its messages are discarded.
-        trace: notes what happens to the messages; None unless the topic is debugged.
+        trace: records the steps of the messages; None unless the topic is debugged.
     """
 
     __slots__ = (
@@ -137,7 +137,7 @@ class Engine(Protocol):
 
     @property
     def pauses(self) -> tuple[int, int]:
-        """How often all brokers were paused since the start: pauses begun, and ended."""
+        """The numbers of begun and of ended pauses of all brokers since the start."""
         ...
 
     async def start(self) -> None:

@@ -51,10 +51,10 @@ METADATA_SECONDS: Final = 10.0
 class Gateway:
     """Receives messages of local programs on sockets, and delivers them to Kafka.
 
-    ``async with Gateway("gateway.toml") as gateway:`` opens the inputs at once: Kafka need not be
-    reachable, and messages wait for it in the pool. The end of the block closes the inputs,
-    delivers the messages within `shutdown_max_delay_ms`, and discards the others, counted, unless
-    a spool keeps them.
+    ``async with Gateway("gateway.toml") as gateway:`` opens the inputs at once. Kafka need not be
+    reachable: messages wait in the pool. At the end of the block, the inputs are closed and
+    messages are delivered for at most `shutdown_max_delay_ms`. The remaining messages are counted
+    and discarded, unless a spool keeps them.
 
     Args:
         config: settings, or the path of a TOML file.
@@ -63,12 +63,12 @@ class Gateway:
             `config`.
         unix_stream: path of a UNIX stream socket to open.
         tcp: port to open on 127.0.0.1; 0 for a free port.
-        http: port of the HTTP interface; 0 for a free port. Without it and without [http] in
-            `config` there is no HTTP.
+        http: port of the HTTP interface; 0 for a free port. Without `http` and without [http] in
+            `config`, there is no HTTP interface.
         spool: directory of the spool; replaces the directory of `config`.
 
     Raises:
-        ConfigError: an option is wrong, or contradicts another.
+        ConfigError: an option is wrong, or contradicts another option.
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class Gateway:
 
             self.spool = Spool(settings.spool)
             stack.push_async_callback(self.spool.close)
-            # Its thread ends first, so that `close` finds what it has opened.
+            # Shielded, so that `close` finds the files that the thread has opened.
             await shielded(self._open_spool(self.spool), name="open spool", expected=ConfigError)
         self.pool = Pool(
             settings.pool.max_bytes,
@@ -212,12 +212,13 @@ class Gateway:
         self.http = await self._open_http(settings)
 
     async def close(self) -> Snapshot:
-        """Close the inputs, deliver what was received, and discard what is left when time is up.
+        """Close the inputs, deliver the received messages, and discard those left when time is up.
 
-        May be called twice and concurrently. At most `shutdown_max_delay_ms` are spent on delivery.
+        May be called twice and concurrently. Delivery takes at most `shutdown_max_delay_ms`. A
+        spool keeps the messages that are left.
 
         Returns:
-            The numbers of the gateway when it ended.
+            The final counts of the gateway.
 
         Raises:
             WrongLoop: the gateway was started on another loop or in another process, such as the
@@ -239,14 +240,14 @@ class Gateway:
         traceback: TracebackType | None,
     ) -> None:
         if self._owner is None or self._owner[0] == os.getpid():
-            await self.close()  # in a forked child, everything is the parent's
+            await self.close()  # in a forked child, everything belongs to the parent
 
     async def run_until(self, stop: asyncio.Event) -> None:
-        """Wait for `stop`; raise the error of a part that failed before.
+        """Wait for `stop`; raise Closed if a part of the gateway fails before.
 
         Raises:
-            Closed: a part of the gateway has failed; the cause is its error. Or the gateway is not
-                started, or is closed.
+            Closed: a part of the gateway has failed, and its error is the cause; or the gateway is
+                not started, or is closed.
             WrongLoop: the gateway was started on another loop or in another process.
         """
         self._check_started()
@@ -259,17 +260,17 @@ class Gateway:
 
     @property
     def cluster(self) -> Cluster:
-        """The cluster that gets the messages; a reload may exchange it."""
+        """The cluster that gets the messages; a reload may replace it."""
         return self.delivery.cluster
 
     @property
     def engine(self) -> Engine:
-        """The engine that delivers the messages; a reload may exchange it."""
+        """The engine that delivers the messages; a reload may replace it."""
         return self.delivery.engine
 
     @property
     def dead_letters(self) -> DeadLetters:
-        """What writes messages that cannot be delivered to their topic."""
+        """The writer of dead letters; a reload may replace it."""
         return self.delivery.dead_letters
 
     @property
@@ -292,29 +293,29 @@ class Gateway:
         if self._final is not None:
             return self._final
         self._check_owner()
-        if not hasattr(self, "accounting"):  # it was not started
+        if not hasattr(self, "accounting"):  # the gateway was not started
             return Accounting(Pool(1)).snapshot()
         return self.accounting.snapshot()
 
     async def reload(self) -> list[str]:
-        """Read the configuration file again, and use its options.
+        """Read the configuration file again, and apply its options.
 
-        Inputs are opened, changed and closed; a closed input is read to its end. With other brokers
-        or another engine, messages wait in the pool until those that are under way are delivered,
-        so that their order is kept.
+        Inputs are opened, changed and closed; a closed input is read to its end. If the brokers or
+        the engine change, new messages wait in the pool until the messages in flight are delivered,
+        so that the order is kept.
 
         Returns:
             The names of the tables and options that have changed.
 
         Raises:
-            ConfigError: there is no file, it is wrong, a table has changed that can only change
-                with a restart, an input cannot be opened, or the messages that are under way were
-                not delivered within `shutdown_max_delay_ms`. Then nothing is changed. Only if the
-                system has no thread or descriptor for an input after the engine was changed,
-                the new engine stays.
+            ConfigError: the gateway has no file, the file is wrong, a table has changed that needs
+                a restart, an input cannot be opened, or the messages in flight were not delivered
+                within `shutdown_max_delay_ms`. Nothing is changed then, with one exception: if the
+                system has no thread or descriptor for an input after the engine was replaced, the
+                new engine stays.
             WrongLoop: the gateway was started on another loop or in another process.
 
-        A call that is cancelled raises CancelledError when the change is complete.
+        A cancelled call raises CancelledError only when the change is complete.
         """
         self._check_owner()
         return await shielded(self._reload(), name="reload gateway", expected=ConfigError)
@@ -340,7 +341,7 @@ class Gateway:
             return changed
 
     def reload_soon(self) -> None:
-        """Begin to reload, for a signal handler; an error is logged and reported. Context: loop."""
+        """Begin to reload, for a signal handler; log and report an error. Context: loop."""
         try:
             self._spawn(self._reload_logged(), "reload")
         except Closed as error:
@@ -357,7 +358,7 @@ class Gateway:
             raise ConfigError(f"the system refuses it: {error.strerror or error}") from error
 
     async def _change(self, settings: GatewaySettings) -> None:
-        """Use other settings. What may fail comes first, so that a failure changes nothing."""
+        """Apply other settings. Steps that may fail come first: a failure changes nothing."""
         old = self.settings
         inputs = self._inputs
         differ = input_changes(inputs.inputs, settings.inputs)
@@ -375,7 +376,8 @@ class Gateway:
             inputs.change_sockets(differ, undo)
             if needs_other_engine(old, settings):
                 await self.delivery.switch(old, settings, lambda: self._accepting)
-                # Also if an input fails: a later file is compared with what is used now.
+                # Set before an input may fail, because a later file is compared with the settings
+                # in use.
                 used = {"kafka": settings.kafka, "delivery": settings.delivery}
                 self.settings = old.model_copy(update=used)
             replaced = await inputs.replace(differ, opened, undo)
@@ -389,21 +391,21 @@ class Gateway:
         await inputs.settle(differ, opened, replaced, settings.inputs)
 
     def _switched(self) -> None:
-        """Use the cluster and the engine of `delivery`, and pass messages to it."""
+        """Use the cluster and engine of `delivery`, and pass messages to the engine."""
         self.router.use(self.cluster, self.engine.max_message_bytes)
         self.reports.metadata_times.use(self.cluster)
         for topic in list(self.router.topics.values()):
             self._feed(topic)
 
     def problems(self) -> Problems:
-        """Return why no messages are accepted, and what else is wrong. Context: loop."""
+        """Return the reasons why no messages are accepted, and the warnings. Context: loop."""
         self._check_started()
         return self.reports.problems()
 
     def measures(
         self, snapshot: Snapshot
     ) -> Iterable[tuple[str, Iterable[tuple[tuple[str, ...], float]]]]:
-        """Return the metrics of the reports, of a snapshot of this turn. Context: loop."""
+        """Return the metrics of the reports for a snapshot of this iteration. Context: loop."""
         self._check_started()
         return self.reports.measures(snapshot)
 
@@ -415,7 +417,7 @@ class Gateway:
     # ------------------------------------------------------------ parts
 
     def _check_owner(self) -> None:
-        """Raise WrongLoop on another loop or in another process than those of `start`."""
+        """Raise WrongLoop on a loop or in a process other than those of `start`."""
         if self._owner is None:
             return
         pid, loop = self._owner
@@ -436,7 +438,7 @@ class Gateway:
             )
 
     def _check_started(self) -> None:
-        """Check as `_check_owner` does; raise Closed before `start`."""
+        """Call `_check_owner`; raise Closed before `start`."""
         self._check_owner()
         if not hasattr(self, "reports"):
             raise Closed("this gateway is not started: use `async with`, or await start()")
@@ -461,7 +463,7 @@ class Gateway:
         return GatewaySettings.of(settings, **given)  # type: ignore[arg-type]
 
     async def _open_http(self, settings: GatewaySettings) -> Http | None:
-        """Open the HTTP interface of settings, unless it is open at this address already."""
+        """Open the HTTP interface of the settings, unless it is open at this address already."""
         chosen = settings.http
         if chosen is None:
             return None
@@ -480,7 +482,7 @@ class Gateway:
             await self.http.close()
 
     async def _close_cluster(self, first: Cluster) -> None:
-        # A reload may have exchanged it.
+        # A reload may have replaced the cluster.
         await (self.delivery.cluster if hasattr(self, "delivery") else first).close()
 
     def _spawn(self, coro: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
@@ -553,7 +555,7 @@ class Gateway:
                 self._accepting = False
                 self._inputs.remove_files()
                 self._flushing = True
-                async with self._reloading:  # a reload that has begun ends first
+                async with self._reloading:  # wait for a reload in progress
                     await self._inputs.drain()
                 kept = 0.0
                 if self.dead_letters.wants_shutdown:
@@ -564,7 +566,7 @@ class Gateway:
             await self._close_parts()
 
     async def _drain(self, deadline: float) -> None:
-        """Deliver what is held, until nothing is held, the time is up or a part has failed."""
+        """Deliver messages until none is left, the time is up, or a part has failed."""
         loop = asyncio.get_running_loop()
         while self.failed is None and self._remaining() and loop.time() < deadline:
             self._pump()
@@ -577,14 +579,14 @@ class Gateway:
                 await asyncio.sleep(CHECK_SECONDS)
 
     def _remaining(self) -> bool:
-        """Return whether some messages have no outcome."""
+        """Return whether any message has no outcome."""
         waiting = 0 if self.spool is None else self.spool.waiting
         return bool(self.pool.counts().held or waiting)
 
     async def _discard_rest(self, deadline: float) -> None:
-        """Discard what has no outcome, with reason shutdown, or write it to the dead letters.
+        """Discard messages without an outcome, with reason shutdown, or write them as dead letters.
 
-        A spool keeps it.
+        A spool keeps them.
         """
         if self.spool is not None:
             await self.engine.close()

@@ -1,4 +1,4 @@
-"""Http: the HTTP interface of a gateway: who may ask, and which handler answers.
+"""`Http`: checks the requests of the gateway's HTTP interface, and passes them to handlers.
 
 Imported only if the interface is on. Other modules add reports by `Http.add`. Tests:
 tests/fault/test_gateway_http.py.
@@ -29,15 +29,15 @@ SHUTDOWN_SECONDS: Final = 1.0
 
 
 class Http:
-    """Serves reports and takes commands.
+    """Serves the reports and commands of a gateway over HTTP.
 
-    Without a token, a request must name this machine as its Host. Otherwise a web site could give
-    its own name the address of this machine, and its pages could read the reports (DNS rebinding).
-    A request that changes something must not come from a page of another site. With `token_file`,
-    each request except `/healthz` needs the token, as Bearer or as password.
+    Without a token, the header Host of a request must name this machine. Otherwise a web site could
+    resolve its own name to this machine, and its pages could read the reports (DNS rebinding). A
+    request that changes something must not come from a page of another site. With `token_file`,
+    each request except `/healthz` needs the token, as a Bearer token or as the password.
 
     Args:
-        counts: numbers of `requests` and of `errors`, which are counted here.
+        counts: the counts of `requests` and `errors`; this object increments them.
         spawn: starts a task that belongs to the gateway.
     """
 
@@ -63,7 +63,7 @@ class Http:
         self.add("POST", "/reload", self._reload)
 
     def add(self, method: str, path: str, handler: Answer) -> None:
-        """Serve a path, or all paths below it if it ends in "/*". GET also answers HEAD."""
+        """Serve a path, or all paths below it if it ends with "/*". GET also serves HEAD."""
         if path.endswith("/*"):
             self._below.setdefault(path[:-1], {})[method] = handler
         else:
@@ -84,7 +84,7 @@ class Http:
             ) from error
 
     def change(self, settings: HttpSettings) -> None:
-        """Use another token; the address stays.
+        """Read the token of other settings; the address stays.
 
         Raises:
             ConfigError: the token cannot be read.
@@ -94,7 +94,7 @@ class Http:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port of its settings; the port is 0 for a free one."""
+        """Host and port in the settings; port 0 stands for a free port."""
         return self._settings.host, self._settings.port
 
     @property
@@ -140,7 +140,7 @@ class Http:
             raise
 
     def _check(self, request: Request) -> None:
-        """Raise Refusal if the request may not be answered."""
+        """Raise Refusal if the request is not allowed."""
         if self._token is None:
             if not _is_local(request.headers.get("host")):
                 raise Refusal(403, "the header Host must name this machine\n")
@@ -154,7 +154,7 @@ class Http:
             raise Refusal(403, "a page of another site may not change the gateway\n")
 
     def _handler(self, request: Request) -> tuple[Answer, Request]:
-        """Return the handler of a request, and the request with its parameter."""
+        """Return the handler of a request, and the request with its path parameter."""
         methods = self._paths.get(request.path)
         if methods is None:
             above, slash, last = request.path.rpartition("/")
@@ -184,7 +184,7 @@ class Http:
         return self._token is not None and hmac.compare_digest(data, self._token)
 
     def _health(self, request: Request) -> Response:
-        if self._gateway.failed is not None:  # its text is for the log: no token is needed here
+        if self._gateway.failed is not None:  # needs no token, so no error text
             return as_json({"status": "failed"}, 503)
         return as_json({"status": "ok"})
 
@@ -221,7 +221,7 @@ class Http:
 
 
 def _is_local(host: str | None) -> bool:
-    """Whether a Host names this machine and belongs to no web site; HTTP/1.0 may lack one."""
+    """Return whether a Host header names this machine; HTTP/1.0 may lack the header."""
     if host is None:
         return True
     name = host.lower()
@@ -238,7 +238,7 @@ def _is_loopback(name: str) -> bool:
 
 
 def _is_foreign(request: Request) -> bool:
-    """Whether a page of another site sends the request; programs send no Origin."""
+    """Return whether a page of another site sends the request; programs send no Origin."""
     origin = request.headers.get("origin")
     return origin is not None and origin.partition("://")[2] != request.headers.get("host", "")
 

@@ -1,7 +1,7 @@
-"""HTTP messages of the gateway: what handlers see of a request, and what they answer.
+"""HTTP messages of the gateway: the requests and responses of handlers.
 
-h11 reads and writes the bytes (http_server.py). Only what the reports need is here: no body of a
-request is used, and no response is sent in parts. Tests: tests/unit/gateway/test_http_messages.py.
+h11 parses and writes the bytes (http_server.py). The reports need neither the bodies of requests
+nor responses in parts, so this module has neither. Tests: tests/unit/gateway/test_http_messages.py.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class Request(NamedTuple):
     Attributes:
         path: the path, without escapes.
         query: the parameters; the first one of a name counts.
-        headers: by names in small letters; several lines of a name are joined by ", ".
-        length: number of bytes of the body, as far as the head says it.
-        parameter: the part of the path that a handler for several paths stands for.
+        headers: values by lower-case name; several lines of a name are joined by ", ".
+        length: `Content-Length` of the body in bytes; 0 without it.
+        parameter: the last part of the path, if the handler serves all paths below one.
     """
 
     method: str
@@ -40,7 +40,7 @@ class Request(NamedTuple):
 
 
 class Response(NamedTuple):
-    """A response; `headers` are those beside type and length of the body."""
+    """A response; `headers` are the headers other than Content-Type and Content-Length."""
 
     status: int
     body: bytes
@@ -54,7 +54,7 @@ def as_json(document: object, status: int = 200) -> Response:
 
 
 class Refusal(Exception):
-    """A request that is answered with an error.
+    """Raised to answer a request with an error.
 
     Attributes:
         response: the answer.
@@ -67,10 +67,10 @@ class Refusal(Exception):
 
 
 def request_of(event: h11.Request) -> Request:
-    """Return what handlers see of the head of a request.
+    """Return the `Request` for a request head.
 
     Raises:
-        Refusal: the version, the target or a header is one that the gateway does not accept.
+        Refusal: the gateway does not accept the HTTP version, the target or a header.
     """
     if event.http_version not in (b"1.1", b"1.0"):
         raise Refusal(505)

@@ -1,10 +1,10 @@
-"""HttpServer: connections of the gateway's HTTP interface, with limits in time, number and bytes.
+"""`HttpServer`: the connections of the gateway's HTTP interface, limited in time, number and bytes.
 
-h11 understands the bytes; the connections and their limits are here, because a whole HTTP server
-(aiohttp) takes more memory than the rest of the gateway's code, and has not all of these limits.
-A request is answered in the step in which its last byte arrives, except by the few handlers that
-wait. So reports are there as long as the loop runs, also when a part of the gateway has failed and
-no task can be started. Tests: tests/fault/test_gateway_http.py.
+h11 parses the bytes. This module has the connections and limits, because a complete HTTP server
+(aiohttp) takes more memory than the rest of the gateway's code, and lacks some of the limits. Most
+handlers answer a request at once when its last byte arrives, without a task. So reports work as
+long as the loop runs, even if a part of the gateway has failed and no task can be started. Tests:
+tests/fault/test_gateway_http.py.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class HttpServer:
         return len(self._open)
 
     async def start(self, host: str, port: int) -> None:
-        """Listen.
+        """Listen on an address.
 
         Raises:
             OSError: the system refuses the address.
@@ -88,7 +88,7 @@ class HttpServer:
         self.port = self._listener.sockets[0].getsockname()[1]
 
     async def close(self, seconds: float) -> None:
-        """Stop listening, and end the connections; answers that are under way have some time."""
+        """Stop listening and close connections; wait up to `seconds` for running handlers."""
         if self._listener is not None:
             self._listener.close()
         for one in list(self._open):
@@ -101,9 +101,9 @@ class HttpServer:
             one.abort()
 
     def opened(self, connection: _Connection) -> None:
-        """Note a connection; the oldest one makes room for it.
+        """Add a connection; at the limit, abort the oldest one.
 
-        Connections that send nothing cost a local program nothing.
+        Otherwise a local program could block the interface with connections that send nothing.
         """
         if len(self._open) >= MOST_CONNECTIONS:
             oldest = next(iter(self._open))
@@ -112,12 +112,12 @@ class HttpServer:
         self._open[connection] = None
 
     def closed(self, connection: _Connection) -> None:
-        """Note the end of a connection."""
+        """Remove a connection that has ended."""
         self._open.pop(connection, None)
 
 
 class _Connection(asyncio.Protocol):
-    """One connection: requests are answered one after the other."""
+    """One connection; its requests are answered one after another."""
 
     def __init__(self, server: HttpServer) -> None:
         self._server = server
@@ -176,7 +176,7 @@ class _Connection(asyncio.Protocol):
     # ------------------------------------------------------------ requests
 
     def end(self) -> None:
-        """Close the connection, after the answer that is under way."""
+        """Close the connection after the response in progress."""
         self._ends = True
         if not self._busy and self._transport is not None:
             self._transport.close()
@@ -187,7 +187,7 @@ class _Connection(asyncio.Protocol):
             self._transport.abort()
 
     def _proceed(self) -> None:
-        """Answer the requests that are complete, some of them in one turn of the loop."""
+        """Answer complete requests, at most MOST_ANSWERS in one iteration of the loop."""
         answered, more = 0, False
         while self._transport is not None and not (self._busy or self._full or self._ends):
             if answered == MOST_ANSWERS:
@@ -201,7 +201,7 @@ class _Connection(asyncio.Protocol):
             try:
                 request = self._next()
             except Refusal as refusal:
-                self._ends = True  # what follows cannot be understood
+                self._ends = True  # the following bytes cannot be parsed
                 self._data.clear()
                 self._write(None, refusal.response)
                 return
@@ -221,10 +221,10 @@ class _Connection(asyncio.Protocol):
         self._paused = pauses
 
     def _next(self) -> Request | None:
-        """Take the next request; None if it is not complete.
+        """Return the next request; None if it is not complete.
 
         Raises:
-            Refusal: it cannot be understood, or is too long.
+            Refusal: the request cannot be parsed, or is too long.
         """
         try:
             while True:
@@ -252,7 +252,7 @@ class _Connection(asyncio.Protocol):
             raise Refusal(error.error_status_hint, f"{error}\n") from error
 
     def _continue(self) -> None:
-        """Ask for the body of a request that waits to be asked for it."""
+        """Send "100 Continue" to a client that waits for it before it sends the body."""
         if self._http.they_are_waiting_for_100_continue and self._transport is not None:
             interim = h11.InformationalResponse(status_code=100, headers=[], reason="Continue")
             self._transport.write(self._http.send(interim) or b"")
@@ -295,7 +295,7 @@ class _Connection(asyncio.Protocol):
         self._write(request, response)
 
     def _write(self, request: Request | None, response: Response) -> None:
-        """Send a response; None for a request that cannot be understood."""
+        """Send a response; `request` is None if it could not be parsed."""
         if self._transport is None:
             return
         self._transport.write(self._encoded(request, response))
@@ -304,7 +304,7 @@ class _Connection(asyncio.Protocol):
             return
         self._ends = True
         if request is None and self._transport.can_write_eof():
-            # To close the connection before everything is read would take the answer back.
+            # If the connection was closed with unread bytes, the client could lose the response.
             self._limit(REST_SECONDS)
             self._transport.write_eof()
         else:
@@ -337,7 +337,7 @@ class _Connection(asyncio.Protocol):
     # ------------------------------------------------------------ limits in time
 
     def _limit(self, seconds: float) -> None:
-        """Close the connection after some time, unless something happens before."""
+        """Abort the connection after some time, unless the timer is stopped or set again."""
         self._stop_timer()
         if self._transport is not None:
             self._timer = self._loop.call_later(seconds, self.abort)

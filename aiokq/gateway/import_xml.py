@@ -422,7 +422,7 @@ class _Import:
         if archive < size:
             toml.comment(f"maxArchiveSize was {archive}: it is at least the size of the file.")
         toml.set("log_max_archive_bytes", size_text(max(archive, size)), archive_note)
-        # Two lines must fit into a file.
+        # A file must have room for two lines.
         most = max(0, 3 * ((size - least) // 16 - 1))
         if prefix > most:
             toml.comment("The limit is the longest key or value of which two lines fit a file.")

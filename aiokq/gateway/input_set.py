@@ -1,4 +1,4 @@
-"""InputSet: the inputs of a gateway, which a reload opens, changes and closes.
+"""`InputSet`: the inputs of a gateway. A reload opens, changes and closes them.
 
 Tests: tests/fault/test_gateway_reload.py, tests/fault/test_gateway_units.py.
 """
@@ -65,7 +65,7 @@ class InputSet:
         """Begin to read from the sockets.
 
         Args:
-            writer: the spool, if messages go there first.
+            writer: the writer of the spool; None without a spool.
 
         Raises:
             OSError: there is no thread or descriptor for an input.
@@ -76,16 +76,16 @@ class InputSet:
             each.intake.start()
 
     def remove_files(self) -> None:
-        """Remove the socket files, so that no program connects any more."""
+        """Remove the socket files, so that no more programs can connect."""
         for each in self.inputs:
             each.socket.remove_file()
 
     async def drain(self) -> None:
-        """End all inputs, after they have read what the kernel has queued."""
+        """Stop all inputs after they have read the data queued in the kernel."""
         await stopped(self.inputs)
 
     def stop(self) -> None:
-        """End all inputs at once."""
+        """Stop all inputs at once."""
         for each in self.inputs:
             each.intake.stop()
 
@@ -102,7 +102,7 @@ class InputSet:
         """Open the sockets of new inputs.
 
         Args:
-            undo: gets what closes them again.
+            undo: gets callbacks that close the sockets again.
 
         Raises:
             ConfigError: a socket cannot be opened, or a limit or user is wrong.
@@ -115,9 +115,9 @@ class InputSet:
         return opened
 
     def change_sockets(self, changes: InputChanges, undo: contextlib.AsyncExitStack) -> None:
-        """Give the sockets of changed inputs their options. Raises ConfigError."""
+        """Apply the options of changed inputs to their sockets. Raises ConfigError."""
         for each, new in changes.changed:
-            undo.callback(self._read_again, each)  # runs after the socket is changed back
+            undo.callback(self._read_again, each)  # runs after the callback below
             undo.callback(each.socket.change, each.socket.settings)
             each.socket.change(new)
 
@@ -134,7 +134,8 @@ class InputSet:
         """
         new = [self._started(socket, undo) for socket in opened]
         await stopped([old for old, _ in changes.changed])
-        # The socket of a changed input stays open: the kernel holds what is written meanwhile.
+        # The socket of a changed input stays open, so the kernel queues data that is written
+        # meanwhile.
         return new + [self._started(old.socket, undo) for old, _ in changes.changed]
 
     async def settle(
@@ -144,7 +145,7 @@ class InputSet:
         replaced: list[OpenInput],
         settings: Sequence[InputSettings],
     ) -> None:
-        """Keep what a reload has changed, and end the inputs that are no longer in the file."""
+        """Keep the changes of a reload, and stop the inputs that are no longer in the file."""
         self._sockets += opened
         order: list[tuple[str, str]] = [(one.type, one.where) for one in settings]
         self.inputs = tuple(
@@ -169,13 +170,13 @@ class InputSet:
         return started
 
     def _read_again(self, old: OpenInput) -> None:
-        """Read from an input again if a change that failed has stopped it."""
+        """Read from an input again if a failed change has stopped it."""
         if old.counts().running:
             return
         again = self._input(old.socket)
         try:
             again.intake.start()
-        except OSError as error:  # /readyz shows it as stopped
+        except OSError as error:  # /readyz reports the input as stopped
             logger.error("input cannot be read: input=%s error=%s", old.where, error)
             return
         self.inputs = tuple(again if each is old else each for each in self.inputs)
@@ -204,11 +205,11 @@ class InputSet:
 
 
 async def stopped(inputs: Sequence[OpenInput]) -> None:
-    """End inputs, after they have read what the kernel has queued."""
+    """Stop inputs after they have read the data queued in the kernel."""
     if not inputs:
         return
-    # In threads, because the end of an input waits for its thread, which may wait for room in the
-    # pool.
+    # In threads, because stopping an input waits for the input's own thread, which may wait for
+    # room in the pool.
     loop = asyncio.get_running_loop()
     stops = [loop.run_in_executor(None, _stop, each.intake) for each in inputs]
     await asyncio.wait(stops)

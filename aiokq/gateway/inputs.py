@@ -79,7 +79,7 @@ class InputSocket:
         return port
 
     def change(self, settings: InputSettings) -> None:
-        """Use other options for the same address; the file gets their permissions."""
+        """Apply other options at the same address, with their file permissions."""
         path = settings.path
         if path is not None and self._file is not None:
             try:
@@ -152,7 +152,8 @@ def adopt_passed(
     """Return the sockets that systemd passed in (`LISTEN_FDS`), by the index of their input.
 
     A socket belongs to the input with its name (`FileDescriptorName`), or else to the input with
-    its type and address. The variables are removed, so that child processes do not use them.
+    its type and address. The environment variables are removed, so that child processes do not use
+    them.
 
     Raises:
         ConfigError: no input belongs to a socket, a socket has another type than its input, other
@@ -230,7 +231,8 @@ def _bound_unix(settings: InputSettings) -> socket.socket:
             # permissions than those set here.
             os.fchmod(opened.fileno(), settings.mode)
         if settings.type == "unix_datagram":
-            # Datagrams that are sent before the input is read need their sender, too.
+            # Set before bind, so that datagrams sent before the input is read have their sender's
+            # credentials.
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         opened.bind(path)
         _set_permissions(path, settings)
@@ -245,7 +247,7 @@ def _set_permissions(path: str, settings: InputSettings) -> None:
         owner = -1 if settings.owner is None else _user(settings.owner)
         os.chown(path, owner, -1 if settings.group is None else _group(settings.group))
     if settings.mode is not None:
-        os.chmod(path, settings.mode)  # the umask had removed bits
+        os.chmod(path, settings.mode)  # the umask has removed bits
 
 
 def _remove_stale(path: str, settings: InputSettings) -> None:

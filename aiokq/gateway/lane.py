@@ -1,4 +1,4 @@
-"""Lane: the messages of one topic in the engine `producer`, in pieces that are sent together.
+"""`Lane`: the messages of one topic in the engine `producer`, in pieces that are sent together.
 
 Tests: tests/unit/gateway/test_producer_engine.py.
 """
@@ -18,11 +18,11 @@ __all__ = ["Lane", "Piece"]
 
 
 class Piece:
-    """Rows of a Load that are to be sent, or are sent.
+    """Rows of a `Load` that are sent together.
 
     Attributes:
         rows: the indexes of the rows, in order.
-        number: the pieces of a topic are numbered in the order in which they arrived. Parts of a
+        number: position of the piece in the order in which the topic's pieces arrived. Parts of a
             piece that are sent again keep its number.
         restamped: whether the timestamps are replaced, because the topic refused them.
         alone: whether each record is sent in a batch of its own.
@@ -44,12 +44,12 @@ class Lane:
     """The messages of one topic in the engine.
 
     Attributes:
-        compression: the compression of the pieces in flight, and with it their producer.
-        queue: pieces that were not sent.
+        compression: the compression of the pieces in flight, which determines their producer.
+        queue: pieces that were never sent.
         failed: pieces that failed, in any order; they are sent again in the order of their arrival,
             before `queue`, when nothing is in flight.
         appending: the piece that is being passed to a producer, which may wait for metadata.
-        in_flight: the pieces that a producer has, without outcome.
+        in_flight: pieces that a producer has, without an outcome.
         sent: number of messages in flight.
         running: whether a task serves the lane.
         woken: set when the task has to look at the lane again.
@@ -80,7 +80,7 @@ class Lane:
 
     @property
     def waiting(self) -> int:
-        """Number of messages that no producer has."""
+        """Number of messages that are not in flight."""
         return sum(len(piece.rows) for piece in self._not_sent())
 
     def _not_sent(self) -> list[Piece]:
@@ -88,19 +88,19 @@ class Lane:
         return [*appending, *self.failed, *self.queue]
 
     def take_failed(self) -> list[Piece]:
-        """Return the pieces that failed, in the order of their arrival, and forget them."""
+        """Remove and return the pieces that failed, in the order of their arrival."""
         failed = sorted(self.failed, key=lambda piece: (piece.number, piece.rows[0]))
         self.failed = []
         return failed
 
     def take_waiting(self) -> list[Piece]:
-        """Return the pieces that are neither in flight nor being appended, and forget them."""
+        """Remove and return the pieces that are neither in flight nor being appended."""
         pieces = [*self.failed, *self.queue]
         self.failed, self.queue = [], deque()
         return pieces
 
     def take_all(self) -> list[Piece]:
-        """Return all pieces without an outcome, and forget them."""
+        """Remove and return all pieces without an outcome."""
         pieces = [*self.in_flight, *self._not_sent()]
         self.appending, self.in_flight, self.sent = None, {}, 0
         self.failed, self.queue = [], deque()

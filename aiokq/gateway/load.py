@@ -1,4 +1,4 @@
-"""Load: the messages that an engine took over together, and the same messages as columns.
+"""`Load`: the messages that an engine has taken together, and their conversion to columns.
 
 Tests: tests/unit/gateway/test_load.py.
 """
@@ -17,7 +17,7 @@ __all__ = ["Load", "record_columns"]
 
 
 class Load:
-    """The messages of one `accept`, and how many of them have no outcome yet.
+    """The messages of one `accept`, and the number of those without an outcome.
 
     Attributes:
         taken: the messages.
@@ -30,9 +30,9 @@ class Load:
         self._left = taken.count
 
     def settle(self, count: int) -> int:
-        """Note the outcome of `count` messages; return the bytes of the pool to release.
+        """Count `count` outcomes; return the bytes of pool memory to release.
 
-        The memory of a Taken is freed as a whole, so the last outcome releases all of it.
+        The memory of a `Taken` is freed as a whole, so only the last outcome releases memory.
         """
         self._left -= count
         return 0 if self._left else self.taken.charge
@@ -46,17 +46,17 @@ def record_columns(
     usable: bytes | None,
     now_ms: int | None,
 ) -> RecordColumns:
-    """Return messages as columns, by the rules of their topic.
+    """Convert messages to columns by the rules of their topic.
 
     Args:
-        partitions: number of partitions of the topic; 0 if it is not known.
+        partitions: number of partitions of the topic; 0 if it is unknown.
         usable: a byte per partition; see `Taken.columns`.
         now_ms: the current time, for the limits of the topic on timestamps. None replaces all
             timestamps by the times of arrival.
     """
     limits: dict[str, Any] = {}
     if now_ms is None:
-        limits = {"earliest_ms": 1, "latest_ms": 0}  # no timestamp is within these
+        limits = {"earliest_ms": 1, "latest_ms": 0}  # no timestamp is within these limits
     else:
         if topic.earliest_ms is not None:
             limits["earliest_ms"] = max(0, now_ms - topic.earliest_ms)

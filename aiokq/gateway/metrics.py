@@ -1,7 +1,7 @@
-"""The metrics of a gateway in the text format of Prometheus; imported by a scrape of `/metrics`.
+"""The metrics of a gateway in Prometheus's text format; imported by a request for `/metrics`.
 
-`METRICS` is the table of all metrics. Only topics that exist become labels, so that a program that
-makes topics up creates no labels. Tests: tests/unit/gateway/test_metrics.py.
+`METRICS` is the table of all metrics. Only topics that exist become labels, so that programs cannot
+create labels by invented topics. Tests: tests/unit/gateway/test_metrics.py.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ class _GatewayCollector(Collector):
         for row in METRICS:
             make = CounterMetricFamily if row.kind == "counter" else GaugeMetricFamily
             family = make(PREFIX + row.name, row.help, labels=row.labels)
-            if row.name not in samples:  # of a part that this gateway does not have
+            if row.name not in samples:  # a metric of a part that this gateway does not have
                 continue
             for labels, value in samples[row.name]:
                 family.add_metric(labels, value)
@@ -220,7 +220,7 @@ class _GatewayCollector(Collector):
 
 
 def _by_topic(snapshot: Snapshot, name: str) -> Samples:
-    """Return a number by topic, and the rest, which belongs to no topic that exists."""
+    """Return a count by topic, and the remaining count, which belongs to no existing topic."""
     rest = getattr(snapshot.total, name)
     found: list[tuple[tuple[str, ...], float]] = []
     for topic, totals in snapshot.topics.items():

@@ -1,8 +1,9 @@
-"""ProducerEngine: delivers messages by aiokq's Producer, idempotently and in order per partition.
+"""`ProducerEngine`: delivers messages with aiokq's Producer, idempotently and in order.
 
-There is one Producer for each configuration of compression, all on one Cluster. Each topic has a
-lane: its messages are appended in order, and what a lane waits for holds up no other lane. Tests:
-tests/fault/test_gateway_delivery.py, tests/unit/gateway/test_producer_engine.py.
+The order is kept per partition. There is one Producer for each compression configuration, all on
+one Cluster. Each topic has a `Lane`, whose messages are appended in order. A lane that waits does
+not delay other lanes. Tests: tests/fault/test_gateway_delivery.py,
+tests/unit/gateway/test_producer_engine.py.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ class ProducerEngine:
 
     @property
     def pauses(self) -> tuple[int, int]:
-        return 0, 0  # the producers pause single partitions
+        return 0, 0  # producers pause partitions, not brokers
 
     async def start(self) -> None:
         """Start the producers of all configured compressions, so that errors show at once."""
@@ -155,7 +156,7 @@ class ProducerEngine:
             lane.woken.set()
         try:
             self._spawn(self.drain(), "end of lanes")
-        except Closed:  # the gateway has failed: nothing serves the lanes
+        except Closed:  # the gateway has failed, so no task serves the lanes
             self._discard_all()
             return
         for lane in list(self._lanes.values()):
@@ -195,7 +196,7 @@ class ProducerEngine:
                 return
             if lane.failed:
                 if lane.in_flight:
-                    await lane.woken.wait()  # later pieces must not overtake these
+                    await lane.woken.wait()  # later pieces must not overtake the failed ones
                     continue
                 again = lane.take_failed()
                 if any(not piece.restamped and not piece.alone for piece in again):
@@ -205,7 +206,8 @@ class ProducerEngine:
                 return
             compression = lane.topic.rules.compression
             if len(lane.in_flight) >= MOST_IN_FLIGHT or (
-                # A reload has changed it: what the other producer sends must not be overtaken.
+                # A reload has changed the compression. Messages must not overtake those of the
+                # other producer.
                 lane.in_flight and lane.compression != compression
             ):
                 await lane.woken.wait()
@@ -246,7 +248,7 @@ class ProducerEngine:
             if isinstance(error, Closed) and not self._closing:
                 raise  # the producer has failed: end the gateway instead of discarding everything
             return
-        if lane.appending is piece:  # else `close` has discarded it
+        if lane.appending is piece:  # if not, `close` has discarded it
             self._launched(lane, piece)
             self._spawn(self._settle(lane, piece, deliveries), "outcome")
 
@@ -256,7 +258,7 @@ class ProducerEngine:
             self._failed(lane, piece, [error] * len(piece.rows))
 
     def _landed(self, lane: Lane, piece: Piece) -> bool:
-        """Note the outcome of a piece; return False if `close` has discarded it."""
+        """Remove a piece from the pieces in flight; return False if `close` has discarded it."""
         if piece not in lane.in_flight:
             return False
         del lane.in_flight[piece]
@@ -353,7 +355,8 @@ class ProducerEngine:
                 uncertain.append(row)
         if uncertain:
             self._outcomes.possible_duplicates(topic, piece.load.taken, uncertain)
-        # Each run of rows is a part, so that no row of a partition overtakes another one.
+        # Each run of adjacent rows is a part, so that no row overtakes another row of its
+        # partition.
         for how, run in itertools.groupby(again, key=itemgetter(0)):
             part = Piece(piece.load, [row for _, row in run], piece.number, piece.attempts)
             part.restamped, part.alone = how
@@ -420,7 +423,7 @@ class ProducerEngine:
             self._finish(lane, piece, {SHUTDOWN: list(piece.rows)}, [], None)
 
     def _discard_all(self) -> None:
-        """Discard what has no outcome, after the gateway has failed."""
+        """Discard all messages without an outcome, after the gateway has failed."""
         lanes, self._lanes = self._lanes, {}
         for lane in lanes.values():
             for piece in lane.take_all():

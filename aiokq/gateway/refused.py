@@ -1,4 +1,4 @@
-"""How many of the messages that the pool refuses it keeps for the discard log and dead letters.
+"""The options of the pool that keep refused messages for the discard log and dead letters.
 
 Tests: tests/unit/gateway/test_discard_log.py.
 """
@@ -26,7 +26,7 @@ LEAST_PREFIX: Final = 16
 
 
 def refused_options(settings: GatewaySettings) -> dict[str, Any]:
-    """Return the options of a pool that keeps what it refuses, if that is needed."""
+    """Return options of a pool: keep refused messages if the settings need them."""
     letters = () if settings.dead_letters is None else (TOO_LONG, BAD_TOPIC)
     options: dict[str, Any] = {"refused_bytes": QUEUE_BYTES, "refused_reasons": letters}
     if settings.discards.log_path is not None:

@@ -1,4 +1,4 @@
-"""What differs between two configurations, and what a running gateway has to do for it.
+"""Compares two configurations, and finds the changes that a running gateway has to make.
 
 Tests: tests/fault/test_gateway_reload.py.
 """
@@ -25,7 +25,7 @@ def changes(old: GatewaySettings, new: GatewaySettings) -> list[str]:
     """Return the names of the tables and options that differ.
 
     Raises:
-        ConfigError: a table differs that only a restart can change, or an address is missing.
+        ConfigError: a table has changed that needs a restart, or a bootstrap address is missing.
     """
     changed: list[str] = []
     for name in type(old).model_fields:
@@ -42,7 +42,7 @@ def changes(old: GatewaySettings, new: GatewaySettings) -> list[str]:
             changed.append(name)
     fixed = [name for name in changed if name in RESTART]
     if (old.dead_letters is None) != (new.dead_letters is None):
-        fixed.append("dead_letters")  # the pool keeps what it refuses only if it is needed
+        fixed.append("dead_letters")  # the pool's queue of refused messages cannot change
     if fixed:
         raise ConfigError(
             f"{', '.join(fixed)}: changed in the file, and only a restart can change it; nothing "
@@ -56,11 +56,11 @@ def changes(old: GatewaySettings, new: GatewaySettings) -> list[str]:
 
 
 def needs_other_engine(old: GatewaySettings, new: GatewaySettings) -> bool:
-    """Return whether messages have to be delivered by a new engine."""
+    """Return whether the change needs a new engine."""
     return (
         old.kafka != new.kafka
         or old.delivery.engine != new.delivery.engine
-        or _largest(old) != _largest(new)  # its producers accept no larger messages
+        or _largest(old) != _largest(new)  # producers have a fixed largest message
     )
 
 
@@ -69,11 +69,11 @@ def _largest(settings: GatewaySettings) -> int:
 
 
 class InputChanges(NamedTuple):
-    """What happens to the inputs.
+    """The changes of the inputs.
 
     Attributes:
         kept: inputs whose options are the same.
-        changed: inputs at the same address with other options, which come second.
+        changed: pairs of an input and the new options for the same address.
         removed: inputs that are no longer in the file.
         added: options of new inputs.
     """

@@ -155,7 +155,7 @@ class Router:
             self._forget_ended()
 
     def _forget_ended(self) -> None:
-        """Forget the names whose messages the pool has discarded, for it bounds their number."""
+        """Remove names whose messages the pool has discarded; it limits their number."""
         waits = self._pool.waits
         self._missing = {
             name: missing for name, missing in self._missing.items() if waits(name.encode())
@@ -177,7 +177,7 @@ class Router:
         logger.warning("topic does not exist any more: topic=%s", topic.name)
         del self._by_name[topic.name]
         del self.topics[topic.slot]
-        self._pool.forget(topic.slot)  # from now on, messages of its name go to another slot
+        self._pool.forget(topic.slot)  # later messages of its name go to another slot
         self._accounting.forget(topic)
         self._discard_held(topic)
         self.notice()
@@ -201,7 +201,7 @@ class Router:
             self._pool.configure(topic.slot, **self._limits(topic))
 
     def use(self, cluster: Cluster, max_message_bytes: int) -> None:
-        """Look topics up on another Cluster from now on."""
+        """Look up topics on another Cluster."""
         self._cluster = cluster
         self._max_message_bytes = max_message_bytes
         for topic in self.topics.values():
@@ -329,7 +329,7 @@ class Router:
             self._spawn(self._create_all(names), "creation of topics")
 
     async def _create_all(self, names: list[str]) -> None:
-        """Create topics, and then those that wait for their creation."""
+        """Create topics, and then topics that were queued for creation meanwhile."""
         try:
             while names:
                 await self._create(names)

@@ -20,11 +20,11 @@ __all__ = ["Problems", "Served"]
 
 
 class Problems(NamedTuple):
-    """Texts for people.
+    """Problems of a gateway, as texts for its operator.
 
     Attributes:
         reasons: why no messages are accepted; empty if the gateway is ready.
-        warnings: what does not keep the gateway from accepting messages.
+        warnings: problems in spite of which messages are accepted.
     """
 
     reasons: list[str]
@@ -54,7 +54,7 @@ class Served(Protocol):
 
     @property
     def dead_letters(self) -> DeadLetters:
-        """What writes messages that cannot be delivered to their topic."""
+        """The writer of dead letters."""
         ...
 
     @property
@@ -77,7 +77,7 @@ class Served(Protocol):
         ...
 
     def problems(self) -> Problems:
-        """Return why no messages are accepted, and what else is wrong."""
+        """Return the reasons why no messages are accepted, and the warnings."""
         ...
 
     def measures(
@@ -86,7 +86,7 @@ class Served(Protocol):
         """Return the metrics of the reports: names with samples, which are labels and values.
 
         Args:
-            snapshot: the numbers of this turn of the loop.
+            snapshot: the counts of this iteration of the loop.
         """
         ...
 

@@ -162,7 +162,7 @@ class GatewaySettings(Section):
             spool: directory of the spool; replaces the directory of `base`.
 
         Raises:
-            ConfigError: a value is wrong, or contradicts another.
+            ConfigError: a value is wrong, or contradicts another value.
         """
         values = {} if base is None else {name: getattr(base, name) for name in base.explicit}
         if bootstrap_servers is not None:
@@ -254,10 +254,9 @@ class GatewaySettings(Section):
             raise ConfigError(f"{where}[kafka] {error.message}") from None
 
     def _wrong_setting(self, refusal: ConfigError) -> tuple[str, ...]:
-        """Return the setting of [kafka] that an error is about; nothing if it is about several.
+        """Return the name of the [kafka] setting that causes an error; () if several do.
 
-        A setting that is refused alone may be right together with others, as a protocol with SASL
-        is with a password.
+        A setting that is refused alone may be valid with others: a SASL protocol needs a password.
         """
         for name, value in self.kafka.items():
             if self.delivery.engine == "bruce" and name not in ClusterSettings.model_fields:

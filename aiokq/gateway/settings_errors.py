@@ -1,4 +1,4 @@
-"""The errors of a gateway's configuration: file, line and the nearest option.
+"""The error texts of a gateway's configuration: file, line, and the nearest known option.
 
 Tests: tests/unit/gateway/test_settings.py.
 """
@@ -20,7 +20,7 @@ __all__ = ["Places", "error_texts", "nearest"]
 
 
 class Places:
-    """The texts with which errors name a place in the file."""
+    """Formats places in the file for errors."""
 
     def __init__(self, source: str, lines: Mapping[OptionPath, int]) -> None:
         self._source = source
@@ -38,7 +38,7 @@ class Places:
 
 
 def error_texts(error: ValidationError, place: Places, root: type[BaseModel]) -> Iterable[str]:
-    """Yield one text per error, in the order of the file's options.
+    """Yield one text per error.
 
     Args:
         root: the model of the whole file.
@@ -70,7 +70,7 @@ _BRANCHES: Final = frozenset({"str", "int", "RateLimitSettings", "literal['unlim
 
 
 def _unlikely(path: Sequence[str | int]) -> Iterable[bool]:
-    """Yield, for each branch of a union in `path`, whether the branch is wrong for tables."""
+    """Yield, for each union branch in `path`, whether a table cannot mean this branch."""
     for step in path:
         if step == "literal['unlimited']":
             yield True
@@ -84,7 +84,7 @@ def _message(text: str) -> str:
 
 
 def _table(path: Sequence[str | int]) -> str:
-    """Return a table as in the file, such as [topics.orders] or [[inputs]] #2."""
+    """Return the name of a table in the file, such as [topics.orders] or [[inputs]] #2."""
     if not path:
         return ""
     if isinstance(path[-1], int):

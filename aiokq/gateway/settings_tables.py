@@ -126,7 +126,7 @@ class InputSettings(Section):
 
     @property
     def where(self) -> str:
-        """The address, as a text for people."""
+        """The address as text: a path, or host and port."""
         return f"{self.host}:{self.port}" if self.type == "tcp" else str(self.path)
 
     @model_validator(mode="after")
@@ -198,7 +198,7 @@ class PoolSettings(Section):
 
 
 class DeliverySettings(Section):
-    """How messages are delivered."""
+    """The delivery of messages: engine, retries and shutdown."""
 
     engine: Literal["producer", "bruce"] = "producer"
     """`producer` writes idempotently and in order; `bruce` follows the design of Bruce."""
@@ -250,7 +250,7 @@ class DeliverySettings(Section):
 
 
 class BatchingSettings(Section):
-    """When the messages of a topic are sent. A batch is sent at the first limit that it reaches."""
+    """The limits of batches. A batch is sent at the first limit that it reaches."""
 
     mode: Literal["per_topic", "combined", "off"] = "per_topic"
     """`off` sends each message at once. `combined` is of the engine `bruce`, see [combined]."""
@@ -266,7 +266,7 @@ DEFAULT_BATCHING: Final = BatchingSettings(time_ms=10, bytes=128 * 1024)
 
 
 class CombinedSettings(Section):
-    """Batches of messages of several topics; only the engine `bruce` has them."""
+    """Limits of batches with messages of several topics, for the engine `bruce` only."""
 
     time_ms: Milliseconds | None = None
     """Largest age of a message in a combined batch."""
@@ -283,7 +283,7 @@ class CombinedSettings(Section):
 
 
 class CompressionSettings(Section):
-    """How batches are compressed."""
+    """The compression of batches."""
 
     type: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "none"
     """Codec."""
@@ -307,7 +307,7 @@ class CompressionSettings(Section):
 
 
 class RateLimitSettings(Section):
-    """Largest number of messages of a topic in a time; the others are discarded."""
+    """A limit of messages per topic and window of time; messages above it are discarded."""
 
     interval_ms: Annotated[int, Field(ge=1, le=2**31 - 1)]
     """Length of a window. The first window of a topic begins with its first message."""
@@ -364,7 +364,7 @@ class DiscardsSettings(Section):
 
 
 class DebugSettings(Section):
-    """Files with the messages of single topics, which are chosen over HTTP."""
+    """Debug files with the messages of topics that are chosen over HTTP."""
 
     directory: str | None = None
     """Absolute path of the directory of the files; without it no topic can be chosen."""
@@ -404,7 +404,7 @@ class SpoolSettings(Section):
 
 
 class TopicSettings(Section):
-    """What is different for one topic: options that are not given are those of the whole file."""
+    """Options of one topic; options that are not given have the values of the whole file."""
 
     batching: BatchingSettings = BatchingSettings()
     """As in [batching]."""

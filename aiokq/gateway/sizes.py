@@ -64,7 +64,7 @@ LINE_OVERHEAD: Final = 256
 
 def largest_log_line(max_prefix_bytes: int) -> int:
     """Return the size that no line of the discard log exceeds."""
-    # A byte of a topic takes at most 5 characters: a backslash that is escaped, and xNN.
+    # A byte of a topic takes at most 5 characters: an escaped backslash and xNN.
     return LINE_OVERHEAD + 5 * LARGEST_TOPIC + 2 * (4 * (max_prefix_bytes // 3 + 2))
 
 

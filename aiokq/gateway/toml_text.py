@@ -1,4 +1,4 @@
-"""TomlText: a TOML file that is written option by option.
+"""`TomlText`: builds the text of a TOML file option by option.
 
 Tests: tests/unit/gateway/test_import_xml.py.
 """
@@ -43,7 +43,7 @@ class TomlText:
 
 
 def size_text(value: int) -> Value:
-    """Return a number of bytes as in a file: with a unit if it is whole."""
+    """Return a number of bytes for the file, as MiB or KiB if it is a multiple of one."""
     if value and value % MIB == 0:
         return f"{value // MIB} MiB"
     if value and value % KIB == 0:
@@ -60,7 +60,7 @@ def toml_value(value: Value | Mapping[str, Value]) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        # A JSON text is a TOML text, but for DEL, which TOML wants escaped.
+        # A JSON string is a valid TOML string, except that TOML requires DEL to be escaped.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, Mapping):
         return "{ " + ", ".join(f"{name} = {toml_value(one)}" for name, one in value.items()) + " }"

@@ -1,4 +1,4 @@
-"""GivenOptions: what a file of Bruce or Dory and a command line of Bruce say.
+"""`GivenOptions`: reads the options in a file of Bruce or Dory and on Bruce's command line.
 
 Tests: tests/unit/gateway/test_import_xml.py.
 """
@@ -91,7 +91,7 @@ class GivenOptions:
     def number(
         self, key: str, default: int, *, least: int = 0, most: int = INT32_MAX
     ) -> tuple[int, str]:
-        """Return the value of an option, and a note if it is a default of the original."""
+        """Return the value of an option, and a note if it is the default of Bruce or Dory."""
         given = self.given.get(key)
         if given is None:
             return default, f"default of {self.name}"
@@ -103,7 +103,7 @@ class GivenOptions:
 
 
 def file_of(element: Element) -> tuple[str | None, str | None]:
-    """Return path and mode of an element with `enable`; no path if it is not enabled."""
+    """Return path and mode of an element with `enable`; the path is None if it is not enabled."""
     inside = element.sections(("path", "mode"))
     enabled = boolean_of(Given(element.text("enable"), element.error))
     if "path" not in inside:
@@ -120,7 +120,7 @@ def file_of(element: Element) -> tuple[str | None, str | None]:
 
 
 def boolean_of(given: Given) -> bool:
-    """Return a value that is true or false."""
+    """Return the value of a boolean option."""
     value = given.text.lower()
     if value not in ("true", "false"):
         raise given.error(f"{given.text!r} is neither true nor false")

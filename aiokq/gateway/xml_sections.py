@@ -1,4 +1,4 @@
-"""The sections of Bruce and Dory with named configurations, for all topics and for single ones.
+"""The sections of Bruce and Dory that configure all topics and single topics by named configs.
 
 Tests: tests/unit/gateway/test_import_xml.py.
 """
@@ -18,14 +18,14 @@ __all__ = ["Batching", "Compression", "Limits", "Rates"]
 
 
 class Limits(NamedTuple):
-    """A named configuration of batching; None for a limit that is disabled."""
+    """The limits of a named batching configuration; None for a disabled limit."""
 
     time_ms: int | None
     messages: int | None
     bytes: int | None
 
     def table(self, *, complete: bool) -> Table:
-        """Return the options; with `complete`, disabled limits get the largest values."""
+        """Return the options; with `complete`, disabled limits have the largest value."""
         values = self._asdict()
         return {
             name: INT32_MAX if value is None else value
@@ -35,7 +35,7 @@ class Limits(NamedTuple):
 
 
 class Batching:
-    """What `<batching>` says.
+    """Reads the section `<batching>`.
 
     Attributes:
         default: options of [batching].
@@ -84,7 +84,7 @@ class Batching:
                 self.combined = of_name(element, self._named)
         if "defaultTopic" in inside:
             self.default = self._action(inside["defaultTopic"].leaf())
-        # A topic inherits the limits of [batching] that it does not set itself.
+        # A topic inherits limits of [batching] that its own table does not set.
         complete = self.default["mode"] == "per_topic"
         for topic in inside["topicConfigs"].items("topic") if "topicConfigs" in inside else ():
             name_once(topic, self.topics)
@@ -106,7 +106,7 @@ class Batching:
 
 
 class Compression:
-    """What `<compression>` says: options of [compression], and of [topics.NAME.compression]."""
+    """Reads the section `<compression>`: options of [compression] and [topics.NAME.compression]."""
 
     def __init__(self, section: Element | None) -> None:
         self.default: Table = {"type": "none"}
@@ -154,13 +154,13 @@ class Compression:
         if level == "0":
             self.notes.append("gzip of level 0 does not compress: the type is none here.")
             return {"type": "none"}
-        if level != "-1":  # the default of zlib, and ours
+        if level != "-1":  # -1 is zlib's default, as in aiokq
             table["level"] = int(level)
         return table
 
 
 class Rates:
-    """What `<topicRateLimiting>` says: a limit in all, and by topic; None for no limit."""
+    """Reads the section `<topicRateLimiting>`: a default limit, and limits by topic."""
 
     def __init__(self, section: Element | None) -> None:
         self.default: dict[str, Value] | None = None

@@ -1,4 +1,4 @@
-"""The options of Bruce and Dory, and the values that they have in a file or on a command line.
+"""The options of Bruce and Dory, and the syntax of their values.
 
 Tests: tests/unit/gateway/test_import_xml.py.
 """
@@ -132,7 +132,7 @@ class Given(NamedTuple):
     """The text of an option in the file or on the command line.
 
     Attributes:
-        error: makes the error that names the place of the option.
+        error: returns an error with the place of the option.
         unit: bytes per unit of the value.
         suffixes: whether k and m may follow a number.
     """
@@ -183,7 +183,7 @@ def mode_of(given: Given) -> str:
 
 
 def c_mode(given: Given) -> str:
-    """Return a mode as Bruce's flag has it: octal with a leading 0, hexadecimal, or decimal."""
+    """Return the mode in Bruce's flag: octal with a leading 0, hexadecimal, or decimal."""
     text = given.text.strip()
     if re.fullmatch("0[0-7]*", text):
         value = int(text, 8)

@@ -223,7 +223,7 @@ class Sequences:
         if self._id is None or stamp[:2] != self._id:
             return  # the stamp has an earlier epoch or another producer id
         self._expected = advance(stamp.base_sequence, count)
-        if self.state is Numbering.FRESH:  # a legal move; not checked, because it is frequent
+        if self.state is Numbering.FRESH:  # a valid transition; not checked, because it is frequent
             self.state = Numbering.RUNNING
 
     def is_next(self, stamp: Stamp) -> bool:

@@ -164,7 +164,7 @@ class PartitionQueues:
         return deliveries
 
     def hurry(self) -> None:
-        """Send batches without lingering until `relax` has been called once per `hurry`.
+        """Send batches without lingering until `relax` has been called as often as `hurry`.
 
         Batches that can be sent now are sent by the call itself.
         """

@@ -216,7 +216,7 @@ class Sender:
                 self.node.release(self._dedicated)
 
     def send_now(self) -> None:
-        """Send the batches of the offered queues now, not in the next turn of the event loop.
+        """Send the batches of the offered queues now, not in the loop's next iteration.
 
         With acks=0, or if there is no open connection, `run` sends them.
         """
@@ -331,7 +331,8 @@ class Sender:
             return
         self._all_refused(in_flight, error)
         if isinstance(error, ConnectionLost):
-            # The connection was closed between two requests. Send over another connection.
+            # The connection was closed between two requests, so `run` sends over another
+            # connection.
             self._woken.set()
 
     # Hot path, once per request; measured by benchmarks/micro/producer.py.

@@ -77,7 +77,7 @@ class SenderPool:
         sender.offer(queue)
 
     def send_now(self) -> None:
-        """Send the batches of the offered queues now, not in the next turn of the event loop."""
+        """Send the batches of the offered queues now, not in the loop's next iteration."""
         for sender in list(self._senders.values()):
             sender.send_now()
 

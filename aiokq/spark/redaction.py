@@ -1,9 +1,9 @@
-"""Options that are secrets, in what Spark shows of a query: plans, its pages, event logs.
+"""Hides secret options in the plans, web pages and event logs of Spark.
 
-Spark prints the options of a source in some plans. It hides those whose name or value matches
+Spark prints the options of a source in some plans. It hides options whose name or value matches
 `spark.redaction.regex` (by default: secret, password, token, access key) or
-`spark.sql.redaction.options.regex` (by default: url). A password and a JAAS text match, because the
-text has the word password. A private key as PEM text and the passphrase of a key do not.
+`spark.sql.redaction.options.regex` (by default: url). Passwords match, and JAAS texts that contain
+the word password. A private key as PEM text and the passphrase of a key do not match.
 
 Tests: ``tests/unit/spark/test_redaction.py``, ``tests/spark/test_secrets.py``.
 """
@@ -35,7 +35,7 @@ NOT_HIDDEN_BY_SPARK: Final = ("keystore.key", "passphrase")
 
 
 def redact_secrets(spark: SparkSession) -> None:
-    """Let a session hide the options that are secrets, in addition to those that it hides."""
+    """Let a session also hide aiokq's secret options."""
     found = spark.conf.get(SETTING, SPARKS_DEFAULT) or SPARKS_DEFAULT
     if PATTERN not in found:
         spark.conf.set(SETTING, f"(?:{found})|{PATTERN}")
@@ -44,7 +44,8 @@ def redact_secrets(spark: SparkSession) -> None:
 def warn_of_shown_secrets(names: Collection[str]) -> None:
     """Log a warning, once in this process, for each secret that Spark shows by default.
 
-    A source in the planner's process does not know the settings of the session.
+    The check uses Spark's default patterns, because a source in the planner's process does not know
+    the session's settings.
     """
     if REDACTED in names:
         return

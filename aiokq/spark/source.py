@@ -36,7 +36,7 @@ class AiokqDataSource(DataSource):
     Attributes:
         tasks: default of the option ``maxTasks``; None for the number of cores.
         pushdown: default of the option ``pushdown``.
-        redacted: whether the session hides options that are secrets (`redaction`).
+        redacted: whether the session hides secret options (`redaction`).
 
     Raises:
         ConfigError: an option is unknown.
@@ -117,7 +117,7 @@ def register(
 ) -> type[AiokqDataSource]:
     """Register ``format("aiokq")`` with a session, with defaults taken from the session.
 
-    From then on, the session's plans do not show options that are secrets.
+    After the call, the session's plans do not show secret options.
 
     Args:
         spark: the session, classic or Connect.

@@ -121,7 +121,7 @@ def decode(cls: type[M], data: Buffer, version: int, position: int = 0, *, exact
 
 
 def encode_in_steps(message: Message, version: int) -> Generator[None, None, list[Fragment]]:
-    """Encode a message as `encode` does; yield after some elements of arrays, for a caller's tasks.
+    """Encode like `encode`, but yield between array elements, so that other tasks can run.
 
     Raises:
         FieldNotSupported, ProtocolError: see `encode`.
@@ -139,7 +139,7 @@ def encode_in_steps(message: Message, version: int) -> Generator[None, None, lis
 def decode_in_steps(
     cls: type[M], data: Buffer, version: int, position: int = 0, *, exact: bool = True
 ) -> Generator[None, None, M]:
-    """Decode a message as `decode` does; yield after some elements of arrays, for a caller's tasks.
+    """Decode like `decode`, but yield between array elements, so that other tasks can run.
 
     Raises:
         ProtocolError: see `decode`.

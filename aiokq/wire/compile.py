@@ -69,12 +69,12 @@ def encoder(cls: type[Message], version: int) -> Encoder:
 
 
 def decoder_in_steps(cls: type[Message], version: int) -> DecoderInSteps:
-    """Compile the decoder of a message version that works in steps."""
+    """Compile the decoder of a message version as a generator."""
     return cast("DecoderInSteps", DecodeSource(cls, version, in_steps=True).compile())
 
 
 def encoder_in_steps(cls: type[Message], version: int) -> EncoderInSteps:
-    """Compile the encoder of a message version that works in steps."""
+    """Compile the encoder of a message version as a generator."""
     return cast("EncoderInSteps", EncodeSource(cls, version, in_steps=True).compile())
 
 

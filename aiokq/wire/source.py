@@ -98,7 +98,7 @@ class Source(ABC):
         names: the objects to which the source refers, by name.
         run: the pending run of fixed-width values, as pairs of format character and expression. The
             next flush generates one call of `struct` for the run.
-        in_steps: whether the function is a generator, which yields after some elements of arrays.
+        in_steps: whether the function is a generator that yields after some elements of arrays.
     """
 
     verb: str
@@ -135,13 +135,13 @@ class Source(ABC):
         self.lines, self.depth, self.run, self.in_steps = lines, depth, run, in_steps
 
     def begin_steps(self) -> None:
-        """Write the beginning of a generator, if the main function is one."""
+        """Write the first lines of a generator, if the codec is one."""
         if self.in_steps:
             self.put("k = 0")
-            self.put("if k: yield")  # also without arrays, the function is a generator
+            self.put("if k: yield")  # makes the function a generator even without arrays
 
     def step(self) -> None:
-        """Count an element of an array, and yield after `ELEMENTS_PER_STEP` elements."""
+        """Write code that counts an element, and yields after `ELEMENTS_PER_STEP` elements."""
         if self.in_steps:
             self.put("k += 1")
             self.put(f"if not k % {ELEMENTS_PER_STEP}: yield")

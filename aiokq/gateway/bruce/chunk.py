@@ -25,15 +25,14 @@ ANY_SIZE: Final = 2**62
 
 
 class Load(loads.Load):
-    """Messages of one topic that the engine took over together.
+    """Messages of one topic that the engine has taken together.
 
     Attributes:
         topic: their topic.
-        columns: the same messages as columns; a row has the partition of its partition key, or
-            none.
+        columns: the messages as columns; a row with a partition key has a partition.
         mapped: whether the partitions of the topic were known when the columns were made.
-        restamped: the same columns with times of arrival, for a topic that refuses the timestamps
-            of messages; None until they are needed.
+        restamped: the columns with times of arrival as timestamps, for a topic that refuses the
+            messages' timestamps; None until they are needed.
         number: position in the order in which loads were accepted.
     """
 
@@ -102,7 +101,7 @@ class Chunk:
 
     @property
     def columns(self) -> RecordColumns:
-        """The columns that have the rows as they are sent."""
+        """The columns from which the rows are sent."""
         restamped = self.load.restamped if self.restamped else None
         return self.load.columns if restamped is None else restamped
 

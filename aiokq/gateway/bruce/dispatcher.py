@@ -54,19 +54,19 @@ class Delivery(Protocol):
         """Discard messages in flight."""
 
     def restamp(self, chunk: Chunk) -> None:
-        """Give messages in flight the time of arrival, and keep their timestamps in a header."""
+        """Replace timestamps by the time of arrival, and keep them in a header."""
 
     def duplicates(self, chunk: Chunk) -> None:
         """Note that messages in flight may be written, and are sent again."""
 
 
 class DispatcherOptions(NamedTuple):
-    """What the configuration says for all dispatchers.
+    """The options of all dispatchers.
 
     Attributes:
-        resend_wait, longest_resend_wait: seconds before a message set is sent again to the same
-            broker: the first time, and at most. The wait grows by a factor of four, so that five
-            attempts outlast a broker that restarts, and varies by half in both directions.
+        resend_wait, longest_resend_wait: first and longest wait in seconds before a message set is
+            sent again to the same broker. The wait grows by a factor of four, so that five attempts
+            take longer than the restart of a broker, and varies randomly by up to half.
     """
 
     table: ErrorTable
@@ -261,7 +261,7 @@ class Dispatcher:
     def _named(self, refused: MessageSet, result: ProduceResult, error: KafkaError) -> bool:
         """Discard the messages that the broker names, and send the others again (KIP-467).
 
-        A message with a timestamp that the topic refuses is sent again with the time of arrival.
+        A message whose timestamp the topic refuses is sent again with the time of arrival.
 
         Returns:
             False if the broker names no message of the set.
@@ -269,7 +269,7 @@ class Dispatcher:
         first = at = 0
         kept: list[Chunk] = []
         found = False
-        # A broker may name any number of records, also such that are not in the set.
+        # A broker may name any number of records, even records that are not in the set.
         size = len(refused)
         named = sorted(n for n in result.record_errors if 0 <= n < size)
         for chunk in refused.chunks:

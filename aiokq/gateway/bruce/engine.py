@@ -160,7 +160,7 @@ class BruceEngine:
         return self._holdings.counts()
 
     def reconfigure(self) -> None:
-        self._flushing = False  # each message is batched and compressed by the current rules
+        self._flushing = False  # old messages are sent by the current rules
 
     def configure(self, options: BruceOptions) -> None:
         """Use other options from now on; the limit of the messages in the engine stays."""
@@ -445,7 +445,7 @@ class BruceEngine:
         self._pumping = True
         try:
             self._send_ready()
-            self._budget.offer()  # what arrives is routed in the next turn of the loop
+            self._budget.offer()  # new messages are routed in the next iteration of the loop
         finally:
             self._pumping = False
         self._set_timer()
@@ -463,7 +463,7 @@ class BruceEngine:
                     task = self._spawn(
                         self._send(dispatcher, request), f"produce to node {request.broker}"
                     )
-                except Closed:  # the gateway has failed: `close` discards the messages
+                except Closed:  # the gateway has failed; `close` discards the messages
                     return
                 self._answered.clear()
                 self.counters.requests += 1

@@ -27,9 +27,9 @@ class BruceOptions(NamedTuple):
     Attributes:
         dispatcher: error table, attempts and limits of requests.
         pause_initial, min_pause: seconds; see PauseBackoff.
-        restart_delay: seconds for which a restart waits for answers.
-        combined: limits of combined batches; None if no topic is batched so.
-        timeout_ms: time that a broker has for the acknowledgements of its replicas.
+        restart_delay: seconds that a restart waits for responses.
+        combined: limits of combined batches; None if no topic uses them.
+        timeout_ms: `timeout_ms` of Produce requests.
         held_bytes: limit of the messages in the engine.
     """
 

@@ -1,4 +1,4 @@
-"""The partitions of messages that are routed again, after the partitions of a topic have changed.
+"""Finds the partitions of messages again after the partitions of a topic have changed.
 
 Tests: tests/sim/test_gateway_bruce.py.
 """
@@ -23,7 +23,7 @@ def partitions_of(taken: Taken, partitions: TopicPartitions) -> memoryview | Non
 
 
 def divided(chunk: Chunk, partitions: memoryview | None) -> list[Chunk]:
-    """Return the messages of a chunk by their new partitions."""
+    """Divide a chunk into chunks by new partition."""
     if partitions is None:
         return [chunk]
     found: dict[int, set[int]] = {}

@@ -158,7 +158,8 @@ class Connection:
                 if full and self._socket is not None:
                     yield Wait(min(left, LONGEST_WAIT), self._socket)
                 else:
-                    # A socket is writable, too, while the system has no memory for a datagram.
+                    # A socket can be writable while the system has no memory for a datagram, so
+                    # wait.
                     yield Wait(min(left, pause), None)
                     pause = min(2 * pause, LAST_PAUSE)
 

@@ -1,1 +1,1 @@
-"""The reports of a gateway: discards, counters, queues, debug files, and the status page."""
+"""The reports of a gateway: discards, counters, queues, debug files and the status page."""

@@ -1,4 +1,4 @@
-"""Cached: a report that is computed again only after some time, so that reading costs little."""
+"""`Cached`: keeps a report for some time, so that frequent reads cost little."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ CHEAP_SECONDS: Final = 0.001
 
 
 class Cached(Generic[T]):
-    """The result of `make`, for 20 times as long as its computation took.
+    """Keeps the result of `make` for 20 times as long as its computation took.
 
-    So one report takes at most about a twentieth of the loop's time, however often it is read. A
-    result that took less than a millisecond is not kept.
+    So a report takes at most about a twentieth of the loop's time, however often it is read. A
+    result that was computed in less than a millisecond is not kept.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
-"""The counter report: the counters that monitoring scripts for Bruce and Dory read, by their names.
+"""The counter report, with the counter names that monitoring scripts for Bruce and Dory read.
 
-The set of names never changes while a gateway runs, and no counter decreases. Names whose event
-cannot happen in this gateway are there with the value 0, because the scripts of Bruce and Dory give
-up if one is missing. Tests: tests/unit/gateway/test_counter_report.py.
+The set of names never changes while a gateway runs, and no counter decreases. A counter whose event
+cannot happen in this gateway has the value 0, because the scripts fail if a counter is missing.
+Tests: tests/unit/gateway/test_counter_report.py.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ class InputTotals(NamedTuple):
 
 
 class CounterSource(NamedTuple):
-    """The numbers from which the counters are computed, of one moment.
+    """The counts at one moment from which the counters are computed.
 
     Attributes:
         inputs: counts of the inputs, added up by transport.
-        pauses: pauses of all brokers begun, and ended.
-        http: numbers of the HTTP interface: requests, reports read, errors.
+        pauses: numbers of begun and of ended pauses of all brokers.
+        http: numbers of HTTP requests, of read reports, and of errors.
     """
 
     total: Totals
@@ -68,7 +68,7 @@ class Counter(NamedTuple):
 
     Attributes:
         line: the line of this file that declares the counter.
-        meaning: what is counted; "" for what cannot happen.
+        meaning: description of the counted event; "" if it cannot happen in this gateway.
     """
 
     name: str

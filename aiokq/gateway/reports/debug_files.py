@@ -1,7 +1,7 @@
-"""DebugFiles: three files with the messages of chosen topics, as they are taken, sent and acked.
+"""`DebugFiles`: three files with the taken, sent and acked messages of chosen topics.
 
-Debugging ends by itself after a time or a number of bytes, so that a forgotten file does not fill
-the disk. Tests: tests/unit/gateway/test_debug_files.py.
+Debugging ends after a time or a number of bytes, so that it cannot fill the disk if nobody ends it.
+Tests: tests/unit/gateway/test_debug_files.py.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class DebugFiles:
     Attributes:
         topics: the chosen topics; None for all topics.
         dropped: number of lines for which the Scribe had no room.
-        on_change: called after other topics were chosen.
+        on_change: called after the chosen topics have changed.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class DebugFiles:
         return True
 
     def remove(self, topic: str) -> bool:
-        """Do not write a topic any more; return False if it was not chosen by its name."""
+        """Stop writing a topic; return False if it was not chosen by its name."""
         if self.topics is None or topic not in self.topics:
             return False
         self._choose(self.topics - {topic})

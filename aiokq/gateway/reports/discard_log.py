@@ -1,4 +1,4 @@
-"""DiscardLog: a line for each message that is discarded, or that may be written twice.
+"""`DiscardLog`: writes a line for each message that is discarded or may be written twice.
 
 The lines are those of Bruce and Dory:
 `now: N ts: N event: DISC info: TEXT topic: LEN[TEXT] key: LEN[BASE64] msg: LEN[BASE64]`.
@@ -81,7 +81,7 @@ class DiscardLog:
         self.dropped = 0
 
     def refused(self, messages: Sequence[Refused]) -> None:
-        """Log messages that the pool did not accept."""
+        """Log messages that the pool has refused."""
         now = self._now_ms()
         size = sum(len(one.key) + len(one.value) + MESSAGE_BYTES for one in messages)
         self._submit(lambda: self._refused_lines(messages, now), len(messages), size)
@@ -104,7 +104,7 @@ class DiscardLog:
                 key, value = one.key[: self._prefix], one.value[: self._prefix]
                 yield log_line(now, one.timestamp_ms, event, info, topic.encode(), key, value)
 
-        # The lines keep all messages of `taken` in memory, whatever their number of rows.
+        # The job keeps all messages of `taken` in memory, even if `rows` are few.
         self._submit(lines, len(rows), taken.size + MESSAGE_BYTES * taken.count)
 
     def _refused_lines(self, messages: Sequence[Refused], now: int) -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""The discard report, as text and as JSON, with the names that Bruce's and Dory's readers expect.
+"""The discard report as text and as JSON, with the names in Bruce's and Dory's reports.
 
 Tests: tests/unit/gateway/test_discard_reports.py.
 """
@@ -18,7 +18,7 @@ __all__ = ["discard_document", "discard_lines"]
 
 
 def discard_document(report: DiscardReport) -> dict[str, object]:
-    """Return a report as in JSON. `discarded`, by reason, is not in Dory's reports."""
+    """Return a report as a JSON object. `discarded`, the counts by reason, is not in Dory."""
     discarded = report.discarded
     return {
         "id": report.report_id,

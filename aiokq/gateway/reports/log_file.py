@@ -1,8 +1,8 @@
-"""LogFile: a file of lines that is rotated by size, and whose old files are limited together.
+"""`LogFile`: a log file that is rotated by size, with a limit on the total size of old files.
 
-A file that is full becomes PATH.<milliseconds since 1970>. Lines that cannot be written, because
-the disk is full or read-only, are dropped and counted; the file is opened again a second later.
-Tests: tests/unit/gateway/test_log_file.py.
+A full file is renamed to PATH.<milliseconds since 1970>. Lines that cannot be written, because the
+disk is full or read-only, are dropped and counted; the file is opened again a second later. Tests:
+tests/unit/gateway/test_log_file.py.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class LogFile:
         written: number of lines written.
         dropped: number of lines that could not be written.
         rotations: number of rotations.
-        error: why the last lines could not be written; None if they were.
+        error: the error of the last write; None if it succeeded.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class LogFile:
             self._write(collected)
 
     def prune(self) -> None:
-        """Delete the oldest of the old files until all have at most `max_archive_bytes`."""
+        """Delete the oldest old files until at most `max_archive_bytes` of them are left."""
         try:
             old = sorted(self.archived(), key=lambda path: int(path.suffix[1:]), reverse=True)
         except OSError as error:
@@ -147,7 +147,7 @@ class LogFile:
             self.error = None
 
     def _opened(self) -> bool:
-        """Open the file if it is not open; return False while it is not tried."""
+        """Open the file if it is not open; return False during the pause after an error."""
         if self._fd >= 0:
             return True
         if self._monotonic() < self._retry_at:
@@ -175,7 +175,7 @@ class LogFile:
             logger.error("lines cannot be written: file=%s error=%s", self.path, error.strerror)
         self.error = error.strerror or str(error)
         if lines and self._fd >= 0:
-            # A part of a line may be written: the next one must not continue it.
+            # Remove a line that was written in part, so that the next line does not continue it.
             with contextlib.suppress(OSError):
                 os.ftruncate(self._fd, self._size)
             self.close()

@@ -1,4 +1,4 @@
-"""MetadataTimes: when the Cluster's metadata was received last, and when it changed last."""
+"""`MetadataTimes`: the times at which metadata was last received and last changed."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class MetadataTimes:
         self.changes = 0
 
     def use(self, cluster: Cluster) -> None:
-        """Take the times from another Cluster from now on."""
+        """Take the times from another Cluster."""
         self._cluster = cluster
 
     def poll(self) -> None:
-        """Take the times from the Cluster. Context: loop; often enough to date changes."""
+        """Update the times from the Cluster. Context: loop. A change gets the time of the call."""
         age = self._cluster.health().metadata_age_ms
         if age is None:
             return

@@ -1,4 +1,4 @@
-"""Why a gateway is not ready, and what its operator should know."""
+"""Finds the reasons why a gateway is not ready, and warnings for its operator."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["problems"]
 
 
 def problems(gateway: Served) -> Problems:
-    """Return what is wrong with a gateway now. Kafka need not be reachable for it to be ready."""
+    """Return the problems of a gateway. A gateway can be ready while Kafka is unreachable."""
     reasons: list[str] = []
     warnings: list[str] = []
     if gateway.failed is not None:

@@ -1,8 +1,8 @@
-"""The queue report: where the messages are that have no outcome yet.
+"""The queue report: the numbers of messages without an outcome, by topic and state.
 
-new + batch + send_wait + ack_wait + dead_letter is the number of messages in flight: the pool's
-counts are one snapshot, and what was taken from the pool is in the engine or with the dead letters.
-Tests: tests/unit/gateway/test_queues.py.
+new + batch + send_wait + ack_wait + dead_letter is the number of messages in flight, because the
+pool's counts are one snapshot, and messages taken from the pool are in the engine or in dead
+letters. Tests: tests/unit/gateway/test_queues.py.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class TopicQueue(NamedTuple):
     """Messages of one topic without outcome.
 
     Attributes:
-        batch: messages in the pool, in batches that fill or wait for the engine.
-        send_wait: messages in the engine that are not sent, or are to be sent again.
-        ack_wait: messages that are sent and not acknowledged.
+        batch: messages in the pool.
+        send_wait: messages in the engine that are not in flight to a broker.
+        ack_wait: messages that are sent but not acknowledged.
         dead_letter: messages whose dead letters are not written yet.
     """
 
@@ -42,8 +42,8 @@ class Queues(NamedTuple):
     Attributes:
         new: messages whose topic is not known to exist yet.
         topics: the topics with messages.
-        dead_letter: messages whose dead letters are not written yet, those of topics that do not
-            exist included.
+        dead_letter: messages whose dead letters are not written yet, including those of topics that
+            do not exist.
     """
 
     new: int
@@ -56,7 +56,7 @@ class Queues(NamedTuple):
         return self.new + sum(self.totals()) + self.dead_letter
 
     def totals(self) -> tuple[int, int, int]:
-        """Return the messages of all topics in batch, send_wait and ack_wait."""
+        """Return the sums of batch, send_wait and ack_wait over all topics."""
         return (
             sum(topic.batch for topic in self.topics),
             sum(topic.send_wait for topic in self.topics),
@@ -64,7 +64,7 @@ class Queues(NamedTuple):
         )
 
     def json(self) -> str:
-        """Return the members of the JSON report; faster than by a dictionary per topic."""
+        """Return the members of the JSON report as text: faster than a dict per topic."""
         rows = ", ".join(
             f'{{"topic": {quoted(topic)}, "batch": {batch}, "send_wait": {send_wait}, '
             f'"ack_wait": {ack_wait}, "dead_letter": {dead_letter}}}'
@@ -109,8 +109,8 @@ def queues(
         names: the names of registered topics, by slot.
         engine: the messages that the engine holds, by topic.
         letters: messages whose dead letters are not written yet.
-        refused: those of them that the pool did not accept, and does not hold.
-        letters_of: the same by topic, of topics that exist or existed.
+        refused: number of `letters` that the pool refused, and therefore does not hold.
+        letters_of: `letters` by name of each topic that exists or existed.
     """
     topics: list[TopicQueue] = []
     elsewhere = counts.held - (letters - refused)

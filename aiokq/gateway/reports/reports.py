@@ -1,4 +1,4 @@
-"""Reports: owns what a gateway's reports are made of, and passes outcomes of messages to them."""
+"""`Reports`: owns the data and files of a gateway's reports, and updates them with outcomes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Reports:
     Attributes:
         http: number of HTTP requests by kind, for the counter report.
         bodies: the reports without parameters, by path.
-        discard_bodies: the discard reports without earlier windows, by path.
+        discard_bodies: the discard reports that have no earlier windows, by path.
         log: the discard log; None if there is none.
         debug: the message debug files.
     """
@@ -101,7 +101,7 @@ class Reports:
         self._tick()
 
     async def close(self) -> None:
-        """Write what the log files lack. May be called twice."""
+        """Write the queued lines of the log files. May be called twice."""
         if self._timer is not None:
             self._timer.cancel()
         await self.scribe.close()
@@ -159,17 +159,17 @@ class Reports:
         yield "reload_failed", [((), float(self._gateway.reload_error is not None))]
 
     def problems(self) -> Problems:
-        """Return why no messages are accepted, and what else is wrong."""
+        """Return the reasons why no messages are accepted, and the warnings."""
         found = problems(self._gateway)
         if self.log is not None and self.log.file.error is not None:
             found.warnings.append(f"the discard log cannot be written: {self.log.file.error}")
         return found
 
     def queues(self, snapshot: Snapshot | None = None) -> Queues:
-        """Return where the messages are that have no outcome.
+        """Return the numbers of messages without an outcome, by topic and state.
 
         Args:
-            snapshot: the numbers of this turn of the loop; without it, some are made.
+            snapshot: the counts of this iteration of the loop; None to take new counts.
         """
         accounting = self._gateway.accounting
         if snapshot is None:
@@ -275,7 +275,7 @@ class Reports:
         )
 
     def counter_source(self) -> CounterSource:
-        """Return the numbers of which the counter report is made."""
+        """Return the counts from which the counter report is computed."""
         gateway = self._gateway
         self.metadata_times.poll()
         return CounterSource(
@@ -310,7 +310,7 @@ class Reports:
         return log
 
     def _tick(self) -> None:
-        """Once a second: end windows, date the metadata, end debugging that is over."""
+        """Once a second: end windows, update the metadata times, and end expired debugging."""
         self.windows.advance()
         self.metadata_times.poll()
         self.debug.expire()
@@ -351,7 +351,7 @@ class Reports:
 
 
 class _Inputs:
-    """The counts of inputs by transport; those of inputs that are gone stay in the totals."""
+    """The counts of inputs by transport; the totals keep the counts of closed inputs."""
 
     def __init__(self, gateway: Served) -> None:
         self._gateway = gateway

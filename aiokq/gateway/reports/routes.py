@@ -1,6 +1,7 @@
 """The paths of the reports, as in Dory, and of the status page.
 
-Whatever changes the state of the gateway is a POST. Tests: tests/fault/test_gateway_reports.py.
+Every request that changes the state of the gateway is a POST. Tests:
+tests/fault/test_gateway_reports.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Scribe: runs the writing of log files in a thread, so that a slow disk holds up no message.
+"""`Scribe`: writes log files in a thread, so that a slow disk does not delay messages.
 
-What waits is bounded; what does not fit is dropped, and counted by the caller.
+The queue has a size limit. A job that does not fit is dropped, and the caller counts it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Scribe:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="aiokq-gateway-log")
 
     def submit(self, job: Callable[[], None], size: int) -> bool:
-        """Queue a job; return False if there is no room for `size` bytes. A size of 0 has room.
+        """Queue a job; return False if there is no room for `size` bytes. A size of 0 always fits.
 
         A job must handle its errors.
         """
@@ -59,7 +59,7 @@ class Scribe:
         return True
 
     async def flush(self) -> None:
-        """Wait until the jobs that were submitted have run."""
+        """Wait until all submitted jobs have run."""
         loop = asyncio.get_running_loop()
         done = loop.create_future()
 
@@ -74,7 +74,7 @@ class Scribe:
             await done
 
     async def close(self) -> None:
-        """Run the jobs that wait, for at most CLOSE_SECONDS. May be called twice."""
+        """Run the queued jobs for at most CLOSE_SECONDS. May be called twice."""
         try:
             async with asyncio.timeout(CLOSE_SECONDS):
                 await self.flush()

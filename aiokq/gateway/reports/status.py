@@ -1,6 +1,6 @@
-"""StatusBoard: the figures of the status page, and the page itself.
+"""`StatusBoard`: the figures of the status page, and its HTML.
 
-The page asks for the figures once a second. Rates are computed here, from two snapshots, so that
+The page requests the figures once a second. Rates are computed here, from two snapshots, so that
 all open pages share the work. Tests: tests/unit/gateway/test_status.py,
 tests/interop/test_status_page.py.
 """

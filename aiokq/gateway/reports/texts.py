@@ -1,4 +1,4 @@
-"""Texts in reports: times, and bytes that any program may have sent."""
+"""Formats times, and untrusted bytes, for reports."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ def text_of(data: bytes) -> str:
 
 
 def path_text(path: str) -> str:
-    """Return a path, or another address of an input, as text; any bytes may be in a path."""
+    """Return a path or other address of an input as text, although a path may contain any bytes."""
     return text_of(path.encode("utf-8", "surrogateescape"))
 
 
 def visible(text: str) -> str:
-    """Return text in one line: backslashes and characters that do not print become escapes."""
+    """Return text as one line: backslashes and unprintable characters become escapes."""
     if text.isprintable() and "\\" not in text:
         return text
     return "".join(
@@ -40,6 +40,6 @@ def base64_text(data: bytes) -> str:
 
 
 def when(seconds: float) -> str:
-    """Return a time as seconds since 1970, and in words as C's `ctime` does."""
+    """Return a time as seconds since 1970 followed by the text of C's `ctime`."""
     whole = int(seconds)
     return f"{whole} {time.ctime(whole)}"

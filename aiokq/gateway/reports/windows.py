@@ -1,7 +1,8 @@
-"""DiscardWindows: what was discarded, and what may be written twice, in windows of equal length.
+"""`DiscardWindows`: counts discards and possible duplicates in windows of equal length.
 
-The windows begin with the gateway. The pool and the accounting count from the start on; a window is
-the difference of two snapshots. Tests: tests/unit/gateway/test_windows.py.
+The first window begins when the gateway starts. The pool and the accounting never reset their
+counts; the counts of a window are the difference of two snapshots. Tests:
+tests/unit/gateway/test_windows.py.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class TopicSpan(NamedTuple):
     """Messages of one topic in a window, with their smallest and largest timestamp.
 
     Attributes:
-        topic: "" for the messages of further topics that are not known to exist.
+        topic: name of the topic; "" for further topics that are not known to exist.
     """
 
     topic: str
@@ -65,9 +66,9 @@ class DiscardReport(NamedTuple):
         report_id: number of the window, from 0.
         start_time: seconds since 1970.
         discarded: number of discarded messages by reason, in the order of REASONS.
-        malformed, unix_stream_unclean, tcp_unclean: first bytes of the latest messages, the newest
+        malformed, unix_stream_unclean, tcp_unclean: first bytes of the latest messages, newest
             first.
-        bad_topics: the latest names of topics that do not exist, the newest first.
+        bad_topics: the latest names of topics that do not exist, newest first.
         too_long: topic, space and first bytes of the value of the latest messages.
         rate_limited: number of messages above the rate limit, by topic.
     """
@@ -89,7 +90,7 @@ class DiscardReport(NamedTuple):
 
 
 class UncleanDisconnects(NamedTuple):
-    """Connections that ended inside of a message, by transport, since the gateway started."""
+    """Numbers of connections that ended within a message since the start, by transport."""
 
     unix_stream: int
     tcp: int
@@ -99,7 +100,7 @@ _Spans = dict[str, tuple[int, int]]
 
 
 class DiscardWindows:
-    """The window that is being filled, and the last finished ones.
+    """The current window, and the last finished windows.
 
     Args:
         unclean: returns the unclean disconnects since the gateway started.
@@ -108,8 +109,8 @@ class DiscardWindows:
         started_at: seconds since 1970 at which the first window begins.
 
     Attributes:
-        finished: the finished windows, the oldest first.
-        unread: number of windows in which nobody has read the reports.
+        finished: the finished windows, oldest first.
+        unread: number of windows whose reports nobody has read.
     """
 
     def __init__(
@@ -146,7 +147,7 @@ class DiscardWindows:
         return max(0.0, self._began + (self._id + 1) * self.interval - self._now())
 
     def advance(self) -> None:
-        """End the windows whose time is over. Context: loop."""
+        """Finish the windows whose time is over. Context: loop."""
         due = int((self._now() - self._began) // self.interval)
         if due <= self._id:
             return
@@ -163,7 +164,7 @@ class DiscardWindows:
         self._id = due
 
     def unfinished(self) -> DiscardReport:
-        """Return the report of the current window, which is then read. Context: loop."""
+        """Return the report of the current window, and count the window as read. Context: loop."""
         self.advance()
         self._read = True
         return self._report(self._accounting.snapshot(), self._unclean(), self._pool.samples())
@@ -259,9 +260,9 @@ class DiscardWindows:
         known: Iterable[TopicSpan],
         spans: _Spans,
     ) -> list[TopicSpan]:
-        """Return discards of topics that are not known to exist, such as those for no memory.
+        """Return the discards of topics that are not known to exist.
 
-        The names are bounded, because a program may make topics up.
+        The number of names is limited, because a program may invent topics.
         """
         rest = sum(n for reason, n in enumerate(discarded) if reason not in WITHOUT_TOPIC)
         rest -= sum(topic.messages for topic in known)
@@ -299,7 +300,7 @@ class DiscardWindows:
 
 
 class _Latest:
-    """Samples by reason, the newest first and each of them once."""
+    """Samples by reason, newest first and without duplicates."""
 
     def __init__(self, samples: Iterable[Sample]) -> None:
         self._samples = sorted(

@@ -1,4 +1,4 @@
-"""Change: files of a spool that are written and deleted together, in a thread.
+"""`Change`: writes and deletes files of a spool together, in a thread.
 
 Tests: tests/unit/gateway/test_spool.py.
 """
@@ -13,14 +13,14 @@ __all__ = ["Change"]
 class Change:
     """Outcomes to write, and segments to delete afterwards.
 
-    The end of a segment is known from the name of the next one. So it is in the file of outcomes of
-    a segment before the next one is deleted.
+    The name of the next segment tells where a segment ends. So the file of outcomes of a segment
+    must contain its end before the next segment is deleted.
 
     Args:
-        sync: whether these ends are on the disk before a segment is deleted.
+        sync: whether such an end is synced to disk before the next segment is deleted.
 
     Attributes:
-        outcomes: what to write, by segment.
+        outcomes: outcomes to write, by segment.
         deleted: the segments to delete.
         failed: the segments whose outcomes were not written, or that were not deleted.
         error: an error of a file; None if there was none.
@@ -35,13 +35,13 @@ class Change:
         self.error: OSError | None = None
 
     def keep_end(self, deleted: Segment, before: Segment) -> None:
-        """Write the end of the segment `before` a deleted one first. Context: loop."""
+        """Write the end of the segment `before` before `deleted` is deleted. Context: loop."""
         self._before[deleted] = before
         if before not in self.outcomes:
             self.outcomes[before] = before.take_outcomes()
 
     def make(self) -> None:
-        """Write and delete, and note what failed. Any thread; waits for the disk."""
+        """Write and delete the files, and record failures. Any thread; waits for the disk."""
         kept = set(self._before.values()) if self._sync else set()
         for segment, outcomes in self.outcomes.items():
             try:

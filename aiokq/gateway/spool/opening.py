@@ -1,8 +1,8 @@
-"""Opens the directory of a spool: locks it, and finds the messages that have no outcome yet.
+"""Opens the directory of a spool: locks it, and finds the messages without an outcome.
 
-Outcomes of damage: a torn frame at the end of the newest segment is cut off, because its messages
-were not accepted. Any other damage is left to the reader, which counts the messages that it cannot
-read. Files of an unknown version are refused. Tests: tests/unit/gateway/test_spool.py.
+A torn frame at the end of the newest segment is cut off, because its messages were not accepted.
+The reader handles other damage, and counts the messages that it cannot read. Files of an unknown
+version are refused. Tests: tests/unit/gateway/test_spool.py.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _read(directory: str, lock_fd: int) -> Opened:
                 done.add(int(found[1]))
     bases.sort()
     for base in done - set(bases):
-        os.unlink(done_path(directory, base))  # its segment was deleted
+        os.unlink(done_path(directory, base))  # the segment was deleted
     segments: list[Segment] = []
     sequence = 0
     stored = unfinished = 0
@@ -120,7 +120,7 @@ def _read(directory: str, lock_fd: int) -> Opened:
             size, end = _cut_tail(segment, size)
         else:
             end = noted if base < noted <= following else following
-            # A name may be wrong; no message is smaller than this.
+            # The name of the next segment may be wrong; no message is smaller than LEAST_MESSAGE.
             end = min(end, base + size // LEAST_MESSAGE)
         segment.settle_end(size, end)
         segment.close()
@@ -138,7 +138,7 @@ def _check_version(segment: Segment, size: int) -> None:
     segment.size = size
     version = spool_version(segment.read(SPOOL_HEADER_BYTES, 0))
     if version == -1:
-        # The frames have checksums and sequences of their own.
+        # Only a warning, because frames have their own checksums and sequences.
         if size > SPOOL_HEADER_BYTES:
             logger.error("the header of a segment of the spool is damaged: file=%s", segment.path)
     elif version != SPOOL_VERSION:
@@ -149,7 +149,7 @@ def _check_version(segment: Segment, size: int) -> None:
 
 
 def _cut_tail(segment: Segment, size: int) -> tuple[int, int]:
-    """Cut off what is after the last sound frame of the newest segment; return size and end."""
+    """Truncate the newest segment after its last valid frame; return its size and end."""
     segment.size = size
     end = segment.base
     position = good = SPOOL_HEADER_BYTES

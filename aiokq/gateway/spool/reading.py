@@ -1,7 +1,7 @@
-"""Reader: feeds the pool from the segments of a spool, in order. Context: loop.
+"""`Reader`: feeds the pool from the segments of a spool, in order. Context: loop.
 
-A frame that is damaged is passed over: the next sound frame is searched, and the messages between
-the two are counted as SPOOL_DAMAGED. Tests: tests/unit/gateway/test_spool.py.
+A damaged frame is skipped: the reader searches the next valid frame, and counts the messages in
+between as SPOOL_DAMAGED. Tests: tests/unit/gateway/test_spool.py.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ ATTEMPTS: Final = 5
 
 
 def next_frame(segment: Segment, position: int, expected: int) -> SpoolFrame | None:
-    """Return the first sound frame at or after `position`; its positions are those in the file.
+    """Return the first valid frame at or after `position`, with its positions in the file.
 
     Args:
-        expected: the sequence that follows; the frame has this one or a later one.
+        expected: the next sequence; the frame has this sequence or a later one.
 
     Raises:
         OSError: the segment cannot be read.
@@ -57,8 +57,8 @@ def next_frame(segment: Segment, position: int, expected: int) -> SpoolFrame | N
             size = int.from_bytes(header[4:8], "big")
             if where + FRAME_HEADER_BYTES + size <= segment.size:
                 frames = spool_frames(segment.read(FRAME_HEADER_BYTES + size, where))
-                # A message may contain what looks like a frame. The bound keeps its sequence from
-                # being believed, whatever it is.
+                # A message may contain bytes that look like a frame. The bound rejects impossible
+                # sequences.
                 most = expected + (where - begin) // LEAST_MESSAGE
                 if frames and expected <= frames[0].sequence <= most:
                     _, end, sequence, messages, arrival = frames[0]
@@ -84,7 +84,7 @@ class Reader:
 
     Args:
         segments: the segments, which the owner extends.
-        replay_end: messages before this sequence are of an earlier process.
+        replay_end: messages before this sequence were written by an earlier process.
         on_change: called with a segment that was read to its end, or that lost messages.
 
     Attributes:
@@ -116,11 +116,11 @@ class Reader:
 
     @property
     def segment(self) -> Segment | None:
-        """The segment that is being read; those before it were read to their ends."""
+        """The segment that is being read; earlier segments were read completely."""
         return self._current
 
     def stop(self) -> None:
-        """End reading; the segments are no longer in use."""
+        """Stop reading, and release the segments."""
         self._current = None
         self._runs.clear()
 
@@ -132,7 +132,7 @@ class Reader:
             Whether more can be fed at once, and whether the pool has no room.
         """
         left = TURN_BYTES
-        # A part of the pool is left to the incomplete messages of connections.
+        # A part of the pool is reserved for incomplete messages of connections.
         used = self._pool.counts().used_bytes
         while left > 0:
             if not self._runs and not self._load():
@@ -189,7 +189,7 @@ class Reader:
             return False
         self._lost(segment, segment.end)
         if segment.left:
-            segment.close()  # at most the segments that are read and written have open files
+            segment.close()  # so that only the current segments have open files
         self._current = None
         self._on_change(segment)
         return True
@@ -220,7 +220,7 @@ class Reader:
             if frame.sequence == self._expected and frame.sequence + frame.messages <= segment.end:
                 self._runs.extend(_unfinished(segment, frame, data[frame.begin : frame.end]))
                 self._expected += frame.messages
-            # Any other frame was not accepted: the same sequences follow in the next segment.
+            # Messages of other frames were not accepted: the next segment has the same sequences.
         self._position = start + frames[-1].end
 
     def _lost(self, segment: Segment, until: int) -> None:
@@ -247,7 +247,7 @@ def _sizes(data: memoryview) -> Iterator[int]:
 
 
 def _unfinished(segment: Segment, frame: SpoolFrame, data: memoryview) -> Iterator[_Run]:
-    """Yield the messages of a frame that are not finished, consecutive ones together."""
+    """Yield the unfinished messages of a frame as runs of consecutive messages."""
     first, messages = frame.sequence, frame.messages
     finished = segment.finished_in(first, first + messages)
     if not finished:

@@ -1,9 +1,9 @@
-"""Segment: a file with messages, and beside it a file that says which of them are finished.
+"""`Segment`: a file with messages, and a second file with their outcomes.
 
-The messages are written by `aiokq.fastpath.gateway.SpoolWriter`, in the input's threads. The file
+`aiokq.fastpath.gateway.SpoolWriter` writes the messages in the inputs' threads. The file
 `<base>.done` has 16 bytes for the sequence after the last message (zero while it is not known), and
-then a bit per message. It is written without fsync: what is lost of it is delivered again.
-Tests: tests/unit/gateway/test_spool.py.
+then a bit per message. It is written without fsync: messages whose outcomes are lost are delivered
+again. Tests: tests/unit/gateway/test_spool.py.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ def done_path(directory: str, base: int) -> str:
 
 
 class Outcomes(NamedTuple):
-    """What the file of outcomes of a segment lacks. Any thread may write it.
+    """Outcomes to add to a segment's file of outcomes. Any thread may write them.
 
     Attributes:
         begin: index of the first byte of `bits`.
-        bits: a bit per message: whether it is finished.
+        bits: a bit per message, 1 if the message is finished.
         end: the sequence after the last message; None if the file has it.
     """
 
@@ -43,7 +43,7 @@ class Outcomes(NamedTuple):
     end: int | None
 
     def write(self, *, sync: bool) -> None:
-        """Write the file, with `sync` to the disk.
+        """Write the outcomes to the file, and with `sync` to the disk.
 
         Raises:
             OSError: the file cannot be written.
@@ -65,13 +65,13 @@ def _write(fd: int, data: bytes, position: int) -> None:
 
 
 class Segment:
-    """The messages `base` to `end` - 1, in one file.
+    """A file with the messages `base` to `end` - 1.
 
     Attributes:
         base: sequence of the first message.
         end: the sequence after the last message.
-        size: bytes of the file that are read.
-        sealed: whether nothing is appended any more.
+        size: number of valid bytes of the file.
+        sealed: whether no more messages will be appended.
         damaged: whether some of its messages cannot be read.
     """
 
@@ -113,18 +113,18 @@ class Segment:
 
     @property
     def changed(self) -> bool:
-        """Whether outcomes are not written."""
+        """Whether there are outcomes that are not written."""
         return self._changed is not None
 
     def extend(self, size: int, end: int, *, sealed: bool) -> None:
-        """Note what was appended."""
+        """Set size and end after messages were appended."""
         self.size, self.end, self.sealed = size, end, sealed
         missing = (end - self.base + 7 >> 3) - len(self._done)
         if missing > 0:
             self._done.extend(bytes(missing))
 
     def load_done(self) -> int:
-        """Read which messages are finished; return the noted end, 0 if none is.
+        """Read the file of outcomes; return the end in it, or 0 if it has none.
 
         Raises:
             OSError: the file cannot be read.
@@ -151,7 +151,7 @@ class Segment:
     # ------------------------------------------------------------ messages
 
     def read(self, size: int, position: int) -> bytes:
-        """Return bytes of the file, none after `size` of the segment.
+        """Read up to `size` bytes at a position, but no bytes after `self.size`.
 
         Raises:
             OSError: the file cannot be read.
@@ -173,7 +173,7 @@ class Segment:
         return (bits & ((1 << high - low) - 1)).bit_count()
 
     def finish_range(self, first: int, end: int) -> int:
-        """Note that the messages `first` to `end` - 1 are finished; return how many were not."""
+        """Mark messages `first` to `end` - 1 as finished; return how many were unfinished."""
         low, high = first - self.base, end - self.base
         begin, stop = low >> 3, high + 7 >> 3
         before = int.from_bytes(self._done[begin:stop], "little")
@@ -182,7 +182,7 @@ class Segment:
         return self._note(after.bit_count() - before.bit_count(), begin, stop)
 
     def finish(self, sequences: memoryview) -> int:
-        """Note that messages of this segment are finished; return how many were not."""
+        """Mark messages of this segment as finished; return how many were unfinished."""
         low, high = min(sequences) - self.base, max(sequences) - self.base
         count = spool_mark(self._done, self.base, sequences)
         return self._note(count, low >> 3, (high >> 3) + 1)
@@ -197,7 +197,7 @@ class Segment:
     # ------------------------------------------------------------ files
 
     def take_outcomes(self) -> Outcomes:
-        """Return what the file of outcomes lacks, which counts as written from now on."""
+        """Return the unwritten outcomes, and treat them as written."""
         begin, stop = (0, 0) if self._changed is None else self._changed
         end = self.end if self.sealed and not self._end_noted else None
         self._changed = None
@@ -206,7 +206,7 @@ class Segment:
         return Outcomes(path, begin, bytes(self._done[begin:stop]), end)
 
     def not_written(self, outcomes: Outcomes) -> None:
-        """Note that outcomes which were taken could not be written."""
+        """Treat taken outcomes as unwritten again, after a failed write."""
         if outcomes.bits:
             self._note(0, outcomes.begin, outcomes.begin + len(outcomes.bits))
         if outcomes.end is not None:
@@ -228,7 +228,7 @@ class Segment:
             os.unlink(done_path(self._directory, self.base))
 
     def close(self) -> None:
-        """Close the file. It is opened again when it is read."""
+        """Close the file. The next read opens it again."""
         if self._fd >= 0:
             os.close(self._fd)
         self._fd = -1

@@ -1,8 +1,8 @@
-"""Spool: stores messages in files before they are delivered.
+"""`Spool`: stores messages in files before they are delivered.
 
-The inputs append to it in their threads (`writer`). On the loop, the reader feeds the pool from the
-files, and outcomes are noted; a segment whose messages all have an outcome is deleted. A thread
-writes the outcomes and deletes the segments, one Change after the other. Tests:
+The inputs append messages in their threads (`writer`). On the loop, the reader feeds the pool from
+the files, and outcomes are recorded. When all messages of a segment have an outcome, the segment is
+deleted. A thread writes the outcomes and deletes the segments, one `Change` after another. Tests:
 tests/unit/gateway/test_spool.py, tests/fault/test_gateway_spool.py.
 """
 
@@ -63,7 +63,7 @@ class Spool:
         self.recovered = 0
 
     def open(self) -> None:
-        """Lock the directory and read what is there. Any thread; waits for the disk.
+        """Lock the directory and find the stored messages. Any thread; waits for the disk.
 
         Raises:
             ConfigError: the directory cannot be used.
@@ -104,7 +104,7 @@ class Spool:
         self._feed_soon()
 
     async def sync_forever(self) -> None:
-        """Write what was appended to the disk, at each interval; only for `fsync = "interval"`."""
+        """Sync appended messages to disk at each interval; only for `fsync = "interval"`."""
         failed = 0
         while True:
             await asyncio.sleep(self._settings.fsync_interval_ms / 1000)
@@ -119,7 +119,7 @@ class Spool:
 
     @property
     def waiting(self) -> int:
-        """Number of messages that are in the spool and were not fed to the pool yet."""
+        """Number of messages in the spool that were not fed to the pool yet."""
         reader = self._reader
         if reader is None:
             return self.recovered
@@ -133,12 +133,12 @@ class Spool:
 
     @property
     def counts(self) -> SpoolCounts:
-        """The numbers of the writer."""
+        """The counts of the writer."""
         return self.writer.counts()
 
     @property
     def error(self) -> str | None:
-        """Why the files cannot be written or read, or None."""
+        """The error of the last write or read of the files; None if it succeeded."""
         number = self.writer.counts().error
         if number:
             return os.strerror(number)
@@ -148,13 +148,13 @@ class Spool:
         return None if error is None else str(error)
 
     def finished(self, taken: Taken, rows: Sequence[int] | None = None) -> None:
-        """Note that messages have an outcome: all of `taken`, or some rows."""
+        """Record that all messages of `taken`, or some rows, have an outcome."""
         if rows is not None and len(rows) == taken.count:
             rows = None
         self._finish(taken.sequences(rows))
 
     def finished_one(self, sequence: int) -> None:
-        """Note that a message has an outcome; -1 is none of the spool."""
+        """Record that a message has an outcome; ignore -1, which is not in the spool."""
         if sequence >= 0:
             segment = self._segment_of(sequence)
             if segment is not None:
@@ -162,7 +162,7 @@ class Spool:
                 self._touch(segment)
 
     def released(self) -> None:
-        """Note that the pool may have room again."""
+        """Continue to feed the pool, which may have room again."""
         if self._stalled:
             self._stalled = False
             self._feed_soon()
@@ -184,7 +184,7 @@ class Spool:
             self._finish_across(sequences)
 
     def _finish_across(self, sequences: Iterable[int]) -> None:
-        """Note outcomes in any segments."""
+        """Record outcomes of messages in any segments."""
         segment: Segment | None = None
         for sequence in sequences:
             if segment is None or not segment.base <= sequence < segment.end:
@@ -211,7 +211,7 @@ class Spool:
             self._feed()
 
     def _note_progress(self) -> None:
-        """Learn from the writer what was appended."""
+        """Update the segments with the messages that the writer has appended."""
         progress = self.writer.progress()
         for base, size, end in progress.sealed:
             segment = self._segment(base)
@@ -241,23 +241,23 @@ class Spool:
         if more:
             self._feed_soon()
         elif full or reader.error is not None:
-            # The end of an incomplete message makes room without a call of `released`.
+            # Room that an incomplete message frees is not reported by `released`.
             self._feed_at = self._loop.call_later(RETRY_SECONDS, self._feed)
 
     def note_discards(self) -> None:
-        """Note the messages that the pool discarded itself."""
+        """Record the outcome of messages that the pool has discarded itself."""
         self._finish_across(self._pool.finished())
 
     # ------------------------------------------------------------ files of outcomes
 
     def _touch(self, segment: Segment) -> None:
-        """Note that there is something to write for a segment, or that it may be finished."""
+        """Schedule a `Change` for a segment with new outcomes or a new end."""
         self._changed[segment] = None
         if self._change_at is None and self._changing is None:
             self._change_at = self._loop.call_at(self._next_change, self._begin_change)
 
     def _begin_change(self) -> None:
-        """Begin to write the outcomes, and to delete the segments whose messages all have one."""
+        """Begin to write outcomes, and to delete the segments whose messages are all finished."""
         self._change_at = None
         change = self._take_change()
         if change is not None:
@@ -265,7 +265,7 @@ class Spool:
             self._changing.add_done_callback(lambda made: self._changed_files(change, made))
 
     def _take_change(self) -> Change | None:
-        """Return what is to be written and deleted; None if there is nothing."""
+        """Return the `Change` with all files to write and delete; None if there are none."""
         assert self._reader is not None
         reading = self._reader.segment
         touched, self._changed = self._changed, {}
@@ -287,7 +287,7 @@ class Spool:
         return change if change.outcomes or change.deleted else None
 
     def _changed_files(self, change: Change, made: asyncio.Future[None]) -> None:
-        """Note what a Change has written and deleted, and what is to be tried again."""
+        """Process the result of a `Change`, and schedule failed files again."""
         self._changing = None
         self._next_change = self._loop.time() + CHANGE_SECONDS
         made.result()
@@ -313,7 +313,7 @@ class Spool:
     # ------------------------------------------------------------ end
 
     async def close(self) -> None:
-        """Write the outcomes and release the directory. What is not delivered stays in it."""
+        """Write the outcomes and release the directory. Undelivered messages stay in it."""
         if self._reader is not None:
             if self._feed_at is not None:
                 self._feed_at.cancel()
@@ -333,7 +333,7 @@ class Spool:
         self._stack.close()
 
     async def _end_changes(self) -> None:
-        """Wait for the Change that is under way, and begin none after it."""
+        """Wait for the `Change` in progress, and begin no other."""
         if self._changing is not None:
             await asyncio.wait([self._changing])
         if self._change_at is not None:

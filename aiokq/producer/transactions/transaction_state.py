@@ -126,7 +126,7 @@ class TransactionState:
         return refusals.finished(self.cause, self.transactional_id)
 
     def _fail_unsent_soon(self) -> None:
-        """In the next turn of the event loop, fail the unsent records and call `advanced`.
+        """In the next iteration of the event loop, fail the unsent records and call `advanced`.
 
         They do not fail at once, because the caller may be a queue that is failing a batch.
         """
