@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ HOP = re.compile(r"^\| `([\w.]+)` \| `(aiokq/[\w/]+\.py)` \|", re.MULTILINE)
 HOPS = HOP.findall((ROOT / "docs" / "DESIGN.md").read_text())
 
 
+@cache
 def defined(path: Path) -> set[str]:
     """Return functions by name, and methods as Class.method."""
     names: set[str] = set()

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
@@ -43,11 +44,23 @@ def file_of(name: str, package: Path) -> Path:
     return package / (name.removeprefix("aiokq.").replace(".", "/") + EXTENSION_SUFFIXES[0])
 
 
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the package with its built files.
+
+    The byte code is copied too: otherwise each process of a test compiles what it imports.
+    """
+    package = tmp_path_factory.mktemp("copy") / "aiokq"
+    shutil.copytree(PACKAGE, package)
+    return package
+
+
 @pytest.fixture
-def copy(tmp_path: Path) -> Path:
-    """A copy of the package with its built files, which tests may damage."""
-    shutil.copytree(PACKAGE, tmp_path / "aiokq", ignore=shutil.ignore_patterns("__pycache__"))
-    return tmp_path / "aiokq"
+def copy(copied: Path) -> Iterator[Path]:
+    """The copy of the package; a test may damage its built files, which are restored."""
+    yield copied
+    for name in NAMES:
+        shutil.copy2(file_of(name, PACKAGE), file_of(name, copied))
 
 
 @built

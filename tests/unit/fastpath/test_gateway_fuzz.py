@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -23,27 +24,54 @@ pytestmark = [
 ]
 
 
-def built(sanitizer: str, folder: Path) -> list[str]:
-    """Compile the driver; return the command that runs it, or skip the test."""
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """A directory that all processes of this run of the tests have in common."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base if worker_id == "master" else base.parent) / "gateway-fuzz"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+def built(sanitizer: str, shared: Path) -> list[str]:
+    """Compile the driver, once for all tests; return the command that runs it, or skip the test."""
     sanitized = [f"-fsanitize={sanitizer}"]
-    probe = folder / "probe.c"
-    probe.write_text("int main(void) { return 0; }\n")
-    made = subprocess.run(
-        ["gcc", *sanitized, str(probe), "-o", str(folder / "probe")], capture_output=True, text=True
-    )
-    if made.returncode:
-        pytest.skip(f"gcc has no -fsanitize={sanitizer}: {made.stderr.splitlines()[-1]}")
-    # The thread sanitizer knows no addresses as random as those of new kernels.
-    fixed = ["setarch", "-R"] if shutil.which("setarch") else []
-    if subprocess.run([*fixed, str(folder / "probe")], capture_output=True).returncode:
-        fixed = []
-        if subprocess.run([str(folder / "probe")], capture_output=True).returncode:
-            pytest.skip(f"-fsanitize={sanitizer} does not run here")
+    folder = shared / sanitizer.replace(",", "-")
     program = folder / "fuzz"
-    subprocess.run(
-        ["gcc", *OPTIONS, *sanitized, f"-I{ROOT}", str(DRIVER), "-o", str(program), "-lpthread"],
-        check=True,
-    )
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:  # other processes run tests of this module too
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        probe = folder / "probe.c"
+        probe.write_text("int main(void) { return 0; }\n")
+        made = subprocess.run(
+            ["gcc", *sanitized, str(probe), "-o", str(folder / "probe")],
+            capture_output=True,
+            text=True,
+        )
+        if made.returncode:
+            pytest.skip(f"gcc has no -fsanitize={sanitizer}: {made.stderr.splitlines()[-1]}")
+        # The thread sanitizer knows no addresses as random as those of new kernels.
+        fixed = ["setarch", "-R"] if shutil.which("setarch") else []
+        if subprocess.run([*fixed, str(folder / "probe")], capture_output=True).returncode:
+            fixed = []
+            if subprocess.run([str(folder / "probe")], capture_output=True).returncode:
+                pytest.skip(f"-fsanitize={sanitizer} does not run here")
+        if not program.exists():
+            new = folder / "fuzz.new"
+            subprocess.run(
+                [
+                    "gcc",
+                    *OPTIONS,
+                    *sanitized,
+                    f"-I{ROOT}",
+                    str(DRIVER),
+                    "-o",
+                    str(new),
+                    "-lpthread",
+                ],
+                check=True,
+            )
+            new.rename(program)
     return [*fixed, str(program)]
 
 
@@ -53,26 +81,26 @@ def run(command: list[str]) -> None:
     assert done.stderr == ""
 
 
-def test_any_bytes(tmp_path: Path) -> None:
+def test_any_bytes(shared: Path) -> None:
     """No byte outside a message, an arena or a column is read or written, and nothing leaks."""
-    command = built("address,undefined", tmp_path)
+    command = built("address,undefined", shared)
     rounds = os.environ.get("AIOKQ_FUZZ_ROUNDS", "40")
     for seed in (1, 2):
         run([*command, "bytes", str(seed), rounds])
 
 
-def test_little_is_copied_under_the_mutex(tmp_path: Path) -> None:
+def test_little_is_copied_under_the_mutex(shared: Path) -> None:
     """Neither a message of 16 MiB nor the rest of a batch holds up the loop and other inputs."""
-    run([*built("address,undefined", tmp_path), "locks"])
+    run([*built("address,undefined", shared), "locks"])
 
 
 @pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
-def test_inputs_and_a_loop_that_takes(tmp_path: Path, sanitizer: str) -> None:
+def test_inputs_and_a_loop_that_takes(shared: Path, sanitizer: str) -> None:
     """Three blocking inputs, six senders, a small pool: nothing is lost, doubled or raced for."""
-    run([*built(sanitizer, tmp_path), "threads", "3000"])
+    run([*built(sanitizer, shared), "threads", "3000"])
 
 
 @pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
-def test_inputs_and_a_spool(tmp_path: Path, sanitizer: str) -> None:
+def test_inputs_and_a_spool(shared: Path, sanitizer: str) -> None:
     """The same with a small spool, whose segments are read and deleted meanwhile."""
-    run([*built(sanitizer, tmp_path), "spool", "3000"])
+    run([*built(sanitizer, shared), "spool", "3000"])
