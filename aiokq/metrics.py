@@ -1,7 +1,8 @@
 """Exports the counters of clients and brokers to Prometheus.
 
-Only aiokq.spark and aiokq.gateway import prometheus_client, too. Values are read when Prometheus
-scrapes them, so exporting costs nothing between scrapes. Tests: tests/unit/test_metrics.py.
+Of the other modules, only aiokq.spark and aiokq.gateway import prometheus_client. Values are read
+when Prometheus scrapes them, so exporting costs nothing between scrapes. Tests:
+tests/unit/test_metrics.py.
 """
 
 from __future__ import annotations

@@ -94,7 +94,10 @@ class Undecided(Exception):
 
 
 class Authorizer(Protocol):
-    """Decides what the client of a connection may do. Called on the loop; must not block."""
+    """Decides which operations a connection's client may perform.
+
+    Called on the loop; must not block.
+    """
 
     @property
     def asks_caller(self) -> bool:

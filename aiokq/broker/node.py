@@ -462,7 +462,7 @@ class BrokerNode:
         return self.storage.publisher.features.get(TRANSACTION_VERSION, 0)
 
     def _registration(self) -> NodeRegistration:
-        """Return what the node registers in the metadata; the ports must be bound.
+        """Return the node's registration for the metadata; the ports must be bound.
 
         Raises:
             ConfigError: see `roles.voter_address`.

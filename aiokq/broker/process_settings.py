@@ -111,8 +111,8 @@ def listeners_of(settings: BrokerSettings, options: Options) -> Listeners:
     """Return the listeners that settings and flags describe.
 
     Raises:
-        ConfigError: a setting or flag is malformed or contradictory, requires TLS or SASL, or would
-            advertise a wildcard address.
+        ConfigError: a setting or flag is malformed or contradictory, requires TLS or SASL of a kind
+            that this broker does not have, or would advertise a wildcard address.
     """
     host = None if options.host is None else _without_brackets(options.host)
     if host is not None and host.lower() == LOCALHOST:

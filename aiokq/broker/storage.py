@@ -116,7 +116,7 @@ class Storage:
         """Open the log directories in an executor, then their logs.
 
         Args:
-            registration: what the node registers in the metadata.
+            registration: the node's registration for the metadata.
             supervisor: runs the flushers, the snapshots of the metadata log, and the tasks that
                 retry opening or deleting logs. The caller must close the supervisor before it calls
                 ``close``.

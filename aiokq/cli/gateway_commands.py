@@ -234,7 +234,7 @@ def _http_table(config: Path) -> HttpSettings | None:
 
 
 def _http(config: Path | None, port: int | None) -> HttpSettings:
-    """Return where the HTTP interface is."""
+    """Return the address of the HTTP interface."""
     from aiokq.gateway.settings_tables import HttpSettings
 
     found = None if config is None else _http_table(config)

@@ -1,7 +1,7 @@
 """Logs of `aiokq gateway`: levels, and a limit on lines that repeat.
 
-Local programs cause many of a gateway's log lines, by topics that they make up or by records that
-Kafka refuses. They must not be able to fill a disk.
+Local programs cause many log lines of a gateway, for example by unknown topics or by records that
+Kafka refuses. The limit prevents these lines from filling the disk.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MOST: Final = 10
 
 
 class RepeatedLines(logging.Filter):
-    """Lets a few lines with the same text template pass; the next period begins with the count."""
+    """Limits log lines per text template and period; the next period reports the dropped lines."""
 
     def __init__(self) -> None:
         super().__init__()

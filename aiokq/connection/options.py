@@ -1,4 +1,4 @@
-"""ConnectionOptions: how a client's connections are opened and kept."""
+"""ConnectionOptions: options for opening and keeping a client's connections."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["ConnectionOptions"]
 
 @frozen
 class ConnectionOptions:
-    """How connections to brokers are opened and kept. Durations are seconds, with Kafka's defaults.
+    """Options for opening and keeping connections. Durations are seconds, with Kafka's defaults.
 
     Attributes:
         client_id: name of the client, sent with every request.

@@ -20,7 +20,7 @@ _KEY: Final = "aiokq.option"
 
 
 class Option(NamedTuple):
-    """How a field of a model appears on the command line."""
+    """The form of a model's field on the command line."""
 
     flags: tuple[str, ...]
     """The flags as the user types them; empty for a positional argument."""

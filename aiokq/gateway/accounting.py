@@ -1,8 +1,8 @@
 """Accounting: received = acked + discarded + dead-lettered + in flight, at any moment.
 
-The pool counts what it received, discarded and still holds; this module counts what became of the
-messages that were taken from it. Both change together, on the loop, so that a snapshot that is made
-on the loop is consistent. Tests: tests/unit/gateway/test_accounting.py.
+The pool counts the messages that it received, discarded and still holds; this module counts the
+outcomes of the messages taken from the pool. Both change on the loop, so a snapshot made on the
+loop is consistent. Tests: tests/unit/gateway/test_accounting.py.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TRIES: Final = 8
 
 
 class Totals:
-    """What became of messages. The numbers never decrease, except `in_flight`.
+    """Numbers of messages by outcome. The numbers never decrease, except `in_flight`.
 
     Attributes:
         discarded: number of discarded messages by reason, in the order of REASONS.
@@ -161,7 +161,7 @@ class Accounting:
         return topic in self._topics
 
     def registered(self, topic: TopicState) -> None:
-        """Note the slot of a topic that was registered."""
+        """Store the slot of a registered topic."""
         self._slots[topic.slot] = topic.name
         self._topics.setdefault(topic.name, Totals())
         for call in self.on_registered:
@@ -277,7 +277,7 @@ class Accounting:
         self._settled(letter.taken, rows, charge)
 
     def dead_letter_failed(self, letter: Letter, rows: Sequence[int], charge: int) -> None:
-        """Discard messages whose dead letters failed, with the reason that they had."""
+        """Discard messages whose dead letters failed, with their original reason."""
         if self.keeps:
             if not isinstance(letter.taken, RefusedMessages):
                 self._pool.release(len(rows), charge)
@@ -322,7 +322,7 @@ class Accounting:
             self._spool.released()
 
     def in_all(self) -> Totals:
-        """Return the numbers in all. Context: loop."""
+        """Return the numbers of all topics together. Context: loop."""
         self.drain()
         return self._in_all(self._pool.counts(), self._waiting)
 

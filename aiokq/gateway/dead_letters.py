@@ -113,7 +113,7 @@ class LetterOutcomes(Protocol):
         """Count messages whose dead letters were acknowledged, and release their memory."""
 
     def dead_letter_failed(self, letter: Letter, rows: Sequence[int], charge: int) -> None:
-        """Discard messages whose dead letters failed, with the reason that they had."""
+        """Discard messages whose dead letters failed, with their original reason."""
 
 
 class DeadLetters:
@@ -339,7 +339,7 @@ class DeadLetters:
         return self._producer
 
     def _refused(self, topic: str, error: KafkaError) -> None:
-        """Note that the topic takes no dead letters at present, unless the letter is too large."""
+        """Record that the topic refuses dead letters now, unless only this letter is too large."""
         from aiokq.errors import RecordTooLarge
 
         if not isinstance(error, RecordTooLarge):

@@ -1,7 +1,7 @@
 """The protocol of delivery engines, and the state of a topic that they share with the router.
 
 An engine gets the messages of a topic in batches (`Taken`), delivers them, and reports each outcome
-to `Outcomes`. It never holds up one topic because of another.
+to `Outcomes`. No topic waits for another topic.
 """
 
 from __future__ import annotations
@@ -144,10 +144,10 @@ class Engine(Protocol):
         """Start the tasks. Kafka need not be reachable."""
 
     def room(self, topic: TopicState) -> int:
-        """Return the bytes of messages of the topic that `accept` takes now.
+        """Return how many bytes of messages of the topic `accept` takes now.
 
-        0 for none: the engine then calls the `on_room` of its constructor with the topic when there
-        may be room. A topic of which the engine holds nothing nearly always has room.
+        If the result is 0, the engine later calls `on_room`, an argument of its constructor, when
+        the topic may have room. A topic without messages in the engine nearly always has room.
         """
         ...
 
@@ -155,11 +155,11 @@ class Engine(Protocol):
         """Take over messages. The engine reports the outcome of each of them."""
 
     def held(self) -> Mapping[str, InEngine]:
-        """Return the messages that the engine holds, by topic; topics without messages left out."""
+        """Return the messages that the engine holds, by topic, for topics that have any."""
         ...
 
     def reconfigure(self) -> None:
-        """Note that the rules of topics have changed."""
+        """Use the changed rules of topics."""
 
     async def drain(self) -> None:
         """Wait until the engine holds no messages."""

@@ -523,7 +523,7 @@ class Gateway:
             self._timer = loop.call_later(max(delay_ms, 0) / 1000, self._pump)
 
     def _feed(self, topic: TopicState) -> None:
-        """Pass due messages of a topic to the engine, as far as it has room."""
+        """Pass due messages of a topic to the engine while the engine has room."""
         engine, pool = self.engine, self.pool
         while not topic.gone and not self.delivery.switching:
             room = engine.room(topic)

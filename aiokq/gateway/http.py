@@ -189,7 +189,7 @@ class Http:
         return as_json({"status": "ok"})
 
     def _ready(self, request: Request) -> Response:
-        """Ready means that messages are accepted; Kafka need not be reachable."""
+        """Return 200 if messages are accepted, else 503; Kafka need not be reachable."""
         gateway = self._gateway
         found = gateway.problems()
         document = {

@@ -1,7 +1,8 @@
 """Turns a configuration of Bruce or Dory into a configuration file of this gateway.
 
-Each option of theirs becomes an option of ours, or a comment that says what stands instead.
-Defaults of theirs that are not ours are written out. Tests: tests/unit/gateway/test_import_xml.py.
+Each option of Bruce and Dory becomes an option of this gateway, or a comment that names the
+replacement. Defaults that differ from the gateway's defaults are written out. Tests:
+tests/unit/gateway/test_import_xml.py.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def import_xml(
             original does.
 
     Returns:
-        The text of the file, and warnings about what the new file does otherwise.
+        The text of the file, and a warning for each difference in behaviour.
 
     Raises:
         ConfigError: the file or a flag is wrong. The message names the file, the line and the
@@ -84,7 +85,7 @@ def import_xml(
 
 
 class _Import:
-    """One import: the options that were given, and the text that grows from them."""
+    """One import: the given options, and the text of the new file so far."""
 
     def __init__(
         self, root: Element, dory: bool, flags: Mapping[str, str], token_file: str | None
@@ -122,7 +123,7 @@ class _Import:
         return toml.text(), self._warnings
 
     def _warn(self, text: str) -> None:
-        """Note that the new file does something otherwise."""
+        """Report a difference in behaviour, as a warning and as a comment in the new file."""
         self._toml.comment(text)
         self._warnings.append(text)
 

@@ -116,7 +116,7 @@ class OpenInput(NamedTuple):
 
     @property
     def where(self) -> str:
-        """Its path, or HOST:PORT."""
+        """The path of the input, or HOST:PORT."""
         return self.socket.where
 
     def counts(self) -> IntakeCounts:

@@ -64,7 +64,7 @@ NO_TOPIC: Final = (UnknownTopicOrPartition, UnknownTopicId, InvalidTopic)
 
 
 class ProducerEngine:
-    """Delivers by Producers that share a Cluster. Implements `Engine`.
+    """Delivers messages with Producers that share a Cluster. Implements `Engine`.
 
     Args:
         cluster: a started Cluster; it need not have metadata.
@@ -142,7 +142,7 @@ class ProducerEngine:
         return found
 
     def reconfigure(self) -> None:
-        """Nothing to do: each piece is sent by the producer of the topic's current compression."""
+        """Do nothing, because each piece is sent by the producer for the topic's compression."""
 
     async def drain(self) -> None:
         await self._idle.wait()
@@ -150,7 +150,7 @@ class ProducerEngine:
     async def close(self) -> None:
         self._closing = True
         for producer in self._producers.values():
-            # Its Deliveries fail with Closed, and their tasks discard the messages.
+            # The Deliveries of the producer fail with Closed, and their tasks discard the messages.
             await producer.close(timeout=0)
         for lane in self._lanes.values():
             lane.woken.set()
@@ -239,7 +239,7 @@ class ProducerEngine:
             deliveries = await producer.send_columns(topic.name, self._columns(topic, piece))
         except RecordTooLarge as error:
             if len(piece.rows) > 1:
-                await self._send_alone(lane, piece)  # the producer refused all of them for one
+                await self._send_alone(lane, piece)  # one row made it refuse all
             else:
                 self._not_sent(lane, piece, error)
             return
@@ -367,7 +367,7 @@ class ProducerEngine:
         lane.woken.set()
 
     def _retry(self, piece: Piece, error: KafkaError) -> tuple[bool, bool] | None:
-        """Return whether a failed row is sent again restamped, and alone; None if it is not."""
+        """Return whether to resend a failed row restamped and whether alone, or None to fail."""
         if self._closing or isinstance(error, Closed):
             return None
         if isinstance(error, InvalidTimestamp | InvalidRecord):

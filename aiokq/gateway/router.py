@@ -170,7 +170,7 @@ class Router:
             _set_partitions(topic, _leaders_of(info))
 
     def gone(self, topic: TopicState) -> None:
-        """Discard the messages of a deleted topic; later messages look the topic up again."""
+        """Discard the messages of a deleted topic; a later message causes another lookup."""
         if topic.gone:
             return
         topic.gone = True
@@ -387,7 +387,7 @@ class Router:
     # ------------------------------------------------------------ limits
 
     async def _learn_limits(self, topics: list[TopicState]) -> bool:
-        """Request the limits of topics; where the client may not read them, there are none."""
+        """Request the limits of topics; a topic whose configs may not be read has no limits."""
         if not topics:
             return True
         by_name = {topic.name: topic for topic in topics}

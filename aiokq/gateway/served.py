@@ -1,4 +1,4 @@
-"""Served: what reports and the HTTP interface see of a gateway."""
+"""Served: the part of a gateway that reports and the HTTP interface use."""
 
 from __future__ import annotations
 

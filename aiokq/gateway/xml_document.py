@@ -1,7 +1,7 @@
-"""Reads small XML documents whose contents nobody vouches for, with the line of each element.
+"""Reads small, untrusted XML documents, with the line of each element.
 
-A document type declaration, and with it every entity of its own, is refused, and so are deep and
-large documents. Tests: tests/unit/gateway/test_import_xml.py.
+Document type declarations, and with them custom entities, are refused. Deep and large documents are
+refused, too. Tests: tests/unit/gateway/test_import_xml.py.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class Element:
     """An element of a document.
 
     Attributes:
-        path: the names of the elements that contain it, and its own, separated by slashes.
-        line: its line in the file.
+        path: the names of the enclosing elements and of this element, separated by slashes.
+        line: the line of the element in the file.
     """
 
     __slots__ = ("attributes", "children", "file", "line", "name", "path")
@@ -46,7 +46,7 @@ class Element:
         return ConfigError(f"{self.file}:{self.line}: <{self.path}>: {text}")
 
     def sections(self, known: Collection[str]) -> dict[str, Element]:
-        """Return the elements inside, by name.
+        """Return the child elements, by name.
 
         Raises:
             ConfigError: an element is not one of `known`, or occurs twice.
@@ -64,7 +64,7 @@ class Element:
         return found
 
     def items(self, name: str) -> list[Element]:
-        """Return the elements inside.
+        """Return the child elements.
 
         Raises:
             ConfigError: an element has another name than `name`.
@@ -79,7 +79,7 @@ class Element:
         """Return this element.
 
         Raises:
-            ConfigError: it contains elements.
+            ConfigError: the element has child elements.
         """
         if self.children:
             raise self.children[0].error(f"<{self.name}> contains no elements")
@@ -101,8 +101,8 @@ def read_document(file: Path) -> Element:
     """Return the root of the document in a file.
 
     Raises:
-        ConfigError: the file cannot be read, is no XML, or is larger or deeper than configurations
-            are. The message names the file and the line.
+        ConfigError: the file cannot be read, is not XML, or is too large or too deep. The message
+            names the file and the line.
     """
     try:
         with file.open("rb") as opened:
@@ -114,12 +114,12 @@ def read_document(file: Path) -> Element:
     reader = _Reader(str(file))
     try:
         reader.parser.Parse(data, True)
-    except ConfigError:  # of the handlers; the class is a ValueError, too
+    except ConfigError:  # raised by a handler; a ConfigError is also a ValueError
         raise
     except expat.ExpatError as error:
         text = expat.errors.messages[error.code]
         raise ConfigError(f"{file}:{error.lineno}: the file is not XML: {text}") from error
-    except (LookupError, ValueError) as error:  # of the codec that the file names
+    except (LookupError, ValueError) as error:  # raised by the codec that the file names
         raise ConfigError(f"{file}: the file cannot be decoded: {error}") from error
     assert reader.root is not None  # a document without an element is an ExpatError
     return reader.root

@@ -32,7 +32,7 @@ RECORD_OVERHEAD = 36
 
 @frozen
 class BatchCompression:
-    """How a batch is compressed.
+    """The compression of a batch.
 
     Attributes:
         codec: Kafka's id of the codec, 0 for none.
@@ -54,8 +54,8 @@ class BatchBuilder:
 
     Args:
         limit: the largest size of the batch before compression, in bytes.
-        compression: how `Cluster.produce` compresses the batch; `Producer.send_batch` compresses
-            it as the other batches of the producer.
+        compression: the compression for `Cluster.produce`; `Producer.send_batch` uses the
+            compression of the producer instead.
     """
 
     __slots__ = ("_closed", "_count", "_limit", "_parts", "_size", "compression")

@@ -1,6 +1,6 @@
 """ProduceOnce: single Produce requests without retries, for `Cluster.produce`.
 
-A Sender sends the batches of a Producer, and repeats them. Nothing is repeated here.
+A Sender, which sends the batches of a Producer, retries requests; this module does not.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class ProduceOnce:
             if not limit.expired():
                 raise
             if connection is not None and required_acks == 0:
-                # It expects no response, so it would not notice that the broker hangs.
+                # The connection expects no response, so it would not notice that the broker hangs.
                 connection.abort(
                     ConnectionLost(f"closed: {receiver.name} read nothing for {seconds:g} s")
                 )
@@ -153,8 +153,8 @@ class ProduceOnce:
             ) from error
         except asyncio.CancelledError:
             if connection is not None:
-                # Later requests take another connection: on this one, their answers would come
-                # after the answer that nobody waits for.
+                # Later requests use another connection, because on this connection their responses
+                # would come after the response that nobody awaits.
                 connection.retire()
             raise
         finally:

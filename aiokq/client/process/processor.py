@@ -109,7 +109,7 @@ class Processor:
         """Process records until `stop` is set.
 
         Raises:
-            Exception: what the handler raised after all retries, without a dead-letter topic.
+            Exception: the handler's error after all retries, if there is no dead-letter topic.
             KafkaError: an error that cannot be retried.
         """
         try:

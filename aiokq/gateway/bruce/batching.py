@@ -1,8 +1,9 @@
 """Batch: collects messages until a limit of time, number or bytes is reached.
 
 The pool batches AnyPartition messages of topics with batches of their own. The engine `bruce` also
-batches per broker: PartitionKey messages by topic, and the messages of all topics that are
-configured so in a combined batch. Tests: tests/unit/gateway/bruce/test_batching.py.
+has two kinds of batches per broker: a batch of PartitionKey messages for each topic, and a combined
+batch for all topics that are configured to use it. Tests:
+tests/unit/gateway/bruce/test_batching.py.
 
 Source: seeds/bruce-design.txt, "Batching".
 """
@@ -32,7 +33,7 @@ class Now(NamedTuple):
 
 
 class BatchLimits(NamedTuple):
-    """When a batch is complete: at the first limit that it reaches; None for no limit."""
+    """Limits of a batch, which is complete when it reaches one of them; None for no limit."""
 
     time_ms: int | None = None
     messages: int | None = None
@@ -48,8 +49,8 @@ class Batch:
     """The incomplete batch of a broker.
 
     Attributes:
-        deadline: monotonic seconds at which the batch is complete; None if nothing waits, or if
-            there is no limit of time.
+        deadline: monotonic seconds at which the batch is complete; None if the batch is empty or
+            has no limit of time.
     """
 
     def __init__(self, limits: BatchLimits) -> None:
@@ -63,7 +64,7 @@ class Batch:
         return self._count
 
     def add(self, chunk: Chunk, now: Now) -> list[Chunk]:
-        """Add messages; return those of all batches that are complete now, in order."""
+        """Add messages; return the messages of all batches that are now complete, in order."""
         return [each for batch in self.add_all(chunk, now) for each in batch]
 
     def add_all(self, chunk: Chunk, now: Now) -> list[list[Chunk]]:

@@ -1,8 +1,8 @@
 """Load and Chunk: the messages of the pool while the engine `bruce` holds them.
 
-A Load is all messages that `accept` was called with. The router and the dispatchers divide it into
-chunks: rows of the load that go the same way and have failed equally often. No object is created
-per message.
+A Load has the messages of one call of `accept`. The router and the dispatchers divide it into
+chunks: rows of the load that have the same route and the same number of failed attempts. No object
+is created per message.
 """
 
 from __future__ import annotations

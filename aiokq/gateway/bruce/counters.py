@@ -8,7 +8,7 @@ __all__ = ["BruceCounters"]
 
 
 class BruceCounters:
-    """What has happened since the engine was created. The numbers never decrease.
+    """Counts of events since the engine was created. The numbers never decrease.
 
     Attributes:
         pauses_started, pauses_finished: pauses after an error.

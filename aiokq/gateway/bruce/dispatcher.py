@@ -1,7 +1,7 @@
-"""Dispatcher: the messages for one broker: batches, queue, requests in flight, and their outcomes.
+"""Dispatcher: batches, queues and packs the messages for one broker, and tracks their outcomes.
 
-It is a state machine without I/O: the engine passes it the time, sends its requests and tells it
-the answers. Tests: tests/unit/gateway/bruce/test_dispatcher.py.
+It is a state machine without I/O: the engine passes in the time and the answers, and sends the
+requests. Tests: tests/unit/gateway/bruce/test_dispatcher.py.
 
 Source: seeds/bruce-design.txt, "Dispatcher" and the table of error ACKs.
 """
@@ -32,14 +32,14 @@ MAX_IN_FLIGHT: Final = 5
 
 
 class Failure(NamedTuple):
-    """Why messages are discarded."""
+    """The reason why messages are discarded."""
 
     reason: str
     error: KafkaError | None = None
 
 
 class Delivery(Protocol):
-    """Receives what happens to chunks."""
+    """Receives the events of chunks."""
 
     def queued(self, chunk: Chunk) -> None:
         """Note that messages that were in flight wait again."""
@@ -100,7 +100,7 @@ class Dispatcher:
     Args:
         broker: the node id.
         choose: returns the next partition of a topic for AnyPartition messages.
-        delivery: receives what happens to the messages.
+        delivery: receives the events of the messages.
         pause: called when an answer makes a pause necessary. From then on this dispatcher sends
             nothing, until the engine replaces it.
 
@@ -157,7 +157,7 @@ class Dispatcher:
             self._queue.extend(batch.take())
 
     def tick(self, now: float) -> None:
-        """Complete batches that are old enough, and queue what has waited to be sent again."""
+        """Complete batches that are old enough, and queue messages whose resend is due."""
         for batch in self._batches.values():
             if batch.deadline is not None and batch.deadline <= now:
                 self._queue.extend(batch.take())
@@ -166,7 +166,7 @@ class Dispatcher:
             self._queue.extendleft(reversed(chunks))
 
     def deadline(self) -> float | None:
-        """Return when `tick` has something to do; None if it has not."""
+        """Return the time at which `tick` must be called; None if no call is needed."""
         times = [batch.deadline for batch in self._batches.values() if batch.deadline is not None]
         if self._delayed:
             times.append(self._delayed[0][0])
@@ -211,7 +211,7 @@ class Dispatcher:
     def failed(self, request: Request, error: KafkaError) -> None:
         """Process the loss of a connection, or an answer that cannot be used.
 
-        This is no failed attempt of the messages: they are routed again after a pause.
+        The failure does not count as an attempt: the messages are routed again after a pause.
         """
         self._end(request)
         for chunk in request.chunks():
@@ -220,7 +220,7 @@ class Dispatcher:
         self._stop(error)
 
     def abandon(self) -> list[Request]:
-        """Give up the answers to all requests in flight; their messages may be written.
+        """Stop waiting for the answers to all requests in flight, whose messages may be written.
 
         Returns:
             The requests.

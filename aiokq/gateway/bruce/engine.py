@@ -1,9 +1,9 @@
 """BruceEngine: delivers messages after the design of Bruce, on `Cluster.produce`.
 
-The router part chooses brokers, a Dispatcher per broker batches and packs requests, and a pause
-replaces all dispatchers after an error that new metadata may end. The machines have no I/O; this
-module sends their requests, waits for their pauses, and follows the metadata. Tests:
-tests/sim/test_gateway_bruce.py, tests/unit/gateway/bruce.
+The engine chooses a broker for each message, and a Dispatcher per broker batches messages and packs
+requests. After an error that new metadata may resolve, the engine pauses, and then replaces all
+dispatchers. Dispatchers have no I/O; this module sends their requests, waits for the pauses, and
+follows the metadata. Tests: tests/sim/test_gateway_bruce.py, tests/unit/gateway/bruce.
 
 Source: seeds/bruce-design.txt.
 """
@@ -74,7 +74,7 @@ class BruceEngine:
         random: for shuffled partitions and for jitter.
 
     Attributes:
-        counters: what has happened so far.
+        counters: the counts of events so far.
     """
 
     def __init__(
@@ -184,7 +184,7 @@ class BruceEngine:
             self._timer.cancel()
         for task in self._others:
             task.cancel()
-        self._restarting = True  # what has just arrived is kept, too
+        self._restarting = True  # messages that have just arrived are kept, too
         self._route_arrived()
         chunks, self._unrouted = self._unrouted + self._collect(), []
         for waiting in self._unknown.values():
@@ -303,7 +303,7 @@ class BruceEngine:
         if chunk.load.topic.gone:
             self._gone(chunk)
         elif partitions is None or chunk.topic in self._unknown:
-            self._learn(chunk)  # behind those that wait already
+            self._learn(chunk)  # after the messages that already wait
         elif self._restarting:
             self._unrouted.append(chunk)
         elif not partitions.any_usable:
@@ -328,7 +328,8 @@ class BruceEngine:
         """Choose brokers for AnyPartition messages of a topic: by batch, or by message."""
         batching = chunks[0].load.topic.rules.batching
         if batching.mode == "per_topic":
-            # The pool has batched them. What reaches no limit of number or size is complete by age.
+            # The pool has batched the messages. Messages below the limits of number and size have
+            # reached the limit of time.
             batch = Batch(BatchLimits(None, batching.messages, batching.bytes))
             for chunk in chunks:
                 for complete in batch.add_all(chunk, self._now()):
@@ -353,7 +354,7 @@ class BruceEngine:
         dispatcher.batch(None, self._options.combined or BatchLimits(), chunk, self._now())
 
     def _learn(self, chunk: Chunk) -> None:
-        """Keep messages of a topic that the metadata lacks, and request it."""
+        """Keep messages of a topic that the metadata lacks, and request the topic's metadata."""
         if self._closed:
             self._unrouted.append(chunk)
             return
@@ -615,7 +616,7 @@ class BruceEngine:
         await asyncio.sleep(delay)
 
     async def _refresh_metadata(self) -> None:
-        """Request metadata now and then, as a Producer does for its topics."""
+        """Request metadata periodically, as a Producer does for its topics."""
         while not self._closed:
             seconds = self._cluster.settings.metadata_max_age_ms / 1000
             await asyncio.sleep(seconds * self._random.uniform(0.8, 1.2))
@@ -624,7 +625,7 @@ class BruceEngine:
             self._notice_metadata()
 
     async def _follow_metadata(self) -> None:
-        """Look at the metadata with each event, so that messages that wait are routed again."""
+        """Check the metadata at each event, to route waiting messages again."""
         with contextlib.suppress(Closed):  # the gateway closes the cluster after the engine
             async with self._cluster.events() as events:
                 async for _ in events:

@@ -1,4 +1,4 @@
-"""What an error code in a Produce response means for the messages, in four tables.
+"""The effect of each error code in a Produce response on the messages, in four tables.
 
 `seed`, `bruce-2016` and `dory` are those of Bruce and its successor; `modern` is computed from the
 error classes of aiokq. docs/reference/gateway-errors.md is generated from here.
@@ -28,7 +28,7 @@ UNKNOWN_TOPIC_ID: Final = 100
 
 
 class Action(Enum):
-    """What the engine does with a message set that a broker refused."""
+    """The reaction of the engine to a message set that a broker refused."""
 
     RESEND = "resend"
     PAUSE = "pause"
@@ -88,10 +88,11 @@ def error_classes() -> dict[int, type[BrokerError]]:
 def _modern(code: int, cls: type[BrokerError]) -> Action:
     """Return the action of the table `modern` for an error class.
 
-    Batches that are too large are split, and so are those with a bad record that the broker does
-    not name (before Produce 8), so that a message costs no other message.
-    Errors that new metadata may end pause; other retriable errors resend. REQUEST_TIMED_OUT pauses
-    as in the other tables: the broker was given the whole time for an acknowledgement already.
+    Batches that are too large are split, and so are batches with a bad record that the broker does
+    not name (before Produce 8), so that a bad record fails no other message. Errors that new
+    metadata may resolve cause a pause; other retriable errors cause a resend. REQUEST_TIMED_OUT
+    causes a pause, as in the other tables, because the broker has already had the whole time for an
+    acknowledgement.
     """
     if code in (MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_TIMESTAMP, INVALID_RECORD):
         return Action.SPLIT
@@ -103,7 +104,7 @@ def _modern(code: int, cls: type[BrokerError]) -> Action:
 
 
 def _table(name: str, pauses: tuple[int, ...]) -> ErrorTable:
-    """Return a table of before 2017.
+    """Return a table from before 2017.
 
     UNKNOWN_TOPIC_ID has the action of UNKNOWN_TOPIC_OR_PARTITION, which brokers answered before
     requests had ids of topics.

@@ -36,7 +36,7 @@ class Holdings:
         self._topics: dict[TopicState, _Held] = {}
 
     def accepted(self, topic: TopicState, taken: Taken) -> None:
-        """Note messages that the engine took over; they wait."""
+        """Count accepted messages as waiting."""
         held = self._topics.get(topic)
         if held is None:
             held = self._topics[topic] = _Held()
@@ -44,19 +44,19 @@ class Holdings:
         self._budget.add(topic, taken.charge)
 
     def sent(self, chunk: Chunk) -> None:
-        """Note that messages that waited are in flight."""
+        """Count waiting messages as in flight."""
         held = self._topics[chunk.load.topic]
         held.waiting -= len(chunk)
         held.sent += len(chunk)
 
     def queued(self, chunk: Chunk) -> None:
-        """Note that messages in flight wait again."""
+        """Count messages in flight as waiting again."""
         held = self._topics[chunk.load.topic]
         held.sent -= len(chunk)
         held.waiting += len(chunk)
 
     def ended(self, chunk: Chunk, charge: int, *, in_flight: bool) -> None:
-        """Note that messages have their outcome, with which `charge` bytes become free."""
+        """Remove messages that have an outcome from the counts, and free `charge` bytes."""
         topic = chunk.load.topic
         held = self._topics[topic]
         if in_flight:

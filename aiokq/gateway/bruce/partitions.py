@@ -2,8 +2,8 @@
 
 An AnyPartition message gets a broker first: the leader of the next partition in a shuffled list of
 the usable partitions, so that each broker gets messages in proportion to the partitions it leads.
-Its partition is chosen when a request is built, in turn among those that the broker leads. A
-partition is usable if it has a leader that the metadata knows. Tests:
+The partition of the message is chosen when a request is built, in turn among the partitions that
+the broker leads. A partition is usable if it has a leader that the metadata knows. Tests:
 tests/unit/gateway/bruce/test_partitions.py.
 
 Source: seeds/bruce-design.txt, "Batching" and "Final partition selection".
@@ -27,7 +27,7 @@ __all__ = ["PartitionMap", "TopicPartitions"]
 
 
 class TopicPartitions:
-    """The partitions of one topic, and whose turn it is.
+    """The partitions of one topic, and the partition to use next.
 
     Attributes:
         leaders: the node id of the leader of each partition; -1 if the partition is not usable.
@@ -113,7 +113,7 @@ class PartitionMap:
     def differs(self, metadata: ClusterMetadata) -> bool:
         """Return whether a snapshot has other leaders for a topic that was found.
 
-        A topic that a snapshot lacks without an error was not used for long; it may exist.
+        A topic that the snapshot lacks, without an error, was not used for long, and may exist.
         """
         for name, topic in self._topics.items():
             info = metadata.topics.get(name)

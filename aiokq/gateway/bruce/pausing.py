@@ -20,8 +20,8 @@ class PauseBackoff:
 
     The first delay is `floor`. A later delay is random, from half of the base to one and a half of
     it, less the time since the last delay ended, and at least `floor`. The base is `initial`, and
-    doubles with each delay, `max_doublings` times. After a time without delays of
-    ``initial * 2 ** (max_doublings + 2)`` the next delay is the first again.
+    doubles with each delay, `max_doublings` times. After a time without delays of ``initial * 2 **
+    (max_doublings + 2)`` the delays start again with `floor`.
 
     Args:
         initial, floor: seconds.

@@ -1,16 +1,16 @@
-"""Clients of the gateway: a program writes messages to the gateway's socket, and goes on.
+"""Clients of the gateway, which write messages to its socket without waiting for Kafka.
 
     from aiokq.gateway.client import GatewayClient
 
     with GatewayClient(unix_datagram="/run/aiokq/gateway.sock") as client:
         client.send("orders", b'{"n": 1}', key=b"u7")
 
-`GatewayClient` blocks, `AsyncGatewayClient` is for asyncio. The package needs nothing but the
-standard library and imports nothing else of aiokq, so that short programs start fast. Programs in C
-and C++ include `aiokq_gateway.h`, which is in the directory that `get_include` returns.
+`GatewayClient` blocks, `AsyncGatewayClient` is for asyncio. The package needs only the standard
+library and imports no other part of aiokq, so that short programs start fast. Programs in C and C++
+include `aiokq_gateway.h`, which is in the directory that `get_include` returns.
 
-A gateway never answers. A message that was sent is in the kernel's socket buffer; whether Kafka has
-the message is shown by the gateway's reports.
+A gateway never answers. A message that was sent is in the kernel's socket buffer; the gateway's
+reports show whether Kafka has the message.
 """
 
 from __future__ import annotations

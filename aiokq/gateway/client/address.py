@@ -1,4 +1,4 @@
-"""Address: where a gateway listens, and how a socket to it is opened."""
+"""Address: the address of a gateway, which opens sockets to the gateway."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_PATH_BYTES: Final = 107
 
 
 class Address:
-    """Where a gateway listens.
+    """The address on which a gateway listens.
 
     Attributes:
         datagram: whether each message is a datagram.
@@ -65,7 +65,7 @@ class Address:
         """Return a non-blocking socket, and the error number of `connect`: 0 if it is connected.
 
         Raises:
-            OSError: the system opens no socket.
+            OSError: the socket cannot be opened.
         """
         kind = socket.SOCK_DGRAM if self.datagram else socket.SOCK_STREAM
         opened = socket.socket(self._family, kind)

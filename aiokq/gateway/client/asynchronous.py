@@ -112,16 +112,16 @@ class AsyncGatewayClient:
             lock.release()
 
     def counts(self) -> Counts:
-        """Return what became of the messages of this process."""
+        """Return the numbers of this process's messages, by outcome."""
         return self._connection.counts()
 
     @property
     def last_error(self) -> GatewayUnavailable | None:
-        """Why a message was last dropped or refused; None if that never happened."""
+        """The error of the last message that was dropped or refused; None if there was none."""
         return self._connection.last_error
 
     async def close(self) -> None:
-        """Close the socket. What was sent stays with the kernel. May be called twice.
+        """Close the socket. Sent messages stay in the kernel. May be called twice.
 
         A task that waits for the gateway raises ClientClosed.
         """
@@ -157,7 +157,7 @@ class AsyncGatewayClient:
             return False
 
     def forked(self) -> None:
-        """Forget the parent's socket and loop, in a child process; the library calls it."""
+        """Drop the parent's socket and loop in a forked child; called by this package."""
         self._loop = None
         self._connection.forked()
 

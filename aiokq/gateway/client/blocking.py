@@ -30,10 +30,10 @@ class GatewayClient:
         unix_stream: the path of a stream socket.
         tcp: a port. Exactly one of the three is given.
         host: the IP address of the port; a gateway listens on loopback addresses only.
-        when_unavailable: what `send` does when the gateway is away or its queue is full. "raise"
-            raises GatewayAway or QueueFull at once. "drop" counts the message and returns False.
-            "wait" tries for `timeout` seconds, and then raises.
-        timeout: seconds that one message may take. With "raise" and "drop", they pass only while
+        when_unavailable: the behaviour of `send` when the gateway is away or its queue is full.
+            "raise" raises GatewayAway or QueueFull at once. "drop" counts the message and returns
+            False. "wait" tries for `timeout` seconds, and then raises.
+        timeout: seconds that one message may take. With "raise" and "drop", `send` waits only while
             another thread is sending, for the rest of a message that a stream took in part, and
             while a TCP connection is being opened.
         send_buffer_bytes: SO_SNDBUF of the socket; it limits the size of datagrams, and how many
@@ -83,8 +83,8 @@ class GatewayClient:
         """Send one message; False if it was dropped.
 
         The arguments are those of `encode`. True means that the kernel has the whole message: a
-        gateway that is killed and started again finds it there only if the datagram socket was
-        passed in by systemd.
+        gateway that is killed and started again receives the message only if systemd passed in the
+        datagram socket.
 
         Raises:
             GatewayAway: nobody listens at the address (not with "drop").
@@ -119,16 +119,16 @@ class GatewayClient:
             self._release()
 
     def counts(self) -> Counts:
-        """Return what became of the messages of this process."""
+        """Return the numbers of this process's messages, by outcome."""
         return self._connection.counts()
 
     @property
     def last_error(self) -> GatewayUnavailable | None:
-        """Why a message was last dropped or refused; None if that never happened."""
+        """The error of the last message that was dropped or refused; None if there was none."""
         return self._connection.last_error
 
     def close(self) -> None:
-        """Close the socket. What was sent stays with the kernel. May be called twice.
+        """Close the socket. Sent messages stay in the kernel. May be called twice.
 
         A thread that waits for the gateway raises ClientClosed.
         """
@@ -165,8 +165,8 @@ class GatewayClient:
         self._lock.release()
 
     def forked(self) -> None:
-        """Forget the parent's socket and lock, in a child process; the library calls it."""
-        # A thread of the parent may have had the lock; it does not exist here.
+        """Drop the parent's socket and lock in a forked child; called by this package."""
+        # A thread of the parent may have held the lock, and does not exist in the child.
         self._lock = threading.Lock()
         self._owner = None
         self._connection.forked()

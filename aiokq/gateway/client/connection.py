@@ -1,7 +1,8 @@
-"""Connection: a socket to the gateway, the policy when the gateway does not take a message, counts.
+"""Connection: a socket to the gateway, the policy for refused messages, and the counts.
 
 Nothing here waits. `send` is a generator that yields each `Wait`; the blocking client and the
-asyncio client wait in their own way. Neither locks here: a client calls `send` once at a time.
+asyncio client wait in their own way. This module has no lock for `send`: a client makes one call at
+a time.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ LONGEST_WAIT: Final = 0.25
 
 
 class Wait(NamedTuple):
-    """What a generator of `Connection.send` waits for."""
+    """A wait that a generator of `Connection.send` requests."""
 
     seconds: float
     """How long at most."""
@@ -55,7 +56,7 @@ class Connection:
     """A socket to the gateway, which is opened when it is needed, and the counts.
 
     Args:
-        policy: what `send` does when the gateway is away or its queue is full.
+        policy: the behaviour of `send` when the gateway is away or its queue is full.
         timeout: seconds that one message may take.
     """
 
@@ -71,7 +72,7 @@ class Connection:
         self.last_error: GatewayUnavailable | None = None
         self._socket: socket.socket | None = None
         self._retry_at = 0.0
-        # Messages are also refused while another thread sends; a signal handler may do it twice.
+        # An RLock, because a signal handler may refuse a message while its thread has the lock.
         self._counting = threading.RLock()
         self._reset_counts()
 
@@ -83,7 +84,7 @@ class Connection:
         message begins a new one.
 
         Raises:
-            GatewayUnavailable: by the policy.
+            GatewayUnavailable: the message was not sent, and the policy is to raise.
             MessageTooLarge: the message does not fit into a datagram of the socket.
             ClientClosed: the client was closed.
         """
@@ -104,7 +105,7 @@ class Connection:
         return True
 
     def refuse(self, error: GatewayUnavailable) -> Literal[False]:
-        """Count a message that was not sent, and return or raise by the policy."""
+        """Count a message that was not sent; return False or raise, as the policy requires."""
         self.last_error = error
         reason = "queue_full" if isinstance(error, QueueFull) else "away"
         with self._counting:
@@ -170,8 +171,9 @@ class Connection:
             try:
                 return (yield from write(opened, message, deadline))
             except GatewayAway:
-                # The gateway that had this connection has ended; another may listen already. It has
-                # not got the message: a part of one is discarded.
+                # The gateway of this connection has ended, and another gateway may already listen.
+                # The old gateway did not accept the message, because it discards incomplete
+                # messages.
                 pass
         yield from self._connect(deadline)
         opened = self._socket
@@ -189,7 +191,8 @@ class Connection:
             while code == errno.EINPROGRESS:
                 left = deadline - time.monotonic()
                 if left <= 0:
-                    # The next messages do not wait, too, unless that is the policy.
+                    # Until then, messages do not wait for a connection, unless the policy is
+                    # "wait".
                     self._retry_at = time.monotonic() + self.timeout
                     raise GatewayAway(f"{self.address.text} accepts no connections")
                 yield Wait(min(left, LONGEST_WAIT), opened)
@@ -251,7 +254,8 @@ class Connection:
             self.disconnect()
             raise self._away(error.errno) from error
         except BaseException:
-            # A signal handler may raise after the system took some bytes and before `rest` says so.
+            # A signal handler may raise after the system took some bytes and before `rest` is
+            # updated.
             if begun:
                 self.disconnect()
             raise
@@ -262,10 +266,10 @@ class Connection:
 
 
 class Forkable(Protocol):
-    """A client that has to know that its process was forked."""
+    """A client that is notified when its process was forked."""
 
     def forked(self) -> None:
-        """Forget what belongs to the parent process; called in the child."""
+        """Drop the resources of the parent process; called in the child."""
 
 
 _clients: weakref.WeakSet[Forkable] = weakref.WeakSet()

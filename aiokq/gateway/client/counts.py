@@ -1,4 +1,4 @@
-"""Counts: what became of the messages of a client."""
+"""Counts: the numbers of a client's messages, by outcome."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["Counts"]
 
 
 class Counts(NamedTuple):
-    """What became of the messages of a client. Messages of a parent process are not counted."""
+    """The numbers of a client's messages, by outcome, without messages of a parent process."""
 
     sent: int
     """Messages that the kernel accepted."""

@@ -241,7 +241,7 @@ class Spool:
         if more:
             self._feed_soon()
         elif full or reader.error is not None:
-            # Room that an incomplete message frees is not reported by `released`.
+            # An incomplete message that ends frees room without a call of `released`.
             self._feed_at = self._loop.call_later(RETRY_SECONDS, self._feed)
 
     def note_discards(self) -> None:

@@ -1,4 +1,4 @@
-"""ErrorKind: what a transactional producer does after an error. The kinds are those of KIP-1050.
+"""ErrorKind: the reaction of a transactional producer to an error, with the kinds of KIP-1050.
 
 The kind of an error depends on the API of the request and on the error code.
 

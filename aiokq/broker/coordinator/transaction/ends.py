@@ -82,7 +82,7 @@ def _with_bump(
     """End a transaction of version 2, in which each end bumps the producer epoch.
 
     The epoch shows whether a request is a repetition: a repetition has the epoch before the last
-    bump. An abort also bumps the epoch if no transaction is open. The producer may have sent a
+    bump. An abort bumps the epoch even if no transaction is open. The producer may have sent a
     batch that has not arrived yet, and that batch must not begin a transaction after the abort.
     """
     state = current.state

@@ -26,7 +26,7 @@ R = TypeVar("R")
 
 
 class Cause(enum.Enum):
-    """What ended a transaction."""
+    """The cause of the end of a transaction."""
 
     COMMIT = "commit"
     """EndTxn with a commit."""

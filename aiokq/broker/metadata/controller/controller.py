@@ -226,6 +226,7 @@ class Controller:
         Args:
             places: directory.id by topic id and partition number. Partitions that do not exist any
                 more are left out.
+
         Source: Kafka's ``ReplicationControlManager.handleAssignReplicasToDirs``.
         """
         records: list[Message] = []

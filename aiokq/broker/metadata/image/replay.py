@@ -65,6 +65,7 @@ class MetadataReplay:
         """Apply one record to `image`.
 
         The records of a metadata transaction are applied together when the transaction ends.
+
         Raises:
             CorruptRecord: the value is no metadata record, or contradicts earlier records.
             UnknownMetadataRecord: the type or version of the record is unknown.

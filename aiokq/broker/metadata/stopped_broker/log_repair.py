@@ -163,7 +163,7 @@ def _replaced(
     """Find damaged segments that the newest snapshot has replaced; set them aside if `execute`.
 
     Returns:
-        What was set aside, or would be set aside with `execute`.
+        The repair that was made, or would be made with `execute`.
     """
     directory = plan.directory
     end_offset = 0 if state.snapshot is None else state.snapshot.end_offset

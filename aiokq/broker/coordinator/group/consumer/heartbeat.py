@@ -32,6 +32,7 @@ logger = logging.getLogger("aiokq.broker.coordinator")
 
 class Heartbeat:
     """Handles one ConsumerGroupHeartbeat request of a member.
+
     Attributes:
         change: the `MemberChange` that this heartbeat makes to its member and group; collects the
             records.
