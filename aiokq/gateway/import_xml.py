@@ -206,6 +206,7 @@ class _Import:
             toml.set("idle_ms", 0, f"as {self._name}, connections have no time limit")
             toml.set("partial_message_ms", 0)
             toml.set("max_connections", 1024, f"{self._name} has no limit")
+            toml.set("idle_when_full_ms", 10_000, "then an idle connection makes room")
         if datagram is None and stream is None and port is None:
             self._warn(
                 "No input is given: add [[inputs]], or give import-xml the flags of Bruce, such as "

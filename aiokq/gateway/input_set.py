@@ -190,6 +190,7 @@ class InputSet:
                 "max_connections": one.max_connections,
                 "idle_ms": one.idle_ms,
                 "partial_ms": one.partial_message_ms,
+                "idle_when_full_ms": one.idle_when_full_ms,
             }
         intake = Intake(
             self._pool,

@@ -119,6 +119,14 @@ METRICS: Final = (
         "input_refused_connections", "counter", INPUT, "connections", "Connections refused."
     ),
     GatewayMetric(
+        "input_closed_connections",
+        "counter",
+        (*INPUT, "reason"),
+        "connections",
+        "Connections closed by the gateway: `idle`, `incomplete` (a message that did not end in "
+        "time), `displaced` (idle, while others waited for a place).",
+    ),
+    GatewayMetric(
         "input_unclean_disconnects",
         "counter",
         INPUT,
@@ -208,6 +216,18 @@ class _GatewayCollector(Collector):
         yield "input_received_bytes", [(place, counts.received_bytes) for place, counts in inputs]
         yield "input_connections", [(place, counts.connections) for place, counts in inputs]
         yield "input_refused_connections", [(place, counts.refused) for place, counts in inputs]
+        yield (
+            "input_closed_connections",
+            [
+                ((*place, reason), count)
+                for place, counts in inputs
+                for reason, count in (
+                    ("idle", counts.idle_closed),
+                    ("incomplete", counts.partial_closed),
+                    ("displaced", counts.displaced),
+                )
+            ],
+        )
         yield (
             "input_unclean_disconnects",
             [(place, counts.unclean_disconnects) for place, counts in inputs],

@@ -114,6 +114,9 @@ class InputSettings(Section):
     """Largest number of open connections of a stream input; further ones wait."""
     idle_ms: Milliseconds = 0
     """Time after which a connection without data is closed; 0 for never."""
+    idle_when_full_ms: Milliseconds = 10_000
+    """Time after which a connection without data is closed if another one waits for its place; 0
+    for never."""
     partial_message_ms: Milliseconds = 30_000
     """Time that a connection may take to send the rest of a message; 0 for any time."""
 
@@ -155,7 +158,7 @@ class InputSettings(Section):
         if self.type == "unix_datagram":
             if self.limit > LARGEST_DATAGRAM:
                 raise ValueError("`max_message_bytes` of datagrams is at most 16 MiB")
-            for option in ("max_connections", "idle_ms", "partial_message_ms"):
+            for option in ("max_connections", "idle_ms", "idle_when_full_ms", "partial_message_ms"):
                 if option in self.model_fields_set:
                     raise ValueError(f"an input of type unix_datagram has no `{option}`")
         elif self.allow_large_datagrams:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 import socket
 from pathlib import Path
 
@@ -215,10 +216,30 @@ async def test_an_input_with_all_its_connections_is_a_warning():
         await r.until(lambda: r.gateway.inputs[0].counts().connections == 2)
         status, body = await ask(r, "GET", "/readyz")
         assert status == 200
-        assert "has max_connections (2) connections; further ones wait" in body
+        assert "has max_connections (2) connections; further ones wait until one is " in body
+        assert "is closed or idle for 10 s" in body
         assert r.gateway.snapshot().total.received == 0
         first.close()
         assert (await r.settled(1)).total.acked == 1
+
+
+async def test_idle_connections_make_room_for_others(caplog):
+    """One program that opens all connections and does nothing keeps no other from sending."""
+    one = {"type": "tcp", "port": 0, "max_connections": 20, "idle_when_full_ms": 100}
+    async with rig({**WITH_HTTP, "inputs": [one]}) as r:
+        held = [r.socket("tcp") for _ in range(20)]
+        await r.until(lambda: r.gateway.inputs[0].counts().connections == 20)
+        for n in range(5):
+            await r.send(message("orders", b"%d" % n), kind="tcp")
+        assert (await r.settled(5)).total.acked == 5
+        _, text = await ask(r, "GET", "/metrics")
+        name = "aiokq_gateway_input_closed_connections_total"
+        count = re.search(rf'{name}{{[^}}]*reason="displaced"[^}}]*}} ([0-9.]+)', text)
+        assert count is not None
+        displaced = r.gateway.inputs[0].counts().displaced
+        assert 1 <= float(count[1]) <= displaced <= 5
+        await r.until(lambda: "others waited for their places" in caplog.text)
+        assert sum(opened.recv(1) == b"" for opened in held[:displaced]) == displaced
 
 
 async def test_the_head_of_a_request_has_a_time_limit():

@@ -31,6 +31,7 @@
 #define AIOKQ_SMALL_READ (16 * 1024)
 #define AIOKQ_LACK_MS 100      /* pause of accepting for a lack of descriptors */
 #define AIOKQ_CROWDED_MS 30000 /* time limit of incomplete messages that others wait for */
+#define AIOKQ_LONGEST_MS 60000 /* longest wait for a connection that may be displaced */
 #define AIOKQ_STACK_BYTES (256 * 1024)
 #define AIOKQ_LOCKED_BYTES (64 * 1024) /* bytes that are stored without releasing the mutex */
 #define AIOKQ_DRAIN_MS 1000
@@ -57,6 +58,7 @@ typedef struct aiokq_connection {
     int64_t since; /* when the message began; -1 if there is none */
     int64_t denied; /* since when it is not read, because another one has to be; 0 if it is read */
     int fd;
+    int displaced; /* it is read to its end, and then closed for another one */
     uint32_t sender; /* the process that connected, or a number of its own */
     unsigned char head[4];
 } aiokq_connection;
@@ -70,6 +72,7 @@ typedef struct {
     int64_t refused;
     int64_t idle_closed;
     int64_t partial_closed;
+    int64_t displaced;
     int64_t blocked_ms;
     int running;
     int error;
@@ -91,6 +94,7 @@ typedef struct {
     int64_t max_connections;
     int64_t idle_ms;
     int64_t partial_ms;
+    int64_t idle_when_full_ms;
 
     pthread_t thread;
     int started; /* 0, 1 or AIOKQ_ENDING, under the mutex of the pool */
@@ -98,13 +102,15 @@ typedef struct {
     int draining;
     int control; /* an eventfd that wakes the thread */
     int poller;
-    aiokq_connection *first;
+    aiokq_connection *first; /* the one of which no bytes came for the longest time */
     aiokq_connection *last;
     unsigned char *buffer;
     size_t buffer_size;
     int crowded; /* a connection was not read, because another one has to be read first */
     int listening;       /* whether connections are accepted */
     int64_t accept_at;   /* monotonic milliseconds before which none is, for a lack of descriptors */
+    int64_t displace_at; /* monotonic milliseconds before which no connection is idle for long enough */
+    int displacing;      /* a connection that is to be closed for another one is still open */
     uint32_t sender;     /* who sent the message that is being stored */
     int64_t stalled_ms; /* time in which nothing was read, because of the pool or the spool */
     aiokq_intake_counts counts; /* under the mutex of the pool */
@@ -449,6 +455,37 @@ static inline int aiokq_connection_data(aiokq_intake *intake, aiokq_connection *
     return 1;
 }
 
+/* Adds a connection to the list, as the one of which bytes came last. */
+static inline void aiokq_connection_link(aiokq_intake *intake, aiokq_connection *connection) {
+    connection->after = NULL;
+    connection->before = intake->last;
+    if (intake->last != NULL)
+        intake->last->after = connection;
+    else
+        intake->first = connection;
+    intake->last = connection;
+}
+
+static inline void aiokq_connection_unlink(aiokq_intake *intake, aiokq_connection *connection) {
+    if (connection->before != NULL)
+        connection->before->after = connection->after;
+    else
+        intake->first = connection->after;
+    if (connection->after != NULL)
+        connection->after->before = connection->before;
+    else
+        intake->last = connection->before;
+}
+
+/* Notes that bytes of a connection came. */
+static inline void aiokq_connection_used(aiokq_intake *intake, aiokq_connection *connection) {
+    connection->last = aiokq_ms(CLOCK_MONOTONIC);
+    if (connection->after != NULL) {
+        aiokq_connection_unlink(intake, connection);
+        aiokq_connection_link(intake, connection);
+    }
+}
+
 /* Counts the incomplete message of a connection that ends, and frees the connection. */
 static inline void aiokq_connection_end(aiokq_intake *intake, aiokq_connection *connection) {
     int64_t mono, wall;
@@ -458,16 +495,11 @@ static inline void aiokq_connection_end(aiokq_intake *intake, aiokq_connection *
         aiokq_intake_lost(intake, AIOKQ_UNCLEAN_DISCONNECT, connection->used,
                           aiokq_partial_data(connection), connection->used, wall);
     aiokq_partial_end(intake, connection);
-    if (connection->before != NULL)
-        connection->before->after = connection->after;
-    else
-        intake->first = connection->after;
-    if (connection->after != NULL)
-        connection->after->before = connection->before;
-    else
-        intake->last = connection->before;
+    aiokq_connection_unlink(intake, connection);
     intake->counts.connections--;
     aiokq_pool_unlock(intake->pool);
+    if (connection->displaced)
+        intake->displacing = 0;
     if (connection->fd >= 0)
         close(connection->fd);
     free(connection);
@@ -496,12 +528,7 @@ static inline aiokq_connection *aiokq_connection_new(aiokq_intake *intake, int f
     connection->since = -1;
     connection->last = aiokq_ms(CLOCK_MONOTONIC);
     aiokq_pool_lock(intake->pool);
-    connection->before = intake->last;
-    if (intake->last != NULL)
-        intake->last->after = connection;
-    else
-        intake->first = connection;
-    intake->last = connection;
+    aiokq_connection_link(intake, connection);
     intake->counts.connections++;
     intake->counts.accepted++;
     aiokq_pool_unlock(intake->pool);
@@ -745,7 +772,7 @@ static inline int aiokq_connection_read(aiokq_intake *intake, aiokq_connection *
         return 0;
     }
     if (size > 0) {
-        connection->last = aiokq_ms(CLOCK_MONOTONIC);
+        aiokq_connection_used(intake, connection);
         if (aiokq_connection_data(intake, connection, intake->buffer, size))
             return 1;
     }
@@ -760,11 +787,57 @@ static inline void aiokq_refuse(aiokq_intake *intake, int fd) {
     close(fd);
 }
 
+/* Returns the connection that is closed for one that waits: the one of which no bytes came for the
+ * longest time, if that is long enough and it is not inside of a message. If there is none, sets when
+ * there may be one. */
+static inline aiokq_connection *aiokq_displaceable(aiokq_intake *intake) {
+    int64_t now = aiokq_ms(CLOCK_MONOTONIC);
+    aiokq_connection *one = intake->first, *after;
+    int64_t idle = intake->idle_when_full_ms;
+    char byte;
+    intake->displace_at = now + AIOKQ_LACK_MS;
+    for (; one != NULL; one = after) {
+        after = one->after;
+        if (now - one->last < idle) {
+            if (one->last + idle > intake->displace_at)
+                intake->displace_at = one->last + idle;
+            return NULL;
+        }
+        if (one->since >= 0 || one->skip || one->denied)
+            continue;
+        if (recv(one->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) <= 0) {
+            intake->displace_at = 0;
+            return one;
+        }
+        aiokq_connection_used(intake, one); /* it was not read yet */
+    }
+    return NULL;
+}
+
+/* Ends a connection that nobody uses, because another one waits for its place or its descriptor. From
+ * now on its program cannot write to it, and what it has written before is read: the connection is
+ * closed when it is read next and nothing is left. (TCP takes one more write, and then says so.) */
+static inline void aiokq_displace(aiokq_intake *intake) {
+    aiokq_connection *connection;
+    if (intake->idle_when_full_ms == 0 || intake->displacing)
+        return;
+    connection = aiokq_displaceable(intake);
+    if (connection == NULL)
+        return;
+    connection->displaced = intake->displacing = 1;
+    aiokq_pool_lock(intake->pool);
+    intake->counts.displaced++;
+    aiokq_pool_unlock(intake->pool);
+    shutdown(connection->fd, SHUT_RD);
+}
+
 /* Accepts the connections that wait, at most a burst; returns 0, or an errno that is final.
  *
  * Connections beyond the limit wait in the queue of the kernel, with what they have sent: if they
  * were accepted and closed, messages would be lost that nobody counts. */
 static inline int aiokq_accept_connections(aiokq_intake *intake) {
+    if (intake->counts.connections >= intake->max_connections)
+        aiokq_displace(intake);
     for (int n = 0; n < AIOKQ_BURST && intake->counts.connections < intake->max_connections; n++) {
         struct epoll_event event;
         aiokq_connection *connection;
@@ -772,8 +845,10 @@ static inline int aiokq_accept_connections(aiokq_intake *intake) {
         if (fd < 0) {
             if (errno == EBADF || errno == EINVAL || errno == ENOTSOCK || errno == EOPNOTSUPP)
                 return errno;
-            if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
+            if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
                 intake->accept_at = aiokq_ms(CLOCK_MONOTONIC) + AIOKQ_LACK_MS;
+                aiokq_displace(intake);
+            }
             return 0;
         }
         if (intake->checks_users) {
@@ -885,9 +960,16 @@ static inline void aiokq_gather(const aiokq_intake *intake, aiokq_pace *pace, in
  * wait would wake the thread all the time. Returns the milliseconds until it is to be watched again,
  * 0 if that is not known, or -errno. */
 static inline int aiokq_listen(aiokq_intake *intake) {
-    int64_t lack = intake->accept_at ? intake->accept_at - aiokq_ms(CLOCK_MONOTONIC) : 0;
-    int wanted = lack <= 0 && intake->counts.connections < intake->max_connections;
+    int64_t now = aiokq_ms(CLOCK_MONOTONIC), rest = 0;
+    int64_t lack = intake->accept_at ? intake->accept_at - now : 0;
+    int wanted = lack <= 0;
     struct epoll_event event;
+    if (wanted && intake->counts.connections >= intake->max_connections) {
+        if (intake->idle_when_full_ms > 0 && intake->displace_at > now)
+            rest = intake->displace_at - now;
+        rest = rest < AIOKQ_LONGEST_MS ? rest : AIOKQ_LONGEST_MS;
+        wanted = intake->idle_when_full_ms > 0 && !intake->displacing && rest == 0;
+    }
     memset(&event, 0, sizeof event);
     event.events = EPOLLIN;
     event.data.ptr = intake; /* stands for the listening socket */
@@ -902,7 +984,7 @@ static inline int aiokq_listen(aiokq_intake *intake) {
         }
         intake->listening = wanted;
     }
-    return lack > 0 ? (int)lack : 0;
+    return lack > 0 ? (int)lack : (int)rest;
 }
 
 static inline int aiokq_serve(aiokq_intake *intake) {
@@ -949,13 +1031,15 @@ static inline int aiokq_serve(aiokq_intake *intake) {
     end = aiokq_ms(CLOCK_MONOTONIC) + AIOKQ_DRAIN_MS;
     if (aiokq_stopping(intake) && intake->draining) {
         aiokq_connection *connection, *after;
-        int64_t before;
+        int64_t before, count;
         intake->max_connections = INT64_MAX; /* no connection is closed any more that one waits for */
         do {
             before = intake->counts.accepted;
             aiokq_accept_connections(intake);
         } while (intake->counts.accepted > before && aiokq_ms(CLOCK_MONOTONIC) < end);
-        for (connection = intake->first; connection != NULL; connection = after) {
+        /* A connection of which bytes come moves to the end of the list. */
+        count = intake->counts.connections;
+        for (connection = intake->first; connection != NULL && count-- > 0; connection = after) {
             after = connection->after;
             while (aiokq_may_drain(intake, end) &&
                    aiokq_connection_read(intake, connection) > 0 &&
@@ -1027,7 +1111,7 @@ static inline int aiokq_intake_start(aiokq_intake *intake) {
         return errno;
     intake->poller = -1;
     intake->listening = 0;
-    intake->accept_at = 0;
+    intake->accept_at = intake->displace_at = 0;
     intake->counts.running = 1;
     error = pthread_attr_init(&attributes);
     if (error == 0) {

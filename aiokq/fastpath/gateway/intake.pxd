@@ -15,6 +15,7 @@ cdef extern from "aiokq/fastpath/gateway/intake.h" nogil:
         int64_t refused
         int64_t idle_closed
         int64_t partial_closed
+        int64_t displaced
         int64_t blocked_ms
         int running
         int error
@@ -32,6 +33,7 @@ cdef extern from "aiokq/fastpath/gateway/intake.h" nogil:
         int64_t max_connections
         int64_t idle_ms
         int64_t partial_ms
+        int64_t idle_when_full_ms
         int started
         aiokq_intake_counts counts
 

@@ -56,6 +56,9 @@ class Intake:
         allowed_uids: the users that may send, by the credentials that the kernel gives; None: all.
         max_connections: further connections wait, with what they send, until one is closed.
         idle_ms: connections without data for so long are closed; 0: never.
+        idle_when_full_ms: if a connection waits for a place or a descriptor, the one that is idle
+            for the longest time is closed, if that is at least so long and it is not inside of a
+            message; 0: never.
         partial_ms: connections with an incomplete message older than that are closed; 0: never,
             but for messages for whose end a blocking input waits (30 seconds).
         spool: where well-formed messages are stored, instead of in the pool; `when_full` then
@@ -77,6 +80,7 @@ class Intake:
         max_connections=1024,
         idle_ms=0,
         partial_ms=0,
+        idle_when_full_ms=0,
         spool: SpoolWriter = None,
     ):
         if self.intake != cython.NULL:
@@ -89,8 +93,8 @@ class Intake:
             raise ValueError(f"when_full {when_full!r}: discard or block")
         if not 0 < max_message_bytes < 1 << 31 or max_connections < 1:
             raise ValueError("max_message_bytes and max_connections are at least 1")
-        if idle_ms < 0 or partial_ms < 0:
-            raise ValueError("idle_ms and partial_ms are not negative")
+        if min(idle_ms, partial_ms, idle_when_full_ms) < 0:
+            raise ValueError("idle_ms, partial_ms and idle_when_full_ms are not negative")
         if transport == "tcp" and allowed_uids is not None:
             raise ValueError("the kernel does not know the user of a TCP connection")
         n: cython.Py_ssize_t
@@ -116,6 +120,7 @@ class Intake:
         intake.max_connections = max_connections
         intake.idle_ms = idle_ms
         intake.partial_ms = partial_ms
+        intake.idle_when_full_ms = idle_when_full_ms
         if allowed_uids is not None:
             intake.checks_users = 1
             intake.users = cython.cast(
@@ -193,6 +198,7 @@ class Intake:
             counts.refused,
             counts.idle_closed,
             counts.partial_closed,
+            counts.displaced,
             counts.blocked_ms,
             bool(counts.running),
             counts.error,

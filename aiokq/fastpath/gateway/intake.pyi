@@ -23,6 +23,7 @@ class Intake:
         max_connections: int = 1024,
         idle_ms: int = 0,
         partial_ms: int = 0,
+        idle_when_full_ms: int = 0,
         spool: SpoolWriter | None = None,
     ) -> None: ...
     def start(self) -> None: ...

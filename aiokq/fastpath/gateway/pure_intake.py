@@ -57,6 +57,8 @@ class Connection:
         self.since: float | None = None
         self.denied = 0.0
         """Since when it is not read, because another one has to be; 0 if it is read."""
+        self.displaced = False
+        """Whether it is read to its end, and then closed for another one."""
 
 
 class Intake:
@@ -73,6 +75,9 @@ class Intake:
         allowed_uids: the users that may send, by the credentials that the kernel gives; None: all.
         max_connections: further connections wait, with what they send, until one is closed.
         idle_ms: connections without data for so long are closed; 0: never.
+        idle_when_full_ms: if a connection waits for a place or a descriptor, the one that is idle
+            for the longest time is closed, if that is at least so long and it is not inside of a
+            message; 0: never.
         partial_ms: connections with an incomplete message older than that are closed; 0: never,
             but for messages for whose end a blocking input waits (30 seconds).
         spool: where well-formed messages are stored, instead of in the pool; `when_full` then
@@ -94,6 +99,7 @@ class Intake:
         max_connections: int = 1024,
         idle_ms: int = 0,
         partial_ms: int = 0,
+        idle_when_full_ms: int = 0,
         spool: SpoolWriter | None = None,
     ) -> None:
         if transport not in TRANSPORTS[:3]:
@@ -102,8 +108,8 @@ class Intake:
             raise ValueError(f"when_full {when_full!r}: discard or block")
         if not 0 < max_message_bytes < 1 << 31 or max_connections < 1:
             raise ValueError("max_message_bytes and max_connections are at least 1")
-        if idle_ms < 0 or partial_ms < 0:
-            raise ValueError("idle_ms and partial_ms are not negative")
+        if min(idle_ms, partial_ms, idle_when_full_ms) < 0:
+            raise ValueError("idle_ms, partial_ms and idle_when_full_ms are not negative")
         if transport == "tcp" and allowed_uids is not None:
             raise ValueError("the kernel does not know the user of a TCP connection")
         self._pool = pool
@@ -115,6 +121,7 @@ class Intake:
         self._allowed = None if allowed_uids is None else frozenset(allowed_uids)
         self._max_connections = max_connections
         self._idle, self._partial = idle_ms / 1000, partial_ms / 1000
+        self._idle_when_full = idle_when_full_ms / 1000
         self._spool = spool
         self._pending: list[bytes] = []
         self._pid = os.getpid()
@@ -125,7 +132,9 @@ class Intake:
         self._selector: selectors.BaseSelector | None = None
         self._connections: dict[int, Connection] = {}
         self._listening = False
-        self._accept_at = 0.0
+        self._accept_at = self._displace_at = 0.0
+        self._displacing = False
+        self._displaced = 0
         self._sender = 0
         self._received = self._received_bytes = 0
         self._counted = [0] * COUNTED
@@ -183,6 +192,7 @@ class Intake:
                 self._refused,
                 self._idle_closed,
                 self._partial_closed,
+                self._displaced,
                 int(self._blocked * 1000),
                 self._running,
                 self._error,
@@ -389,8 +399,12 @@ class Intake:
         is to be watched again, if they are known.
         """
         assert self._selector is not None
-        lack = self._accept_at - time.monotonic() if self._accept_at else 0.0
-        wanted = lack <= 0 and len(self._connections) < self._max_connections
+        now = time.monotonic()
+        lack = self._accept_at - now if self._accept_at else 0.0
+        full = len(self._connections) >= self._max_connections
+        rest = max(0.0, self._displace_at - now) if full and self._idle_when_full else 0.0
+        may_displace = self._idle_when_full > 0 and not self._displacing and not rest
+        wanted = lack <= 0 and (not full or may_displace)
         if wanted and not self._listening:
             self._selector.register(listening, selectors.EVENT_READ, None)
         elif self._listening and not wanted:
@@ -399,14 +413,58 @@ class Intake:
         if lack > 0:
             return lack
         self._accept_at = 0.0
-        return None
+        return rest or None
 
     def _tick(self) -> float | None:
         """Return the seconds between two checks for connections that are too old."""
         limits = [limit for limit in (self._idle, self._partial) if limit > 0]
         return min(max(min(limits) / 4, 0.005), 0.25) if limits else None
 
+    def _displaceable(self) -> Connection | None:
+        """Return the connection that is closed for one that waits.
+
+        It is the one of which no bytes came for the longest time, if that is long enough and it is
+        not inside of a message. If there is none, set when there may be one.
+        """
+        now = time.monotonic()
+        self._displace_at = now + LACK_SECONDS
+        for one in sorted(self._connections.values(), key=lambda one: one.last):
+            if now - one.last < self._idle_when_full:
+                self._displace_at = max(self._displace_at, one.last + self._idle_when_full)
+                return None
+            if one.since is not None or one.skip or one.denied:
+                continue
+            try:
+                unread = one.sock.recv(1, socket.MSG_PEEK)
+            except OSError:
+                unread = b""
+            if not unread:
+                self._displace_at = 0.0
+                return one
+            one.last = now  # it was not read yet
+        return None
+
+    def _displace(self) -> None:
+        """End a connection that nobody uses: another one waits for its place or its descriptor.
+
+        From now on its program cannot write to it, and what it has written before is read: the
+        connection is closed when it is read next and nothing is left. (TCP takes one more write,
+        and then says so.)
+        """
+        if not self._idle_when_full or self._displacing:
+            return
+        connection = self._displaceable()
+        if connection is None:
+            return
+        connection.displaced = self._displacing = True
+        with self._pool.lock:
+            self._displaced += 1
+        with contextlib.suppress(OSError):
+            connection.sock.shutdown(socket.SHUT_RD)
+
     def _accept_connections(self, listening: socket.socket) -> None:
+        if len(self._connections) >= self._max_connections:
+            self._displace()
         for _ in range(BURST):
             if len(self._connections) >= self._max_connections:
                 return  # the others wait in the queue of the kernel, with what they have sent
@@ -418,6 +476,7 @@ class Intake:
                 if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
                     raise
                 self._accept_at = time.monotonic() + LACK_SECONDS
+                self._displace()
                 return
             if not self._allows(sock):
                 with self._pool.lock:
@@ -583,6 +642,8 @@ class Intake:
 
     def _close(self, connection: Connection) -> None:
         assert self._selector is not None
+        if connection.displaced:
+            self._displacing = False
         self._selector.unregister(connection.sock)
         with self._pool.lock:
             del self._connections[connection.sock.fileno()]

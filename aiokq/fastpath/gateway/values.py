@@ -181,6 +181,7 @@ class IntakeCounts(NamedTuple):
         accepted, refused: connections accepted, and connections refused because the user is not
             allowed, or for a lack of memory.
         idle_closed, partial_closed: connections closed by the two timeouts.
+        displaced: idle connections closed because another one waited for their place.
         blocked_ms: milliseconds in which the input waited for memory.
         running: whether the thread runs.
         error: errno that ended the thread; 0 if none did.
@@ -199,6 +200,7 @@ class IntakeCounts(NamedTuple):
     refused: int
     idle_closed: int
     partial_closed: int
+    displaced: int
     blocked_ms: int
     running: bool
     error: int

@@ -25,9 +25,11 @@ def problems(gateway: Served) -> Problems:
         if gateway.accepting and not counts.running:
             reasons.append(f"the input {one.where} does not run")
         elif counts.connections >= one.socket.settings.max_connections:
+            idle_ms = one.socket.settings.idle_when_full_ms
+            until = f" or idle for {idle_ms / 1000:g} s" if idle_ms else ""
             warnings.append(
                 f"the input {one.where} has max_connections ({counts.connections}) connections; "
-                "further ones wait"
+                f"further ones wait until one is closed{until}"
             )
     if gateway.spool is not None and gateway.spool.error is not None:
         reasons.append(f"the spool cannot be used: {gateway.spool.error}")

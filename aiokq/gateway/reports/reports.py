@@ -63,6 +63,7 @@ class Reports:
         self._metadata_failures = 0
         self._logged_at = -LOG_SECONDS
         self._logged = [0] * len(REASONS)
+        self._displaced_logged_at = -LOG_SECONDS
         self.windows = DiscardWindows(
             gateway.accounting,
             gateway.pool,
@@ -318,6 +319,7 @@ class Reports:
         self._metadata_failures += failed and not self._metadata_failed
         self._metadata_failed = failed
         self._log_discards()
+        self._log_displaced()
         delay = min(POLL_SECONDS, self.windows.until_next() + 0.001)
         self._timer = asyncio.get_running_loop().call_later(delay, self._tick)
 
@@ -335,6 +337,20 @@ class Reports:
         if texts:
             self._logged_at, self._logged = now, discarded
             logger.warning("messages were discarded: %s", " ".join(texts))
+
+    def _log_displaced(self) -> None:
+        """Log how many idle connections made room for others, at most every 30 seconds."""
+        now = time.monotonic()
+        if now < self._displaced_logged_at + LOG_SECONDS:
+            return
+        for where, count in self._inputs.newly_displaced():
+            self._displaced_logged_at = now
+            logger.warning(
+                "idle connections were closed because others waited for their places "
+                "(max_connections): input=%s connections=%s",
+                where,
+                count,
+            )
 
     def _trace_all(self) -> None:
         for topic in self._gateway.router.topics.values():
@@ -356,6 +372,7 @@ class _Inputs:
     def __init__(self, gateway: Served) -> None:
         self._gateway = gateway
         self._last: dict[object, tuple[str, InputTotals]] = {}
+        self._displaced: dict[object, int] = {}
 
     def by_transport(self) -> dict[str, InputTotals]:
         for one in self._gateway.inputs:
@@ -370,6 +387,19 @@ class _Inputs:
                 old.refused + counted.refused,
             )
         return totals
+
+    def newly_displaced(self) -> list[tuple[str, int]]:
+        """Return the inputs that closed idle connections for others since the last call.
+
+        Each has the number of these connections.
+        """
+        before = self._displaced
+        self._displaced = {one.intake: one.counts().displaced for one in self._gateway.inputs}
+        return [
+            (one.where, more)
+            for one in self._gateway.inputs
+            if (more := self._displaced[one.intake] - before.get(one.intake, 0))
+        ]
 
 
 def _json(document: dict[str, object]) -> bytes:

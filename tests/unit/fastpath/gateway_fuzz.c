@@ -623,6 +623,7 @@ static void start_input(aiokq_intake *intake, aiokq_pool *pool, aiokq_spool *spo
     intake->block = 1;
     intake->max_connections = 100;
     intake->idle_ms = 10000;
+    intake->idle_when_full_ms = 10000;
     CHECK(aiokq_intake_start(intake) == 0);
     for (int half = 0; half < 2; half++) {
         senders[half].address = address;

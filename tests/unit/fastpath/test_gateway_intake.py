@@ -6,6 +6,7 @@ import contextlib
 import errno
 import gc
 import os
+import random
 import resource
 import socket
 import struct
@@ -332,7 +333,12 @@ def test_wrong_arguments(core: SimpleNamespace) -> None:
         core.Intake(pool, 0, "tcp", when_full="drop")
     with pytest.raises(ValueError, match="does not know the user"):
         core.Intake(pool, 0, "tcp", allowed_uids=[0])
-    for options in ({"max_message_bytes": 0}, {"max_connections": 0}, {"idle_ms": -1}):
+    for options in (
+        {"max_message_bytes": 0},
+        {"max_connections": 0},
+        {"idle_ms": -1},
+        {"idle_when_full_ms": -1},
+    ):
         with pytest.raises(ValueError):
             core.Intake(pool, 0, "tcp", **options)
 
@@ -776,6 +782,109 @@ def test_connections_that_wait_are_read_before_the_end(inputs: Any, transport: s
         given.connect().sendall(encode(value=b"%d" % n))
     given.intake.stop(drain=True)
     given.received(100)
+
+
+@pytest.mark.parametrize("transport", STREAMS)
+def test_an_idle_connection_makes_room(inputs: Any, transport: str) -> None:
+    """It is the one without data for the longest time, and not inside of a message."""
+    given = inputs(transport, max_connections=4, idle_when_full_ms=300).start()
+    half, busy, idle, later = (given.connect() for _ in range(4))
+    half.sendall(encode(value=b"half")[:10])
+    later.sendall(encode(value=b"later"))
+    until(lambda: given.intake.counts()[8:10] == (4, 4))
+    waiting = given.connect()
+    waiting.sendall(encode(value=b"waiting"))
+    end = time.monotonic() + 20
+    while given.intake.counts().displaced == 0:
+        assert time.monotonic() < end
+        busy.sendall(encode(value=b"busy"))
+        time.sleep(0.01)
+    assert idle.recv(1) == b""
+    half.sendall(encode(value=b"half")[10:])
+    until(lambda: given.intake.counts().accepted == 5)
+    found: list[bytes] = []
+    until(lambda: found.extend(given.values()) or b"half" in found)
+    assert set(found) == {b"half", b"busy", b"later", b"waiting"}
+    counts = given.intake.counts()
+    assert (counts.displaced, counts.connections, counts.idle_closed) == (1, 4, 0)
+    assert given.discarded() == {}
+    # Many that wait get their places one after the other, as others become idle.
+    for n in range(12):
+        given.connect().sendall(encode(value=b"%d" % n))
+    found.clear()
+    until(lambda: found.extend(given.values()) or len(found) == 12)
+    assert sorted(map(int, found)) == list(range(12))
+    assert given.intake.counts().displaced >= 9
+
+
+def test_a_displaced_connection_loses_nothing(inputs: Any) -> None:
+    """A write that succeeded arrives, even if the connection is given up at the same moment."""
+    given = inputs("unix_stream", max_connections=2, idle_when_full_ms=1).start()
+    sent = [0] * 4
+
+    def send(number: int) -> None:
+        source = random.Random(number)
+        client = given.connect()
+        for n in range(150):
+            time.sleep(source.choice((0, 0.002, 0.01)))
+            while True:
+                try:
+                    client.sendall(encode(value=b"%d %d" % (number, n)))
+                    break
+                except BrokenPipeError:
+                    client = given.connect()
+            sent[number] += 1
+
+    threads = [threading.Thread(target=send, args=(number,)) for number in range(len(sent))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sent == [150] * 4
+    given.received(600)
+    arrived = [tuple(map(int, value.split())) for value in given.values()]
+    for number in range(len(sent)):
+        assert [n for sender, n in arrived if sender == number] == list(range(150))
+    assert given.intake.counts().displaced > 2
+    assert given.discarded() == {}
+
+
+@needs_fork
+def test_an_idle_connection_gives_its_descriptor(inputs: Any) -> None:
+    """If the system has none for a connection that waits."""
+    given = inputs("unix_stream")
+
+    def child() -> str:
+        made = Input(
+            SimpleNamespace(Pool=type(given.pool), Intake=type(given.intake)),
+            Path("/tmp"),
+            "unix_stream",
+            1 << 20,
+            idle_when_full_ms=50,
+        )
+        made.start()
+        idle = made.connect()
+        until(lambda: made.intake.counts().accepted == 1)
+        waiting = socket.socket(socket.AF_UNIX)
+        highest = max(int(name) for name in os.listdir("/proc/self/fd"))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 2, highest + 2))
+        fill = []
+        try:
+            while True:
+                fill.append(os.dup(0))
+        except OSError:
+            pass
+        waiting.connect(made.address)
+        waiting.sendall(encode())
+        made.received(1)
+        ended = idle.recv(1)
+        for fd in fill:
+            os.close(fd)
+        made.close()
+        os.unlink(made.address)
+        return f"{made.intake.counts().displaced} {ended!r}"
+
+    assert in_child(child) == "1 b''"
 
 
 # ---------------------------------------------------------------- names

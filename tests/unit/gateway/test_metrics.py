@@ -22,6 +22,9 @@ def gateway(desk: Desk) -> Any:
         connections=1,
         refused=0,
         unclean_disconnects=0,
+        idle_closed=0,
+        partial_closed=1,
+        displaced=2,
         blocked_ms=1500,
         running=True,
     )
@@ -46,6 +49,8 @@ def test_every_metric_of_the_table_is_exported():
         assert f"\n{row.exported}" in text
     assert len({row.name for row in METRICS}) == len(METRICS)
     assert 'aiokq_gateway_input_blocked_seconds_total{input="127.0.0.1:1",type="tcp"} 1.5' in text
+    closed = 'aiokq_gateway_input_closed_connections_total{input="127.0.0.1:1",reason="displaced"'
+    assert f'{closed},type="tcp"}} 2.0' in text
 
 
 def test_names_of_topics_that_do_not_exist_are_no_labels():
