@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from aiokq.broker.handlers.areas import Handler
     from aiokq.broker.handlers.binding import Areas
     from aiokq.broker.handlers.h00_ordinary import OrdinaryProduce
+    from aiokq.broker.handlers.login_requests import LoginRequests
     from aiokq.core.counters import BrokerCounters
 
 __all__ = ["AskingDispatcher", "Dispatcher", "has_throttle_time"]
@@ -69,6 +70,7 @@ class Dispatcher:
         self._counters = counters
         self._routes: dict[int, tuple[type[Request[Response]], Handler]] = {}
         self._ordinary: OrdinaryProduce | None = None
+        self._logins: LoginRequests | None = None
 
     async def handle(self, context: RequestContext, frame: memoryview) -> list[Fragment] | None:
         """Handle one request; return its response, or None if it has none (Produce with acks=0).
@@ -101,6 +103,13 @@ class Dispatcher:
                 return answer or None
         header = decode_request_header(frame)
         version = header.api_version
+        if (
+            header.api_key == API_VERSIONS
+            and nbytes < LONG_REQUEST_BYTES
+            and self._gate.quotas is None
+        ):
+            logins = self._logins or self._login_requests()
+            return logins.api_versions(context, frame, header)
         route = self._routes.get(api_and_version)
         if route is None:
             key = header.api_key
@@ -154,6 +163,30 @@ class Dispatcher:
             version,
             header.correlation_id,
         )
+
+    def handle_login(self, context: RequestContext, frame: memoryview) -> list[Fragment] | None:
+        """Handle one request of a connection before its login (`connection.LoginHandler`).
+
+        Returns:
+            The response; None if something has to be awaited for it, or if it is no ordinary
+            request of a login. `handle` then handles it.
+
+        Raises:
+            CloseConnection, ProtocolError: see `handle`.
+        """
+        try:
+            return (self._logins or self._login_requests()).answer(context, frame)
+        except CloseConnection as closing:
+            if closing.response is not None:
+                self._encode_last(closing, decode_request_header(frame))
+            raise
+
+    def _login_requests(self) -> LoginRequests:
+        from aiokq.broker.handlers.login_requests import LoginRequests
+
+        areas = self._areas
+        self._logins = LoginRequests(areas.login, areas.cluster, areas.quorum, self._gate)
+        return self._logins
 
     def _answer_ordinary(self, context: RequestContext, frame: memoryview) -> list[Fragment] | None:
         """Handle a Produce request on the fast path (`h00_ordinary`), if it qualifies.

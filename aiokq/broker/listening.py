@@ -21,6 +21,7 @@ from aiokq.connection.quota_windows import QuotaWindow
 from aiokq.connection.server import Server
 from aiokq.connection.server_limits import RequestBudgets, ServerLimits
 from aiokq.connection.server_security import PLAINTEXT_SERVER, ServerSecurity
+from aiokq.connection.strangers import Strangers
 from aiokq.core.environment import SocketOptions
 from aiokq.core.errors import ConfigError
 from aiokq.core.named_tuple import NamedTuple
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from aiokq.broker.config.setting import SettingValue
     from aiokq.broker.config.settings import BrokerSettings
     from aiokq.connection.connection_rates import HostRates
-    from aiokq.connection.request_context import RequestContext, RequestHandler
+    from aiokq.connection.request_context import LoginHandler, RequestContext, RequestHandler
     from aiokq.connection.tls.tls_contexts import ChangedStores, TlsContexts
     from aiokq.connection.tls.tls_settings import TlsSettings
     from aiokq.connection.turn import Turn
@@ -137,6 +138,10 @@ class NodeServers:
             limits.queued_max_request_bytes,
             has_logins=any(one.uses_sasl for one in listeners.security.values()),
         )
+        # Strangers on other listeners do not delay new clients of a listener without a login, nor
+        # brokers and administrators.
+        strangers = Strangers(turn, environment.clock.monotonic)
+        shared = listeners.security.keys() - listeners.protected
         try:
             for endpoint in listeners.opened:
                 server = Server(
@@ -152,6 +157,7 @@ class NodeServers:
                     counts=counts,
                     budgets=budgets,
                     sockets=sockets,
+                    strangers=strangers if endpoint.name in shared else None,
                     security=server_security(
                         listeners.security.get(endpoint.name), environment.offload, failed
                     ),
@@ -168,11 +174,12 @@ class NodeServers:
             await self.close(drain=0)
             raise
 
-    async def serve(self, handler: RequestHandler) -> None:
+    async def serve(self, handler: RequestHandler, login_handler: LoginHandler) -> None:
         """Accept connections at every listener, or at none; ``bind`` must be called before.
 
         Args:
             handler: handles the requests.
+            login_handler: handles ordinary requests before the login, without waiting.
 
         Raises:
             ListenerFailed: a listener cannot accept connections, for example because another
@@ -181,6 +188,7 @@ class NodeServers:
         try:
             for endpoint, server in self._opened:
                 server.handler = handler
+                server.login_handler = login_handler
                 try:
                     await server.start()
                 except OSError as error:

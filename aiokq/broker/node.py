@@ -622,7 +622,8 @@ class BrokerNode:
                 recovery.result()
             if self._users:
                 await self._store_users(self._users)
-            await self.servers.serve(self._quotas.holding(self.dispatcher))
+            dispatcher = self.dispatcher
+            await self.servers.serve(self._quotas.holding(dispatcher), dispatcher.handle_login)
             self.servers.warn_of_exposure()
             self._supervisor.spawn(
                 warm_up(self.background, fatal=self._fail), name="import modules"

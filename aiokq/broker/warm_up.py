@@ -211,6 +211,7 @@ MODULES: Final = (
     "aiokq.broker.handlers.h35_describe_log_dirs",
     "aiokq.wire.sasl_authenticate",
     "aiokq.broker.handlers.h36_sasl_authenticate",
+    "aiokq.broker.handlers.login_requests",
     "aiokq.broker.security",
     "aiokq.broker.security.authentication",
     "aiokq.broker.security.authentication.exchange",

@@ -21,7 +21,12 @@ from aiokq.connection.framing import (
 )
 from aiokq.connection.loop_time import LoopTime, Timed
 from aiokq.connection.principal import ANONYMOUS
-from aiokq.connection.request_context import CloseConnection, RequestContext, SessionState
+from aiokq.connection.request_context import (
+    CloseConnection,
+    LoginHandler,
+    RequestContext,
+    SessionState,
+)
 from aiokq.connection.responses import SERVER_WRITE_HIGH_WATER_BYTES, ResponseWriter
 from aiokq.connection.transport import FrameTransport
 from aiokq.connection.turn import RECEIVED_BYTES_PER_TURN
@@ -41,6 +46,7 @@ if TYPE_CHECKING:
     from aiokq.connection.frame_pool import FramePool
     from aiokq.connection.server import Server
     from aiokq.connection.tls.tls_connection import TlsConnection
+    from aiokq.core.types import Buffer
     from aiokq.wire import Fragment
 
 __all__ = ["AcceptedConnection"]
@@ -81,6 +87,9 @@ LOGIN_REQUESTS: Final = 128
 
 An empty request costs 300 bytes that no budget counts. Clients wait for each answer of a login.
 """
+
+LOGIN_REQUESTS_PER_STEP: Final = 4
+"""Number of requests before the login that are handled in one step of `Strangers`."""
 
 LOGIN_READ_BYTES: Final = 16 * 1024
 """Bytes that a transport of TLS receives at once before the login.
@@ -144,7 +153,11 @@ class AcceptedConnection:
         # Whether the client has not logged in for the first time yet.
         self._before_login = needs_login = context.session.state is not SessionState.READY
         self._budget = server.login_budget if needs_login else server.budget
+        # The client has no task before its login, unless something has to be awaited for it.
         self._task: asyncio.Task[None] | None = None
+        self._login_handler = server.login_handler if needs_login else None
+        self._will_log_in = False  # whether `_log_in` will be called
+        self._refusal: asyncio.TimerHandle | None = None
         self._idle = server.idle
         self._clock = server.clock.monotonic  # for latencies; the loop's time is coarser
         self._loop = asyncio.get_running_loop()
@@ -178,6 +191,8 @@ class AcceptedConnection:
                 first_step=LOGIN_STEP_BYTES if needs_login else FIRST_STEP_BYTES,
             ),
             write_high_water=SERVER_WRITE_HIGH_WATER_BYTES,
+            peer=context.peer,
+            tunes_socket=False,
         )
         self._writer = ResponseWriter(self.transport, limits.write_stall, server.turn)
         self._share = server.turn.share(RECEIVED_BYTES_PER_TURN)
@@ -220,11 +235,13 @@ class AcceptedConnection:
             self._server.known(self)
         try:
             self._server.security.connected(self.context, self.transport.transport)
-            self._task = self._server.supervisor.spawn(
-                self._serve(self.context), name=f"connection {self.context.peer}"
-            )
-        except (AuthenticationFailed, Closed) as error:
+        except AuthenticationFailed as error:
             self.transport.fail(error)
+            return
+        if self._login_handler is None:
+            self._start_task()
+        else:
+            self._idle[self] = None
 
     def bytes_received(self) -> None:
         """Charge the memory of a partly received request to the server's budget."""
@@ -274,6 +291,8 @@ class AcceptedConnection:
             self._pause(_Pause.BUSY)
         if self.transport.loop_time is not None:
             self.transport.loop_time.end()
+        if self._task is None:
+            self._attend()
 
     def invalid_received(self, error: KafkaError) -> None:
         """Answer the requests before the invalid bytes, then close the connection, as Kafka does.
@@ -287,6 +306,8 @@ class AcceptedConnection:
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
             self._idle.pop(self, None)
+        if self._task is None:
+            self._attend()
 
     def lost(self, error: KafkaError) -> None:
         """End the connection, but handle the complete requests received, as Kafka does.
@@ -301,6 +322,8 @@ class AcceptedConnection:
             self._drop_requests()
             if self._task is not None:
                 self._task.cancel()
+        if self._refusal is not None:
+            self._refusal.cancel()
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
         if isinstance(error, ProtocolError):
@@ -365,13 +388,125 @@ class AcceptedConnection:
         if not self.busy:
             self.transport.close(Closed("the server is closing"))
 
+    def _start_task(self) -> None:
+        self._login_handler = None
+        try:
+            self._task = self._server.supervisor.spawn(
+                self._serve(self.context), name=f"connection {self.context.peer}"
+            )
+        except Closed as error:
+            self.transport.fail(error)
+
+    def _attend(self) -> None:
+        """Let the requests of a client without a task be handled, or what is no request."""
+        self._idle.pop(self, None)
+        if self._paused & _Pause.REFUSED:
+            self._drop_requests()
+        elif self._stopping or self._will_log_in or self.transport.ended:
+            return
+        elif self._login_handler is None:
+            self._start_task()
+        else:
+            self._will_log_in = True
+            self._server.strangers.do(self._log_in)
+
+    def _log_in(self) -> None:
+        """Handle the next requests of a client that has not logged in yet, in a step of strangers.
+
+        After the login, or if something has to be awaited, a task takes over.
+        """
+        self._will_log_in = False
+        handle = self._login_handler
+        if self._stopping or self.transport.ended or handle is None:
+            return
+        for _ in range(LOGIN_REQUESTS_PER_STEP):
+            if not self._frames:
+                break
+            if not self._before_login or self.transport.writing_paused:
+                self._start_task()
+                return
+            if not self._handle_login(handle):
+                return
+        if not self._before_login:
+            self._login_handler = None
+        if self._frames:
+            if self._login_handler is None:
+                self._start_task()
+            else:
+                self._will_log_in = True
+                self._server.strangers.do_later(self._log_in)
+        elif self._invalid is not None:
+            delay = self._server.limits.failed_login_delay if self._before_login else 0.0
+            self._refuse_later(None, delay)
+        else:
+            self._resume(_Pause.BUSY)
+            self.last_active = self._loop.time()
+            if self._frame_started is None:
+                self._idle[self] = None
+
+    def _handle_login(self, handle: LoginHandler) -> bool:
+        """Handle the first queued request of a client that has not logged in yet.
+
+        Returns:
+            False if the connection is closed, or a task handles the request.
+        """
+        server, queue = self._server, self._frames
+        frame, nbytes, given_back, arrived = queue[0]
+        api = "unknown"
+        if len(frame) >= 2:
+            api = API_NAMES.get(frame[0] << 8 | frame[1], "unknown")
+        try:
+            response = handle(self.context, frame)
+        except CloseConnection as reason:
+            logger.debug("closing connection: peer=%s api=%s: %s", self.context.peer, api, reason)
+            self._refuse_later(reason.answer, reason.delay)
+            return False
+        except Exception as error:  # noqa: BLE001 - wrong input, or a bug; it ends this connection
+            server.complain(api, self.context.peer, error)
+            self._refuse_later(None, 0.0)
+            return False
+        if response is None:
+            self._start_task()
+            return False
+        queue.popleft()
+        self._waiting -= nbytes
+        server.counters.bytes_out += self.transport.send(cast("Sequence[Buffer]", response))
+        server.counters.requests[api] += 1
+        server.counters.request_seconds[api].observe(self._clock() - arrived)
+        self._received -= given_back
+        self._held -= given_back
+        self._budget.answered(self, given_back)
+        return True
+
+    def _refuse_later(self, answer: Sequence[Fragment] | None, delay: float) -> None:
+        """Do as `_refuse`, and close the connection, for a client without a task."""
+        self._pause(_Pause.REFUSED)
+        self._drop_requests()
+        if delay > 0:
+            self.busy = True
+            self._refusal = self._loop.call_later(delay, self._end_refused, answer)
+        else:
+            self._end_refused(answer)
+
+    def _end_refused(self, answer: Sequence[Fragment] | None) -> None:
+        self.busy = False
+        if self.transport.ended:
+            return
+        if answer is not None:
+            answered = self.transport.send(cast("Sequence[Buffer]", answer))
+            self._server.counters.bytes_out += answered
+        self.transport.close(
+            self._invalid or Closed("the server handles no more requests of this connection")
+        )
+
     async def _serve(self, context: RequestContext) -> None:
         """Handle requests until the connection ends."""
         try:
-            # The connection does not count as idle before the loop has polled the socket, because
-            # a request may already be in the socket's buffer.
-            await asyncio.sleep(0)
-            await asyncio.sleep(0)
+            if not self._frames:
+                # The connection does not count as idle before the loop has polled the socket,
+                # because a request may already be in the socket's buffer.
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
             while not self._stopping:
                 if not self._frames:
                     if self._error is not None or self._invalid is not None:

@@ -10,19 +10,18 @@ Tests: tests/fault/test_listener.py, tests/fault/test_descriptors.py.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
-import functools
 import logging
 import os
 import socket
+import sys
 import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, cast
 
 from aiokq.core import forks
 from aiokq.core.environment import Acceptor, Address, SocketOptions
-from aiokq.core.errors import Closed
-from aiokq.core.supervisor import Supervisor
 
 if TYPE_CHECKING:
     import ssl
@@ -33,13 +32,6 @@ if TYPE_CHECKING:
 __all__ = ["TcpListener", "bind"]
 
 logger = logging.getLogger("aiokq.connection")
-
-_PER_TURN: Final = 1
-"""Maximum connections accepted in one iteration of the loop.
-
-A storm of connections then takes a bounded part of the time of a busy loop, whose iterations are
-long, and no part of the rate of an idle one, whose iterations are short.
-"""
 
 _NO_DESCRIPTOR: Final = frozenset({errno.EMFILE, errno.ENFILE})
 
@@ -55,6 +47,9 @@ _CLIENT_GONE: Final = frozenset(
 Linux reports errors that the connection had before it was accepted, and EPERM if a firewall forbids
 the connection.
 """
+
+_INHERITS_OPTIONS: Final = sys.platform == "linux"
+"""Whether accepted sockets are known to have the options of the listening socket."""
 
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 1.0
@@ -110,11 +105,10 @@ class TcpListener:
         if tls is not None:
             from aiokq.connection.tls.handshakes import Handshakes
 
-            self._handshakes = Handshakes()
+            self._handshakes = Handshakes(acceptor.strangers)
         self._backlog = backlog
         self._loop = asyncio.get_running_loop()
-        self._supervisor = Supervisor("listener")
-        self._connecting: set[asyncio.Task[Exception | None]] = set()
+        self._connecting: dict[_Connecting, None] = {}
         # When the process has no free descriptor, the spare descriptor is closed to accept a
         # connection. The connection is refused if no idle connection can be closed. If the
         # client stayed in the system's queue, it would not learn of the refusal, and the socket
@@ -132,9 +126,9 @@ class TcpListener:
         Raises:
             OSError: another socket listens on the address.
         """
-        await self._supervisor.start()
         for sock in self._sockets:
             sock.setblocking(False)
+            _tune(sock)
             sock.listen(self._backlog)
         self._spare.take()
         self._resume()
@@ -154,53 +148,65 @@ class TcpListener:
         for sock in self._sockets:
             sock.close()
         self._spare.give_up()
-        for task in self._connecting:
-            task.cancel()
+        for connecting in self._connecting:
+            connecting.cancel()
         if self._handshakes is not None:
             self._handshakes.close()
 
     async def wait_closed(self) -> None:
-        """Wait until all tasks of the listener have ended."""
-        await self._supervisor.close()
+        """Wait until all accepted connections have transports, or are closed."""
+        while self._connecting:  # noqa: ASYNC110 - for an iteration of the loop
+            await asyncio.sleep(0)
 
     def _ready(self, sock: socket.socket) -> None:
-        """Accept queued connections, a limited number per iteration of the loop."""
-        for _ in range(_PER_TURN):
-            if self._closed:
-                return  # the acceptor has closed the listener
-            if not self._spare.take():
-                self._pause("no free file descriptor")
+        """Accept one queued connection, if `Strangers` allows it in this iteration of the loop.
+
+        The socket stays readable until the queue is empty, so the loop calls this method again.
+        """
+        if self._closed:
+            return  # the acceptor has closed the listener
+        strangers = self._acceptor.strangers
+        if not strangers.begin():
+            return
+        try:
+            self._accept(sock)
+        finally:
+            strangers.end(is_new=True)
+
+    def _accept(self, sock: socket.socket) -> None:
+        if not self._spare.take():
+            self._pause("no free file descriptor")
+            return
+        scarce = False
+        try:
+            connection, address = sock.accept()
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            if error.errno in _CLIENT_GONE:
                 return
-            scarce = False
+            if error.errno not in _NO_DESCRIPTOR:
+                self._pause(str(error))
+                return
+            self._spare.give_up()
             try:
                 connection, address = sock.accept()
-            except (BlockingIOError, InterruptedError):
+            except OSError as again:  # the client is gone, or a thread took the descriptor
+                if not isinstance(again, BlockingIOError):
+                    self._pause(str(again))
                 return
-            except OSError as error:
-                if error.errno in _CLIENT_GONE:
-                    continue
-                if error.errno not in _NO_DESCRIPTOR:
-                    self._pause(str(error))
-                    return
-                self._spare.give_up()
-                try:
-                    connection, address = sock.accept()
-                except OSError as again:  # the client is gone, or a thread took the descriptor
-                    if not isinstance(again, BlockingIOError):
-                        self._pause(str(again))
-                    return
-                scarce = True
-            self._reserve.descriptors.opened()
-            self._pause_seconds = _FIRST_PAUSE
-            scarce = scarce or self._reserve.missing() > 0
-            self._hand_over(connection, Address(address[0], address[1]), scarce)
-            if scarce:
-                return  # descriptors of closed connections are free in the next iteration
+            scarce = True
+        self._reserve.descriptors.opened()
+        self._pause_seconds = _FIRST_PAUSE
+        scarce = scarce or self._reserve.missing() > 0
+        self._hand_over(connection, Address(address[0], address[1]), scarce)
 
     def _hand_over(self, connection: socket.socket, peer: Address, scarce: bool) -> None:
-        protocol = None
+        protocol: asyncio.BaseProtocol | None = None
         try:
             connection.setblocking(False)
+            if not _INHERITS_OPTIONS:
+                _tune(connection)
             make_room = self._reserve.make_room if scarce else None
             protocol = self._acceptor.accept(peer, make_room=make_room)
         finally:
@@ -208,43 +214,19 @@ class TcpListener:
                 connection.close()
         if protocol is None:
             return
-        try:
-            task = self._supervisor.spawn(self._connect(connection, protocol), name=f"take {peer}")
-        except Closed as error:
-            connection.close()
-            protocol.connection_lost(error)
-            return
-        self._connecting.add(task)
-        task.add_done_callback(functools.partial(self._connected, connection, protocol))
-
-    async def _connect(
-        self, connection: socket.socket, protocol: asyncio.BaseProtocol
-    ) -> Exception | None:
-        """Create a transport; return the error if this fails. A TLS handshake is only begun."""
         if self._tls is not None:
             from aiokq.connection.tls.tls_connection import SecuredProtocol, TlsConnection
 
             protocol = TlsConnection(
                 cast(SecuredProtocol, protocol), self._tls, handshakes=self._handshakes
             )
-        try:
-            await self._loop.connect_accepted_socket(lambda: protocol, connection)
-        except Exception as error:  # noqa: BLE001 - it ends only this connection
-            logger.debug("connection failed before it was established: %r", error)
-            return error
-        return None
+        connecting = _Connecting(self, connection, protocol)
+        self._connecting[connecting] = None
+        connecting.begin()
 
-    def _connected(
-        self,
-        connection: socket.socket,
-        protocol: asyncio.BaseProtocol,
-        task: asyncio.Task[Exception | None],
-    ) -> None:
-        self._connecting.discard(task)
-        error = None if task.cancelled() else task.result()
-        if task.cancelled() or error is not None:
-            connection.close()
-            protocol.connection_lost(error)
+    def forget(self, connecting: _Connecting) -> None:
+        """Remove a connection that has a transport, or gets none."""
+        self._connecting.pop(connecting, None)
 
     def _look_at_reserve(self) -> None:
         """Check the reserve periodically, to notice descriptors that other code has opened."""
@@ -272,6 +254,47 @@ class TcpListener:
             self._loop.add_reader(sock, self._ready, sock)
 
 
+class _Connecting:
+    """An accepted connection that has no transport yet.
+
+    The loop's coroutine waits for one future only, until it has called `connection_made`. A task
+    for it would cost more than the rest of the accept, and is not needed.
+    """
+
+    __slots__ = ("_connection", "_is_cancelled", "_listener", "_protocol", "_steps")
+
+    def __init__(
+        self, listener: TcpListener, connection: socket.socket, protocol: asyncio.BaseProtocol
+    ) -> None:
+        self._listener = listener
+        self._connection = connection
+        self._protocol = protocol
+        self._is_cancelled = False
+        self._steps = asyncio.get_running_loop().connect_accepted_socket(
+            lambda: protocol, connection
+        )
+
+    def begin(self, waited: asyncio.Future[object] | None = None) -> None:
+        """Let the loop create the transport; continue when the future that it awaits is done."""
+        try:
+            future = self._steps.send(None)
+        except StopIteration as made:
+            self._listener.forget(self)
+            if self._is_cancelled:
+                made.value[0].abort()
+        except Exception as error:  # noqa: BLE001 - it ends only this connection
+            logger.debug("connection failed before it was established: %r", error)
+            self._listener.forget(self)
+            self._connection.close()
+            self._protocol.connection_lost(error)
+        else:
+            future.add_done_callback(self.begin)
+
+    def cancel(self) -> None:
+        """Close the connection as soon as it has a transport, because the listener is closed."""
+        self._is_cancelled = True
+
+
 class _Spare:
     """A descriptor that is kept open, and closed when the process has no free descriptor."""
 
@@ -296,6 +319,14 @@ class _Spare:
             os.close(fd)
 
     __del__ = give_up
+
+
+def _tune(sock: socket.socket) -> None:
+    """Send small responses at once, and detect a peer whose machine is gone."""
+    if sock.family in (socket.AF_INET, socket.AF_INET6):
+        with contextlib.suppress(OSError):  # the connection was reset, and will be reported lost
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
 
 def _close_in(pid: int, sockets: Sequence[socket.socket]) -> None:

@@ -15,7 +15,14 @@ if TYPE_CHECKING:
     from aiokq.wire import Fragment
     from aiokq.wire.struct import Response
 
-__all__ = ["CloseConnection", "RequestContext", "RequestHandler", "Session", "SessionState"]
+__all__ = [
+    "CloseConnection",
+    "LoginHandler",
+    "RequestContext",
+    "RequestHandler",
+    "Session",
+    "SessionState",
+]
 
 logger = logging.getLogger("aiokq.connection")
 
@@ -188,5 +195,25 @@ class RequestHandler(Protocol):
             CloseConnection: the connection must be closed; see its attributes.
             ProtocolError: the request is malformed; the connection is closed, with a warning.
             Exception: a bug in the handler; it is logged, and the connection is closed.
+        """
+        ...
+
+
+class LoginHandler(Protocol):
+    """Handles requests of connections before their login, without waiting."""
+
+    def __call__(self, context: RequestContext, frame: memoryview) -> Sequence[Fragment] | None:
+        """Handle one request.
+
+        Args:
+            context: the connection of the request.
+            frame: the request without its size.
+
+        Returns:
+            The response with its size in front; None if `RequestHandler.handle` has to handle the
+            request. Nothing was changed then.
+
+        Raises:
+            CloseConnection, ProtocolError, Exception: see `RequestHandler.handle`.
         """
         ...

@@ -22,12 +22,14 @@ from aiokq.connection.frame_pool import FramePool
 from aiokq.connection.framing import RECEIVE_BUFFER_BYTES
 from aiokq.connection.request_context import (
     CloseConnection,
+    LoginHandler,
     RequestContext,
     RequestHandler,
     Session,
 )
 from aiokq.connection.server_limits import RequestBudgets, ServerLimits
 from aiokq.connection.server_security import PLAINTEXT_SERVER, ServerSecurity
+from aiokq.connection.strangers import Strangers
 from aiokq.connection.turn import Turn
 from aiokq.core.background import BackgroundTask, BackgroundWork
 from aiokq.core.environment import SocketOptions
@@ -77,8 +79,14 @@ class Server:
         budgets: memory for requests, shared by the node's servers; None for memory of this server
             alone.
         sockets: options of the listening sockets; None for the defaults.
+        strangers: decides when the node works for connections before their login, for all servers
+            of the node; None for a decision of this server alone.
 
     Attributes:
+        handler: handles the requests. May be replaced before `start`.
+        login_handler: handles requests before the login without waiting, so that these connections
+            need no task; None if `handler` handles them.
+        strangers: see the argument.
         budget: memory for the requests of clients that have logged in, or that need no login.
         login_budget: memory for the requests of clients that have not logged in yet.
         measures_loop_time: whether connections count the time of the loop that they take. May
@@ -101,9 +109,12 @@ class Server:
         counts: ConnectionCounts | None = None,
         budgets: RequestBudgets | None = None,
         sockets: SocketOptions | None = None,
+        strangers: Strangers | None = None,
     ) -> None:
         self.handler = handler
+        self.login_handler: LoginHandler | None = None
         self.turn = turn or Turn()
+        self.strangers = strangers or Strangers(self.turn, clock.monotonic)
         self.clock = clock
         self.counters = counters
         self.limits = limits or ServerLimits()

@@ -58,6 +58,11 @@ class FrameReceiver(Protocol):
 class FrameTransport(asyncio.BufferedProtocol):
     """Connects an asyncio transport to a `FrameReceiver`.
 
+    Args:
+        peer: the peer's address as text; None to ask the transport for it.
+        tunes_socket: whether TCP_NODELAY and keepalive are to be enabled; False if the listener
+            has done so.
+
     Attributes:
         bytes_in: bytes received.
         bytes_out: bytes passed to the transport or the socket.
@@ -75,11 +80,13 @@ class FrameTransport(asyncio.BufferedProtocol):
         "_held",
         "_held_bytes",
         "_invalid",
+        "_knows_peer",
         "_loop",
         "_lost",
         "_paused",
         "_receiver",
         "_transport",
+        "_tunes_socket",
         "_waiters",
         "bytes_in",
         "bytes_out",
@@ -96,14 +103,18 @@ class FrameTransport(asyncio.BufferedProtocol):
         reader: FrameReader,
         *,
         write_high_water: int = WRITE_HIGH_WATER_BYTES,
+        peer: str | None = None,
+        tunes_socket: bool = True,
     ) -> None:
         self.reader = reader
         self.bytes_in = 0
         self.bytes_out = 0
         self.hung_up = False
         self.loop_time: LoopTime | None = None
-        self.peer = ""
+        self.peer = peer or ""
         self.write_high_water = write_high_water
+        self._knows_peer = peer is not None
+        self._tunes_socket = tunes_socket
         self._receiver = receiver
         self._loop = asyncio.get_running_loop()
         self._descriptor: forks.Descriptor | None = None
@@ -123,7 +134,8 @@ class FrameTransport(asyncio.BufferedProtocol):
     def handshake_begun(self, transport: asyncio.Transport) -> None:
         """Store a TLS transport before its handshake, so that it can be closed."""
         self._handshaking = transport
-        self.peer = _address_text(transport.get_extra_info("peername"))
+        if not self._knows_peer:
+            self.peer = _address_text(transport.get_extra_info("peername"))
         if self._ended:
             transport.abort()
 
@@ -131,13 +143,15 @@ class FrameTransport(asyncio.BufferedProtocol):
         """Store the transport, and enable TCP_NODELAY and keepalive on the transport's socket."""
         self._transport = cast("asyncio.Transport", transport)
         self._handshaking = None
-        self.peer = _address_text(transport.get_extra_info("peername"))
+        if not self._knows_peer:
+            self.peer = _address_text(transport.get_extra_info("peername"))
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             try:
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                # Keepalive detects a peer whose machine is gone even if nothing is sent to it.
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                if self._tunes_socket:
+                    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    # Keepalive detects a peer whose machine is gone even if nothing is sent to it.
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
                 # A forked child closes its copy of the socket. An open copy would keep the
                 # connection open for the peer after this process has closed it.
                 self._descriptor = forks.Descriptor(sock.fileno())
@@ -298,6 +312,15 @@ class FrameTransport(asyncio.BufferedProtocol):
             self.transport.write(fragments[0])
         else:
             self.transport.writelines(fragments)
+
+    def send(self, fragments: Sequence[Buffer]) -> int:
+        """Send small output without holding it; return its size. The connection must be open."""
+        data = b"".join(fragments)
+        self.bytes_out += len(data)
+        if self._held:
+            self.push()
+        self.transport.write(data)
+        return len(data)
 
     def push(self) -> None:
         """Pass the held output to the transport."""

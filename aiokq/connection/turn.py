@@ -78,11 +78,15 @@ class Turn:
 
     Work beyond the limit waits in order of arrival, and is counted in the iteration in which it
     continues.
+
+    Attributes:
+        begun: number of requests that were counted so far.
     """
 
-    __slots__ = ("_left", "_long", "_reserved", "_waiting")
+    __slots__ = ("_left", "_long", "_reserved", "_waiting", "begun")
 
     def __init__(self) -> None:
+        self.begun = 0
         self._left = REQUESTS_PER_TURN  # this number also means that no `_begin` is scheduled
         self._reserved = 0
         """Requests of the next iteration that are granted already."""
@@ -100,6 +104,7 @@ class Turn:
         # Hot path, measured by benchmarks/micro/produce.py.
         if self._left == REQUESTS_PER_TURN:
             asyncio.get_running_loop().call_soon(self._begin)
+        self.begun += requests
         left = self._left = self._left - requests
         return left < 0
 

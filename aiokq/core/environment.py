@@ -36,8 +36,37 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+class StrangerSteps(Protocol):
+    """Decides when work for connections begins whose clients have not logged in yet."""
+
+    def begin(self) -> bool:
+        """Return whether a step may begin now; if so, the caller calls `end` after the step."""
+        ...
+
+    def end(self, *, is_new: bool = False) -> None:
+        """Count the time of the step that has begun.
+
+        Args:
+            is_new: whether the step has accepted a connection.
+        """
+        ...
+
+    def end_turn(self) -> None:
+        """Begin no more steps in this iteration of the loop, because the last one took long."""
+        ...
+
+    def do(self, step: Callable[[], None]) -> bool:
+        """Do a step now or in a later iteration of the loop; return whether it was done now."""
+        ...
+
+
 class Acceptor(DescriptorHolder, Protocol):
     """Decides whether a listener accepts a connection. Called on the loop; must not block."""
+
+    @property
+    def strangers(self) -> StrangerSteps:
+        """Decides when a connection is accepted, and when its TLS handshake goes on."""
+        ...
 
     def accept(
         self, peer: Address, *, make_room: Callable[[], bool] | None

@@ -29,7 +29,9 @@ from aiokq.connection.frame_pool import FramePool
 from aiokq.connection.framing import FrameReader
 from aiokq.connection.listener import TcpListener, bind
 from aiokq.connection.network import TcpNetwork
+from aiokq.connection.strangers import Strangers
 from aiokq.connection.transport import FrameTransport
+from aiokq.connection.turn import Turn
 from aiokq.core.descriptor_reserve import DescriptorReserve
 from aiokq.core.descriptors import Descriptors
 from aiokq.core.environment import Address, SocketOptions
@@ -110,6 +112,7 @@ class Acceptor:
         self._pool = FramePool()
         self._scratch = bytearray(65536)
         self.ends: list[End] = []
+        self.strangers = Strangers(Turn(), time.monotonic)
 
     def accept(self, peer: Address, *, make_room: object) -> FrameTransport:
         end = End(True, self._pool, self._scratch)

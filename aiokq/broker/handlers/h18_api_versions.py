@@ -31,6 +31,8 @@ from aiokq.wire.api_versions import (
 if TYPE_CHECKING:
     from aiokq.broker.handlers.areas import Cluster, Quorum
     from aiokq.broker.handlers.call import Call
+    from aiokq.broker.metadata.quorum_description import FinalizedFeatures
+    from aiokq.connection.request_context import Session
 
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
@@ -44,28 +46,38 @@ FIRST_WITH_LEVEL_0: Final = 4
 async def handle(
     cluster: Cluster, quorum: Quorum, request: ApiVersionsRequest, call: Call
 ) -> ApiVersionsResponse:
-    """Return version ranges and features; store the client's software name and version.
+    """Return version ranges and features; store the client's software name and version."""
+    if not introduce(request, call.version, call.connection.session):
+        return ApiVersionsResponse(error_code=InvalidRequest.code)
+    return versions(cluster, quorum.features(), call.version)
+
+
+def introduce(request: ApiVersionsRequest, version: int, session: Session) -> bool:
+    """Store the client's software name and version; return False if they are not valid.
 
     Before a login, ApiVersions is answered with success only once, as in Kafka.
     """
-    if call.version >= FIRST_WITH_FEATURES and not (
+    if version >= FIRST_WITH_FEATURES and not (
         _SOFTWARE.fullmatch(request.client_software_name)
         and _SOFTWARE.fullmatch(request.client_software_version)
     ):
-        return ApiVersionsResponse(error_code=InvalidRequest.code)
-    session = call.connection.session
+        return False
     session.software_name = request.client_software_name
     session.software_version = request.client_software_version
     if session.state is SessionState.HANDSHAKE:
         session.state = SessionState.MECHANISM
+    return True
+
+
+def versions(cluster: Cluster, finalized: FinalizedFeatures, version: int) -> ApiVersionsResponse:
+    """Return version ranges and features."""
     response = ApiVersionsResponse(
         api_keys=[
             ApiVersion(api_key=key, min_version=low, max_version=high)
             for key, low, high in cluster.advertised_versions
         ]
     )
-    if call.version >= FIRST_WITH_FEATURES:
-        finalized = quorum.features()
+    if version >= FIRST_WITH_FEATURES:
         response.finalized_features_epoch = finalized.epoch
         response.finalized_features = [
             FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
@@ -74,6 +86,6 @@ async def handle(
         response.supported_features = [
             SupportedFeatureKey(name=name, min_version=least, max_version=most)
             for name, (least, most) in _SUPPORTED.items()
-            if least or call.version >= FIRST_WITH_LEVEL_0
+            if least or version >= FIRST_WITH_LEVEL_0
         ]
     return response

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
+import functools
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from aiokq.connection.strangers import Strangers
 from aiokq.connection.tls.verified_chains import VerifiedChains
+from aiokq.connection.turn import Turn
 from aiokq.core.errors import ConnectionLost
 
 if TYPE_CHECKING:
     from aiokq.connection.tls.tls_connection import TlsConnection
+    from aiokq.core.environment import StrangerSteps
 
 __all__ = ["MAX_HELLO_TOTAL_BYTES", "MAX_UNDER_WAY", "Handshakes"]
 
@@ -38,24 +41,26 @@ class Handshakes:
 
     The answer to a client's first message takes up to a millisecond of CPU. Each iteration of the
     event loop computes at most one answer, so that many new connections delay the requests of other
-    clients by at most that time per iteration.
+    clients by at most that time per iteration. Answers and the ends of handshakes are steps of
+    `Strangers`.
+
+    Args:
+        steps: decides when a handshake goes on; None for a decision of this listener alone.
 
     Attributes:
         chains: the validity of the clients' certificates, if the listener asks for them.
         held: bytes of first messages that are incomplete, or wait for an answer.
     """
 
-    __slots__ = ("_connections", "_loop", "_ran", "_under_way", "_waiting", "chains", "held")
+    __slots__ = ("_connections", "_steps", "_under_way", "chains", "held")
 
-    def __init__(self) -> None:
+    def __init__(self, steps: StrangerSteps | None = None) -> None:
         self.chains = VerifiedChains()
-        self._loop = asyncio.get_running_loop()
+        self._steps = steps or Strangers(Turn(), time.monotonic)
         # For each connection, the bytes of a first message that has no answer yet.
         self._connections: dict[TlsConnection, int] = {}
         self.held = 0
         self._under_way: dict[TlsConnection, None] = {}
-        self._waiting: deque[tuple[TlsConnection, Callable[[], None]]] = deque()
-        self._ran = False  # whether an answer was computed in this iteration
 
     def __len__(self) -> int:
         return len(self._connections)
@@ -80,13 +85,15 @@ class Handshakes:
         Returns:
             whether `compute` was called.
         """
-        if self._ran or self._waiting:
-            self._waiting.append((connection, compute))
-            return False
-        self._ran = True
-        self._loop.call_soon(self._next)
-        self._compute(connection, compute)
-        return True
+        return self._steps.do(functools.partial(self._compute, connection, compute))
+
+    def go_on(self, step: Callable[[], None]) -> bool:
+        """Call `step`, which handles a later message, now or in a later iteration of the loop.
+
+        Returns:
+            whether `step` was called.
+        """
+        return self._steps.do(step)
 
     def end(self, connection: TlsConnection) -> None:
         """Remove a connection that is lost or whose handshake is complete."""
@@ -98,16 +105,10 @@ class Handshakes:
         for connection in list(self._connections):
             connection.abort()
 
-    def _next(self) -> None:
-        while self._waiting:
-            connection, compute = self._waiting.popleft()
-            if connection in self._connections:
-                self._loop.call_soon(self._next)
-                self._compute(connection, compute)
-                return
-        self._ran = False
-
     def _compute(self, connection: TlsConnection, compute: Callable[[], None]) -> None:
+        if connection not in self._connections:
+            return  # it was closed while it waited
+        self._steps.end_turn()
         self.hold(connection, 0)
         self._under_way[connection] = None
         if len(self._under_way) > MAX_UNDER_WAY:

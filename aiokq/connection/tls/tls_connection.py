@@ -176,8 +176,11 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
                 self._decrypt(data)
         elif self._hello is not None:
             self._collect_hello(self._hello, data)
-        else:
+        elif self._handshakes is None:
             self._handshake(data)
+        elif not self._handshakes.go_on(functools.partial(self._go_on, bytes(data))):
+            assert self._plain is not None
+            self._plain.pause_reading()
 
     def eof_received(self) -> bool:
         """Close. If reading is paused, close after the received bytes have been passed on."""
@@ -401,6 +404,13 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
             return
         if server:
             self._plain.resume_reading()
+        self._handshake(received)
+
+    def _go_on(self, received: bytes) -> None:
+        """Handle a message of a client after its first one."""
+        if self._closing or self._plain is None:
+            return
+        self._plain.resume_reading()
         self._handshake(received)
 
     def _handshake(self, received: bytes | memoryview) -> None:

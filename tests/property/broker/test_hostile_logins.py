@@ -24,7 +24,7 @@ from aiokq.broker.security.authentication.exchange import (
     ExchangeFailed,
 )
 from aiokq.broker.security.authentication.oauthbearer import OAuthExchange, TokenRefused
-from aiokq.broker.security.authentication.plain import PlainExchange, password_check
+from aiokq.broker.security.authentication.plain import Passwords, PlainExchange
 from aiokq.broker.security.authentication.sasl_login import ListenerLogin, SaslLogin
 from aiokq.broker.security.authentication.scram import ScramCredentials, ScramExchange
 from aiokq.broker.security.authentication.unsecured_tokens import UnsecuredTokens
@@ -71,7 +71,7 @@ class Clock:
 def exchanges() -> dict[str, Exchange]:
     context = RequestContext(1, "", "", LISTENER)
     return {
-        "PLAIN": PlainExchange(context, password_check({"alice": "wonderland"})),
+        "PLAIN": PlainExchange(context, Passwords({"alice": "wonderland"})),
         "SCRAM-SHA-256": ScramExchange(CREDENTIALS),
         "OAUTHBEARER": OAuthExchange(context, UnsecuredTokens({}, Clock())),
     }

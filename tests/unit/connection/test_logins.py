@@ -17,11 +17,12 @@ from aiokq.connection.accepted_connection import (
     LOGIN_REQUESTS,
     AcceptedConnection,
 )
-from aiokq.connection.request_context import RequestContext, SessionState
+from aiokq.connection.request_context import CloseConnection, RequestContext, SessionState
 from aiokq.connection.server import Server, ServerLimits
 from aiokq.connection.server_security import ServerSecurity
 from aiokq.core.counters import BrokerCounters
 from aiokq.core.environment import Address
+from aiokq.core.errors import ProtocolError
 from tests.sim.harness.simulation import Simulation, run
 from tests.unit.connection.test_connection_quotas import lost
 from tests.unit.connection.test_server import CLIENT, SERVER, Client, frame
@@ -42,6 +43,33 @@ class Logins:
         self.ended: list[str] = []
         self.handled: list[bytes] = []
 
+    def handle_login(
+        self, context: RequestContext, data: memoryview
+    ) -> Sequence[wire.Fragment] | None:
+        """Answer requests but for "check" at once."""
+        kind = bytes(data[:5])
+        if kind == b"check":
+            return None
+        self.handled.append(kind)
+        if kind == b"guess":
+            closing = CloseConnection("wrong password", delay=2.0)
+            closing.answer = [b"\0\0\0\x02", b"no"]
+            raise closing
+        if kind == b"wrong":
+            raise ProtocolError("not a request")
+        if kind == b"fault":
+            raise RuntimeError("a bug")
+        if kind == b"login":
+            self.log_in(context)
+        return [ANSWER]
+
+    @staticmethod
+    def log_in(context: RequestContext) -> None:
+        context.session.state = SessionState.READY
+        if context.on_login is not None:
+            context.on_login()
+            context.on_login = None
+
     async def handle(
         self, context: RequestContext, data: memoryview
     ) -> Sequence[wire.Fragment] | None:
@@ -55,11 +83,17 @@ class Logins:
                 raise
             self.ended.append("checked")
         if kind in (b"login", b"check"):
-            context.session.state = SessionState.READY
-            if context.on_login is not None:
-                context.on_login()
-                context.on_login = None
+            self.log_in(context)
         return [ANSWER]
+
+
+AT_ONCE = [False]
+"""Whether the servers of a test handle requests of logins without a task, if they can."""
+
+
+@pytest.fixture(autouse=True, params=[False, True], ids=["by a task", "at once"])
+def way(request: pytest.FixtureRequest) -> None:
+    AT_ONCE[0] = request.param
 
 
 class World:
@@ -79,6 +113,8 @@ class World:
             limits=limits,
             security=ServerSecurity(sasl=True, handshake_timeout=30.0),
         )
+        if AT_ONCE[0]:
+            self.server.login_handler = self.handler.handle_login
 
     async def client(self) -> Client:
         _, client = await self.network.connect(Client, Address(SERVER, 9092))
@@ -333,5 +369,171 @@ def test_without_descriptors_stalled_strangers_are_closed_before_idle_clients() 
             w.handler.checked.set()
             assert await checking.receive(1) == [b"ok"]
             assert w.server.counters.connections_closed_for_room == 4
+
+    run(1, main)
+
+
+at_once = pytest.mark.parametrize("way", [True], indirect=True, ids=["at once"])
+
+
+def tasks_of(w: World) -> list[str]:
+    return [one.get_name() for one in asyncio.all_tasks() if "connection " in one.get_name()]
+
+
+@at_once
+def test_a_client_has_no_task_before_its_first_request_after_the_login() -> None:
+    """What anybody can open costs little."""
+
+    async def main(simulation: Simulation) -> None:
+        async with world(simulation) as w:
+            client = await w.client()
+            client.send(b"hello", b"more!")
+            assert await client.receive(2) == [b"ok"] * 2
+            client.send(b"login")
+            await client.receive(3)
+            await asyncio.sleep(1)
+            assert tasks_of(w) == []
+            assert w.connection() in w.server.idle
+            client.send(b"data!")
+            await client.receive(4)
+            assert len(tasks_of(w)) == 1
+            assert w.handler.handled == [b"hello", b"more!", b"login", b"data!"]
+            assert w.server.counters.requests["unknown"] == 4
+
+    run(1, main)
+
+
+@at_once
+def test_requests_behind_a_login_are_handled_in_order() -> None:
+    """Those of the login without a task, the others by it."""
+
+    async def main(simulation: Simulation) -> None:
+        async with world(simulation) as w:
+            client = await w.client()
+            client.send(*[b"hello"] * 9, b"login", *[b"data!"] * 20, b"check", b"last!")
+            await client.receive(30)
+            w.handler.checked.set()
+            assert await client.receive(32) == [b"ok"] * 32
+            assert w.handler.handled[9:11] == [b"login", b"data!"]
+            assert w.handler.handled[-1] == b"last!"
+            assert w.server.budget.used == w.server.login_budget.used == 0
+
+    run(1, main)
+
+
+@at_once
+def test_a_failed_login_is_answered_late_and_keeps_no_request() -> None:
+    """As it is by a task; what comes behind it is not read."""
+
+    async def main(simulation: Simulation) -> None:
+        async with world(simulation) as w:
+            loop = asyncio.get_running_loop()
+            client = await w.client()
+            began = loop.time()
+            client.send(b"guess", *[bytes(1000)] * 10)
+            await asyncio.sleep(1)
+            client.send(b"more!")
+            assert w.server.login_budget.used == 0
+            assert client.frames == []
+            assert tasks_of(w) == []
+            assert await client.receive(1) == [b"no"]
+            await client.lost.wait()
+            assert 2.0 <= loop.time() - began < 2.5
+            assert w.handler.handled == [b"guess"]
+            await asyncio.sleep(1)
+            assert w.server.connections == 0
+
+    run(1, main)
+
+
+@at_once
+def test_closing_the_server_waits_for_the_answer_to_a_failed_login() -> None:
+    """As for any request that is being handled, for a limited time."""
+
+    async def main(simulation: Simulation) -> None:
+        async with world(simulation) as w:
+            clients = [await w.client() for _ in range(2)]
+            for client in clients:
+                client.send(b"guess")
+            await asyncio.sleep(0.5)
+            clients[1].transport.abort()
+            await w.server.close(drain=5.0)
+            assert await clients[0].receive(1) == [b"no"]
+            assert w.server.connections == 0
+
+    run(1, main)
+
+
+@at_once
+@pytest.mark.parametrize("request_", [b"wrong", b"fault"])
+def test_a_request_that_fails_ends_its_connection_only(
+    request_: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Wrong input, or a bug of the handler."""
+
+    async def main(simulation: Simulation) -> None:
+        async with world(simulation) as w:
+            client, other = await w.client(), await w.client()
+            client.send(b"hello", request_, b"hello")
+            await client.lost.wait()
+            assert [bytes(one) for one in client.frames] == [b"ok"]
+            other.send(b"login")
+            assert await other.receive(1) == [b"ok"]
+            assert w.server.login_budget.used == 0
+
+    with caplog.at_level(logging.WARNING):
+        run(1, main)
+    assert "closing connection" in caplog.text
+
+
+@at_once
+def test_a_frame_that_is_too_large_is_refused_late() -> None:
+    """After the answers to the requests before it; its body is not read."""
+
+    async def main(simulation: Simulation) -> None:
+        async with world(simulation, failed_login_delay=2) as w:
+            loop = asyncio.get_running_loop()
+            client = await w.client()
+            began = loop.time()
+            client.transport.write(frame(b"hello") + announced(513 * 1024, 0))
+            await client.lost.wait()
+            assert [bytes(one) for one in client.frames] == [b"ok"]
+            assert 2.0 <= loop.time() - began < 2.5
+
+    run(1, main)
+
+
+@at_once
+def test_a_stranger_that_reads_no_answer_is_handed_to_a_task() -> None:
+    """A task waits for it, for a limited time; unsent answers are bounded."""
+
+    async def main(simulation: Simulation) -> None:
+        async with world(simulation, write_stall=5) as w:
+            client = await w.client()
+            client.transport.pause_reading()
+            for _ in range(20_000):
+                client.send(*[b"hello"] * 16)
+                await asyncio.sleep(0.001)
+                if client.lost.is_set():
+                    break
+            assert client.lost.is_set()
+            assert w.server.connections == 0
+
+    run(1, main)
+
+
+@at_once
+def test_a_stopped_server_handles_no_more_requests_of_strangers() -> None:
+    """Their connections are closed."""
+
+    async def main(simulation: Simulation) -> None:
+        async with world(simulation) as w:
+            client = await w.client()
+            client.send(b"hello")
+            await client.receive(1)
+            w.server.stop()
+            client.send(b"login")
+            await client.lost.wait()
+            assert w.handler.handled == [b"hello"]
 
     run(1, main)

@@ -52,6 +52,11 @@ class Exchange(Protocol):
         """The result; None before the exchange is complete."""
         ...
 
+    @property
+    def answer(self) -> Callable[[bytes], bytes] | None:
+        """Does as `respond`, without waiting; None if the mechanism may have to wait."""
+        ...
+
     async def respond(self, message: bytes) -> bytes:
         """Return the broker's answer to a message of the client.
 

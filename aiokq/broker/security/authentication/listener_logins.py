@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.security.authentication.own_check import OwnCheck
-from aiokq.broker.security.authentication.plain import PlainExchange, password_check
+from aiokq.broker.security.authentication.plain import Passwords, PlainExchange
 from aiokq.broker.security.authentication.sasl_login import ListenerLogin
 from aiokq.connection.sasl.scram_formulas import SCRAM_MECHANISMS
 from aiokq.core.errors import ConfigError
@@ -124,7 +124,7 @@ def _passwords(settings: ListenerSettings, resources: LoginResources) -> Passwor
         for option, password in options.items()
         if option.startswith(_USER) and password
     }
-    check = password_check(users)
+    check = Passwords(users)
     if resources.authenticate is None:
         return check
     own = OwnCheck(resources.authenticate, resources.clock)

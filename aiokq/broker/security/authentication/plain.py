@@ -16,7 +16,7 @@ from aiokq.connection.principal import Principal
 if TYPE_CHECKING:
     from aiokq.connection.request_context import RequestContext
 
-__all__ = ["PasswordCheck", "PlainExchange", "password_check"]
+__all__ = ["PasswordCheck", "Passwords", "PlainExchange"]
 
 PasswordCheck: TypeAlias = Callable[["RequestContext", str, str], Awaitable[Authenticated | None]]
 """Takes a connection, a user name and a password; returns who the client is, or None."""
@@ -45,6 +45,11 @@ class PlainExchange:
         self._check = check
         self.outcome: Authenticated | None = None
 
+    @property
+    def answer(self) -> Callable[[bytes], bytes] | None:
+        """See `Exchange`: only a check of the caller's may have to wait."""
+        return self._answer if isinstance(self._check, Passwords) else None
+
     async def respond(self, message: bytes) -> bytes:
         """Return an empty answer if the password is right.
 
@@ -52,20 +57,17 @@ class PlainExchange:
             ExchangeFailed: the message is malformed, the password is wrong, or the client asks to
                 act as another user.
         """
-        try:
-            parts = message.decode().split("\0", PARTS)
-        except UnicodeDecodeError:
-            raise ExchangeFailed("the message is not UTF-8", told=WRONG) from None
-        if len(parts) != PARTS:
-            told = "Invalid SASL/PLAIN response: expected 3 tokens, got "
-            told += str(min(len(parts), PARTS + 1))
-            raise ExchangeFailed("the message has not three parts", told=told)
-        authorization_id, name, password = parts
-        for value, what in ((name, "username"), (password, "password")):
-            if not value:
-                told = f"Authentication failed: {what} not specified"
-                raise ExchangeFailed(f"no {what}", told=told)
-        found = await self._check(self._connection, name, password)
+        authorization_id, name, password = _parts(message)
+        return self._complete(
+            authorization_id, name, await self._check(self._connection, name, password)
+        )
+
+    def _answer(self, message: bytes) -> bytes:
+        assert isinstance(self._check, Passwords)
+        authorization_id, name, password = _parts(message)
+        return self._complete(authorization_id, name, self._check.find(name, password))
+
+    def _complete(self, authorization_id: str, name: str, found: Authenticated | None) -> bytes:
         if found is None:
             raise ExchangeFailed("unknown user or wrong password", told=WRONG)
         if authorization_id not in ("", name):
@@ -78,16 +80,45 @@ class PlainExchange:
         return b""
 
 
-def password_check(users: Mapping[str, str]) -> PasswordCheck:
-    """Return a check against the given passwords by user name.
+def _parts(message: bytes) -> list[str]:
+    """Return the authorization id, the name and the password in a message.
+
+    Raises:
+        ExchangeFailed: the message is malformed.
+    """
+    try:
+        parts = message.decode().split("\0", PARTS)
+    except UnicodeDecodeError:
+        raise ExchangeFailed("the message is not UTF-8", told=WRONG) from None
+    if len(parts) != PARTS:
+        told = "Invalid SASL/PLAIN response: expected 3 tokens, got "
+        told += str(min(len(parts), PARTS + 1))
+        raise ExchangeFailed("the message has not three parts", told=told)
+    for value, what in ((parts[1], "username"), (parts[2], "password")):
+        if not value:
+            told = f"Authentication failed: {what} not specified"
+            raise ExchangeFailed(f"no {what}", told=told)
+    return parts
+
+
+class Passwords:
+    """The passwords of users by name; a `PasswordCheck` that never waits.
 
     The time of a check does not depend on whether the user exists.
     """
-    passwords = {name: password.encode() for name, password in users.items()}
 
-    async def check(connection: RequestContext, name: str, password: str) -> Authenticated | None:
-        stored = passwords.get(name)
+    __slots__ = ("_passwords",)
+
+    def __init__(self, users: Mapping[str, str]) -> None:
+        self._passwords = {name: password.encode() for name, password in users.items()}
+
+    def find(self, name: str, password: str) -> Authenticated | None:
+        """Return the user; None if there is no such user, or the password is wrong."""
+        stored = self._passwords.get(name)
         is_equal = hmac.compare_digest(password.encode(), stored or b"\0")
         return Authenticated(Principal.user(name)) if is_equal and stored is not None else None
 
-    return check
+    async def __call__(
+        self, connection: RequestContext, name: str, password: str
+    ) -> Authenticated | None:
+        return self.find(name, password)

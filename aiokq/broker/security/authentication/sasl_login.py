@@ -156,15 +156,37 @@ class SaslLogin:
         try:
             answer, lifetime_ms = await self._respond(connection, login, message)
         except ExchangeFailed as failure:
-            self._note(connection, login.mechanism, failure.reason)
-            told = failure.told or _same_for_all(login)
-            response = SaslAuthenticateResponse(
-                error_code=AuthenticationFailed.code, error_message=told, auth_bytes=b""
-            )
-            raise self.failure(failure.reason, response) from None
-        return SaslAuthenticateResponse(
-            error_code=0, error_message="", auth_bytes=answer, session_lifetime_ms=lifetime_ms
+            raise self._refusal(connection, login, failure) from None
+        return _success(answer, lifetime_ms)
+
+    def answers_at_once(self, connection: RequestContext) -> bool:
+        """Return whether the next token of a login can be answered by `authenticate_at_once`."""
+        login = connection.session.sasl
+        return (
+            isinstance(login, _Login)
+            and login.exchange is not None
+            and login.exchange.answer is not None
         )
+
+    def authenticate_at_once(
+        self, connection: RequestContext, message: bytes
+    ) -> SaslAuthenticateResponse:
+        """Do as `authenticate` if `answers_at_once` returns True.
+
+        Raises:
+            CloseConnection: the login has failed.
+        """
+        login = connection.session.sasl
+        assert isinstance(login, _Login)
+        exchange = login.exchange
+        assert exchange is not None
+        assert exchange.answer is not None
+        try:
+            answer = exchange.answer(message)
+            lifetime_ms = self._check_outcome(connection, login, exchange)
+        except ExchangeFailed as failure:
+            raise self._refusal(connection, login, failure) from None
+        return _success(answer, lifetime_ms)
 
     async def token(self, connection: RequestContext, message: bytes) -> bytes:
         """Continue a login with a token that has no request header; return the answer.
@@ -200,9 +222,17 @@ class SaslLogin:
             self._note(connection, login.mechanism, "another mechanism than before")
             raise self.failure("another mechanism than before", None)
         answer = await exchange.respond(message)
+        return answer, self._check_outcome(connection, login, exchange)
+
+    def _check_outcome(self, connection: RequestContext, login: _Login, exchange: Exchange) -> int:
+        """Log the client in if an exchange is complete; return the lifetime of the session in ms.
+
+        Raises:
+            ExchangeFailed: the client is another one than before.
+        """
         outcome = exchange.outcome
         if outcome is None:
-            return answer, 0
+            return 0
         session = connection.session
         if login.is_again and outcome.principal != session.principal:
             raise ExchangeFailed(
@@ -210,7 +240,19 @@ class SaslLogin:
                 told="Cannot change principals during re-authentication from "
                 f"{_dotted(session)}: {outcome.principal.type}.{outcome.principal.name}",
             )
-        return answer, self._complete(connection, login, outcome)
+        return self._complete(connection, login, outcome)
+
+    def _refusal(
+        self, connection: RequestContext, login: _Login, failure: ExchangeFailed
+    ) -> CloseConnection:
+        """Record that a client was not authenticated; return the error that ends its connection."""
+        self._note(connection, login.mechanism, failure.reason)
+        response = SaslAuthenticateResponse(
+            error_code=AuthenticationFailed.code,
+            error_message=failure.told or _same_for_all(login),
+            auth_bytes=b"",
+        )
+        return self.failure(failure.reason, response)
 
     def _complete(self, connection: RequestContext, login: _Login, outcome: Authenticated) -> int:
         """Make a session READY; return its lifetime in ms, or 0 for no limit."""
@@ -263,6 +305,12 @@ class SaslLogin:
             reason,
             times,
         )
+
+
+def _success(answer: bytes, lifetime_ms: int) -> SaslAuthenticateResponse:
+    return SaslAuthenticateResponse(
+        error_code=0, error_message="", auth_bytes=answer, session_lifetime_ms=lifetime_ms
+    )
 
 
 def _same_for_all(login: _Login) -> str:

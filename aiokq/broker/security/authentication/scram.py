@@ -129,6 +129,8 @@ class ScramCredentials:
         ]
         if not shapes:
             return ScramShape(number, DEFAULT_ITERATIONS, SALT_BYTES, is_text=False)
+        if len(shapes) == 1:
+            return shapes[0][0]
         if len(shapes) > MOST_SHAPES:
             shapes = heapq.nlargest(MOST_SHAPES, shapes, key=lambda one: (one[1], one[0]))
         scores = [
@@ -175,6 +177,10 @@ class ScramExchange:
         self.outcome: Authenticated | None = None
 
     async def respond(self, message: bytes) -> bytes:
+        """See `answer`."""
+        return self.answer(message)
+
+    def answer(self, message: bytes) -> bytes:
         """Return the answer to the first or the final message of the client.
 
         Raises:

@@ -133,12 +133,26 @@ class Recorder:
         self.lost.append(exc)
 
 
+class AtOnce:
+    """Steps that never wait."""
+
+    def do(self, step: Callable[[], None]) -> bool:
+        step()
+        return True
+
+    def begin(self) -> bool:
+        return True
+
+    def end(self, *, is_new: bool = False) -> None: ...
+    def end_turn(self) -> None: ...
+
+
 class Pair:
     """A client and a server, not connected yet."""
 
     def __init__(self, *, buffer: int = 65536, handshakes: Handshakes | None = None) -> None:
         self.near, self.far = Recorder(buffer), Recorder(buffer)
-        self.handshakes = Handshakes() if handshakes is None else handshakes
+        self.handshakes = Handshakes(AtOnce()) if handshakes is None else handshakes
         self.client = TlsConnection(self.near, lambda: CLIENT, server_hostname="localhost")
         self.server = TlsConnection(self.far, lambda: SERVER, handshakes=self.handshakes)
         self.there, self.back = Plain(), Plain()
@@ -150,6 +164,12 @@ class Pair:
     def exchange(self, step: int = RECEIVE_BYTES) -> None:
         while self.there.deliver(step) + self.back.deliver(step):
             pass
+
+    async def settle(self) -> None:
+        """Exchange messages in several iterations of the loop."""
+        for _ in range(5):
+            self.exchange()
+            await asyncio.sleep(0)
 
     @classmethod
     def connected(cls, *, buffer: int = 65536) -> Pair:
@@ -440,8 +460,39 @@ async def test_one_answer_to_a_first_message_is_computed_per_iteration() -> None
     assert counts == [2, 3, 4, 4]
     for pair in pairs:
         if pair is not pairs[2]:
-            pair.exchange()
+            await pair.settle()
             assert pair.far.transport is not None
+
+
+async def test_the_end_of_a_handshake_waits_for_its_turn() -> None:
+    """And what the client sends behind it waits in the system."""
+    handshakes = Handshakes()
+    first, second = Pair(handshakes=handshakes), Pair(handshakes=handshakes)
+    await first.settle()
+    second.there.deliver()
+    await asyncio.sleep(0)
+    second.back.deliver()
+    handshakes._steps.do(handshakes._steps.end_turn)
+    second.there.deliver()
+    assert second.back.paused
+    assert second.far.transport is None
+    await asyncio.sleep(0)
+    assert not second.back.paused
+    assert second.far.transport is second.server
+
+
+async def test_a_connection_that_is_lost_while_its_handshake_waits_is_left_alone() -> None:
+    """Its turn comes later."""
+    handshakes = Handshakes()
+    pair = Pair(handshakes=handshakes)
+    pair.there.deliver()
+    pair.back.deliver()
+    handshakes._steps.do(handshakes._steps.end_turn)
+    pair.there.deliver()
+    pair.server.connection_lost(None)
+    await asyncio.sleep(0)
+    assert pair.far.transport is None
+    assert len(pair.far.lost) == 1
 
 
 async def test_what_follows_a_first_message_waits_in_the_system() -> None:
@@ -483,7 +534,7 @@ async def test_long_first_messages_are_bounded_together(monkeypatch: pytest.Monk
         pair.server.connection_lost(None)
         assert isinstance(pair.far.lost[0], ConnectionLost)
     assert handshakes.held == 3 * len(long)
-    pairs[5].exchange()
+    await pairs[5].settle()
     assert pairs[5].far.transport is pairs[5].server
     for pair in pairs[:3]:
         pair.server.connection_lost(None)
@@ -508,7 +559,7 @@ async def test_above_the_limit_the_oldest_handshake_is_given_up(
 
 async def test_closing_the_listener_aborts_handshakes() -> None:
     """But not connections that are open."""
-    handshakes = Handshakes()
+    handshakes = Handshakes(AtOnce())
     waiting, made = Pair(handshakes=handshakes), Pair(handshakes=handshakes)
     made.exchange()
     handshakes.close()

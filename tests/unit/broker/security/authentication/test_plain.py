@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from aiokq.broker.security.authentication.exchange import ExchangeFailed
-from aiokq.broker.security.authentication.plain import WRONG, PlainExchange, password_check
+from aiokq.broker.security.authentication.plain import WRONG, Passwords, PlainExchange
 from aiokq.connection.principal import Principal
 from aiokq.connection.request_context import RequestContext
 
-CHECK = password_check({"alice": "schlüssel", "eve": "x", "User:bob": "p,="})
+CHECK = Passwords({"alice": "schlüssel", "eve": "x", "User:bob": "p,="})
 
 
 def exchange() -> PlainExchange:

@@ -27,6 +27,8 @@ DELAY = 0.25
 class Scripted:
     """An exchange that is complete after the message ``user NAME [MILLISECONDS]``."""
 
+    answer = None
+
     def __init__(self) -> None:
         self.outcome: Authenticated | None = None
 

@@ -1,0 +1,134 @@
+"""LoginRequests: handles the requests of a login at once, without a task and without waiting.
+
+Anybody can send these requests, so they have to be cheap. What needs more than the fast way has,
+such as a token whose keys have to be fetched, or tokens without the header of a request, takes the
+way of all other requests (`Dispatcher.handle`), with the same handlers and the same answers.
+
+Tests: ``tests/unit/broker/handlers/test_login_requests.py``, which compares both ways.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final
+
+from aiokq.broker.gate import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
+from aiokq.broker.handlers import h17_sasl_handshake, h18_api_versions
+from aiokq.core.errors import InvalidRequest
+from aiokq.wire.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from aiokq.wire.codec import decode, encode_bytes
+from aiokq.wire.frames import decode_request_header, encode_response, frame_response
+from aiokq.wire.sasl_authenticate import SaslAuthenticateRequest
+from aiokq.wire.sasl_handshake import SaslHandshakeRequest
+
+if TYPE_CHECKING:
+    from aiokq.broker.gate import Gate
+    from aiokq.broker.handlers.areas import Cluster, Login, Quorum
+    from aiokq.broker.metadata.quorum_description import FinalizedFeatures
+    from aiokq.connection.request_context import RequestContext
+    from aiokq.wire.fields import Fragment
+    from aiokq.wire.frames import RequestHeader
+    from aiokq.wire.struct import Response
+
+__all__ = ["LoginRequests"]
+
+HEADER_BYTES: Final = 10
+"""Length of the shortest header of a request."""
+
+LONGEST_BYTES: Final = 16 * 1024
+"""Size of a request from which other tasks may run while it is decoded."""
+
+_API_AND_VERSION: Final = struct.Struct(">I").unpack_from
+
+
+class LoginRequests:
+    """Answers ApiVersions, SaslHandshake and SaslAuthenticate before the login.
+
+    The body of an ApiVersions response is encoded once for each version, until a level of a feature
+    changes.
+    """
+
+    def __init__(self, login: Login, cluster: Cluster, quorum: Quorum, gate: Gate) -> None:
+        self._login = login
+        self._cluster = cluster
+        self._quorum = quorum
+        self._gate = gate
+        self._versions: dict[int, tuple[FinalizedFeatures, bytes]] = {}
+
+    def answer(self, context: RequestContext, frame: memoryview) -> list[Fragment] | None:
+        """Return the response to a request; None if it must take the general way.
+
+        Raises:
+            CloseConnection: the gate does not admit the request, or the login has failed.
+            ProtocolError: the frame is not a valid request.
+        """
+        nbytes = len(frame)
+        if not HEADER_BYTES <= nbytes < LONGEST_BYTES or context.session.sends_tokens:
+            return None
+        gate = self._gate
+        (api_and_version,) = _API_AND_VERSION(frame)
+        if not gate.admit(context, api_and_version, nbytes):
+            return None
+        key = api_and_version >> 16
+        if key == SASL_AUTHENTICATE:
+            if not self._login.answers_at_once(context):
+                return None
+            answer = self._authenticate
+        elif key == SASL_HANDSHAKE:
+            answer = self._handshake
+        elif key == API_VERSIONS:
+            answer = self.api_versions
+        else:
+            return None
+        header = decode_request_header(frame)
+        response = answer(context, frame, header)
+        if gate.quotas is not None:  # counts the request; a login is not throttled
+            gate.throttle_ms(context, key, header.client_id, nbytes)
+        return response
+
+    def _authenticate(
+        self, context: RequestContext, frame: memoryview, header: RequestHeader
+    ) -> list[Fragment]:
+        request = decode(
+            SaslAuthenticateRequest, frame, header.api_version, header.body_offset, exact=False
+        )
+        response = self._login.authenticate_at_once(context, bytes(request.auth_bytes))
+        return _encoded(response, header)
+
+    def _handshake(
+        self, context: RequestContext, frame: memoryview, header: RequestHeader
+    ) -> list[Fragment]:
+        version = header.api_version
+        request = decode(SaslHandshakeRequest, frame, version, header.body_offset, exact=False)
+        response = self._login.handshake(
+            context,
+            request.mechanism,
+            sends_tokens=version < h17_sasl_handshake.FIRST_WITH_REQUESTS,
+        )
+        return _encoded(response, header)
+
+    def api_versions(
+        self, context: RequestContext, frame: memoryview, header: RequestHeader
+    ) -> list[Fragment]:
+        """Return the response to ApiVersions, also after the login.
+
+        Raises:
+            ProtocolError: the frame is not a valid request.
+        """
+        version = header.api_version
+        request = decode(ApiVersionsRequest, frame, version, header.body_offset, exact=False)
+        if not h18_api_versions.introduce(request, version, context.session):
+            return _encoded(ApiVersionsResponse(error_code=InvalidRequest.code), header)
+        features = self._quorum.features()
+        known, body = self._versions.get(version, (None, b""))
+        if known != features:
+            response = h18_api_versions.versions(self._cluster, features, version)
+            body = encode_bytes(response, version)
+            self._versions[version] = features, body
+        return frame_response([body], ApiVersionsResponse, version, header.correlation_id)
+
+
+def _encoded(response: Response, header: RequestHeader) -> list[Fragment]:
+    return encode_response(
+        response, version=header.api_version, correlation_id=header.correlation_id
+    )
