@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
+import socket
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -91,6 +94,9 @@ def run(
     """
     if ctx.invoked_subcommand is not None:
         return
+    # Before the handler is set, SIGHUP would end the process. The file is read later than this, so
+    # nothing is missed.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     from aiokq.gateway.gateway import Gateway
 
     servers = bootstrap_servers
@@ -122,7 +128,6 @@ def _run(made: Gateway, session: Session, output: Output) -> None:
 
 async def _serve(made: Gateway, output: Output) -> None:
     import asyncio
-    import signal
 
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -132,12 +137,28 @@ async def _serve(made: Gateway, output: Output) -> None:
     async with made:
         output.line(_ready_line(made, as_json=output.as_json))
         output.flush()
+        _notify("READY=1")
         await made.run_until(stop)
+        _notify("STOPPING=1")
     total = made.snapshot().total
     output.note(
         f"gateway stopped: received={total.received} acked={total.acked} "
         f"discarded={sum(total.discarded)} dead_lettered={total.dead_lettered}"
     )
+
+
+def _notify(state: str) -> None:
+    """Tell systemd the state of the service, if it runs this process (`Type=notify`)."""
+    path = os.environ.get("NOTIFY_SOCKET")
+    if not path:
+        return
+    address = "\0" + path[1:] if path.startswith("@") else path
+    with (
+        contextlib.suppress(OSError),  # systemd then ends the start by its time limit
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notified,
+    ):
+        notified.connect(address)
+        notified.send(state.encode())
 
 
 def _ready_line(made: Gateway, *, as_json: bool) -> str:

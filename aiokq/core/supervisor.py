@@ -11,17 +11,19 @@ tests/unit/core/test_supervisor.py.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import warnings
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from enum import Enum, auto
-from typing import Final, TypeVar
+from typing import Final, ParamSpec, TypeVar
 
 from aiokq.core.errors import Closed
 from aiokq.core.user_errors import closed_here
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 logger = logging.getLogger("aiokq.core")
@@ -132,6 +134,22 @@ class Supervisor:
         # Python does not warn that it was never awaited.
         task.add_done_callback(lambda _: coro.close())
         return task
+
+    def guarded(self, callback: Callable[P, None], *, name: str) -> Callable[P, None]:
+        """Return `callback` for the event loop; its exception fails the supervisor.
+
+        asyncio only logs the exception of a callback, and the owner would go on without what the
+        callback had to do.
+        """
+
+        def run(*args: P.args, **kwargs: P.kwargs) -> None:
+            try:
+                callback(*args, **kwargs)
+            except Exception as error:  # noqa: BLE001  its owner gets it
+                with contextlib.suppress(Closed):  # a failed or closed supervisor needs no more
+                    self.spawn(_raised(error), name=name)
+
+        return run
 
     async def close(self, timeout: float | None = None) -> None:
         """Cancel the children and wait for them. May be called twice and concurrently.
@@ -258,6 +276,10 @@ class Supervisor:
         )
         error.__cause__ = self._failed
         return error
+
+
+async def _raised(error: Exception) -> None:
+    raise error
 
 
 async def handed_over(

@@ -142,7 +142,7 @@ class Gateway:
         try:
             await self._start(loop)
         except BaseException:
-            await shielded(self._close_parts(), name="close gateway")
+            await shielded(self._abandon(), name="close gateway")
             raise
         self.started_at = time.time()
 
@@ -198,18 +198,26 @@ class Gateway:
         self.reports = Reports(self)
         stack.push_async_callback(self.reports.close)
         self.router.start()
-        loop.add_reader(read_fd, self._woken, read_fd)
+        loop.add_reader(read_fd, self._supervisor.guarded(self._woken, name="wake"), read_fd)
         stack.callback(loop.remove_reader, read_fd)
         if self.spool is not None:
             self.spool.start(self.pool)
             if settings.spool is not None and settings.spool.fsync == "interval":
                 self._spawn(self.spool.sync_forever(), "sync of the spool")
-        stack.callback(self._inputs.stop)
-        self._inputs.read(self.pool, None if self.spool is None else self.spool.writer)
-        self._accepting = True
-        self.reports.start()
         stack.push_async_callback(self._close_http)
         self.http = await self._open_http(settings)
+        # Last, because what an input has read is no longer in the kernel's queue, where a socket
+        # that was passed in keeps it for the next start.
+        stack.callback(self._inputs.stop)
+        try:
+            self._inputs.read(self.pool, None if self.spool is None else self.spool.writer)
+        except OSError as error:
+            raise ConfigError(
+                f"an input cannot be read: {error.strerror or error}: raise the limits of threads "
+                "and descriptors of the process"
+            ) from error
+        self._accepting = True
+        self.reports.start()
 
     async def close(self) -> Snapshot:
         """Close the inputs, deliver the received messages, and discard those left when time is up.
@@ -520,7 +528,8 @@ class Gateway:
             self.spool.note_discards()
         if delay_ms is not None:
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(max(delay_ms, 0) / 1000, self._pump)
+            pump = self._supervisor.guarded(self._pump, name="pump")
+            self._timer = loop.call_later(max(delay_ms, 0) / 1000, pump)
 
     def _feed(self, topic: TopicState) -> None:
         """Pass due messages of a topic to the engine while the engine has room."""
@@ -606,6 +615,15 @@ class Gateway:
         lost = self.accounting.in_all()
         if lost.discarded[SHUTDOWN]:
             logger.error("messages were discarded at shutdown: %s", lost.discarded[SHUTDOWN])
+
+    async def _abandon(self) -> None:
+        """Close what a failed start has opened, and discard what its inputs have read."""
+        try:
+            if self._inputs.inputs:
+                self._inputs.stop()
+                await self._discard_rest(asyncio.get_running_loop().time())
+        finally:
+            await self._close_parts()
 
     async def _close_parts(self) -> None:
         if self._timer is not None:

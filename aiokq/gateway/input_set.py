@@ -71,9 +71,10 @@ class InputSet:
             OSError: there is no thread or descriptor for an input.
         """
         self._pool, self._writer = pool, writer
-        self.inputs = tuple(self._input(socket) for socket in self._sockets)
-        for each in self.inputs:
-            each.intake.start()
+        for socket in self._sockets:
+            started = self._input(socket)
+            started.intake.start()
+            self.inputs = (*self.inputs, started)
 
     def remove_files(self) -> None:
         """Remove the socket files, so that no more programs can connect."""

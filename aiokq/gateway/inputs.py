@@ -157,7 +157,7 @@ def adopt_passed(
 
     Raises:
         ConfigError: no input belongs to a socket, a socket has another type than its input, other
-            machines can reach it, or `LISTEN_FDS` is not a number.
+            machines can reach it, a descriptor is not a socket, or `LISTEN_FDS` is not a number.
     """
     variables = os.environ if environment is None else environment
     mine = variables.get("LISTEN_PID") == str(os.getpid())
@@ -167,8 +167,10 @@ def adopt_passed(
         for name in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"):
             variables.pop(name, None)
     adopted: dict[int, InputSocket] = {}
-    passed = [socket.socket(fileno=LISTEN_FDS_START + n) for n in range(count)]
+    passed: list[socket.socket] = []
     try:
+        for n in range(count):
+            passed.append(_passed_socket(LISTEN_FDS_START + n))
         for n, opened in enumerate(passed):
             opened.setblocking(False)
             os.set_inheritable(opened.fileno(), False)
@@ -180,6 +182,16 @@ def adopt_passed(
             opened.close()
         raise
     return adopted
+
+
+def _passed_socket(descriptor: int) -> socket.socket:
+    try:
+        return socket.socket(fileno=descriptor)
+    except OSError as error:
+        raise ConfigError(
+            f"descriptor {descriptor}, which LISTEN_FDS says was passed in, is not a socket: "
+            f"{error.strerror}"
+        ) from error
 
 
 def _passed_count(variables: Mapping[str, str]) -> int:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 
 from aiokq.errors import Closed, ConfigError, KafkaError, WrongLoop
-from aiokq.fastpath.gateway import Pool
-from aiokq.gateway import Gateway
+from aiokq.fastpath.gateway import Intake, Pool
+from aiokq.fastpath.gateway.values import SHUTDOWN
+from aiokq.gateway import Gateway, input_set, inputs
 from aiokq.gateway.accounting import Accounting
 from tests.fault.gateway_support import (
     LIMIT,
@@ -169,6 +173,98 @@ async def test_a_gateway_that_was_closed_before_its_start_stays_closed() -> None
         with pytest.raises(Closed, match="create a new one"):
             await gateway.start()
         assert not list(path.iterdir())
+
+
+async def test_a_refused_start_leaves_the_datagrams_of_a_passed_socket_in_the_kernel(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """systemd starts the gateway again, and that one reads them."""
+    with (
+        directory() as path,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as owned,
+        socket.socket() as busy,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender,
+    ):
+        where = f"{path}/passed"
+        owned.bind(where)
+        owned.setblocking(False)
+        sender.connect(where)
+        sent = message("orders", b"v")
+        for _ in range(4):
+            sender.send(sent)
+        busy.bind(("127.0.0.1", 0))
+        busy.listen()
+        passed = os.dup(owned.fileno())
+        monkeypatch.setattr(inputs, "LISTEN_FDS_START", passed)
+        monkeypatch.setenv("LISTEN_PID", str(os.getpid()))
+        monkeypatch.setenv("LISTEN_FDS", "1")
+        values = {
+            "inputs": [{"type": "unix_datagram", "path": where}],
+            "http": {"port": busy.getsockname()[1]},
+        }
+        gateway = Gateway(configuration(path, values))
+        with pytest.raises(ConfigError, match="HTTP on"):
+            await gateway.start()
+        assert gateway.snapshot().total.received == 0
+        for _ in range(4):
+            assert owned.recv(1000) == sent
+
+
+async def test_a_start_without_a_thread_for_its_last_input_discards_what_it_has_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first input is read when the second fails: its messages are counted."""
+    begun: list[Intake] = []
+
+    def lacking(*args: Any, **options: Any) -> Intake:
+        if begun:
+            until = time.monotonic() + 10
+            while begun[0].counts().received < 1 and time.monotonic() < until:
+                time.sleep(0.01)
+            raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
+        begun.append(Intake(*args, **options))
+        return begun[0]
+
+    monkeypatch.setattr(input_set, "Intake", lacking)
+    with (
+        directory() as path,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as owned,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender,
+    ):
+        where = f"{path}/passed"
+        owned.bind(where)
+        sender.connect(where)
+        sender.send(message("orders", b"v"))
+        monkeypatch.setattr(inputs, "LISTEN_FDS_START", os.dup(owned.fileno()))
+        monkeypatch.setenv("LISTEN_PID", str(os.getpid()))
+        monkeypatch.setenv("LISTEN_FDS", "1")
+        values = {
+            "inputs": [
+                {"type": "unix_datagram", "path": where},
+                {"type": "unix_stream", "path": f"{path}/stream"},
+            ]
+        }
+        gateway = Gateway(configuration(path, values))
+        with pytest.raises(ConfigError, match="an input cannot be read"):
+            await gateway.start()
+        total = gateway.snapshot().total
+        assert (total.received, total.in_flight) == (1, 0)
+        assert total.discarded[SHUTDOWN] == 1
+
+
+async def test_an_error_while_messages_are_passed_on_fails_the_gateway() -> None:
+    """asyncio would log it, and the messages would wait for ever."""
+    async with rig() as r:
+
+        def accept(topic: object, taken: object) -> None:
+            raise MemoryError
+
+        r.gateway.engine.accept = accept  # type: ignore[method-assign]
+        await r.send(message("orders", b"v"))
+        with pytest.raises(Closed, match="the gateway has failed"):
+            async with asyncio.timeout(10):
+                await r.gateway.run_until(asyncio.Event())
+        assert isinstance(r.gateway.failed, MemoryError)
 
 
 async def test_a_start_that_is_refused_leaves_nothing() -> None:

@@ -225,6 +225,37 @@ async def test_a_socket_that_systemd_passes_keeps_its_datagrams_over_a_kill():
             assert (path / "datagram").exists()
 
 
+async def test_systemd_is_told_when_the_inputs_are_open_and_when_they_close():
+    """`Type=notify`: a reload before that would come before its handler. SIGHUP ends nothing."""
+    with directory() as path, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notified:
+        notified.bind(f"{path}/notify")
+        notified.settimeout(30)
+        process = Process(
+            await asyncio.create_subprocess_exec(
+                sys.executable,
+                *("-m", "aiokq", "gateway", "--bootstrap-servers", "127.0.0.1:1"),
+                *("--unix-datagram", f"{path}/datagram", "--json"),
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                cwd=ROOT,
+                env={
+                    **os.environ,
+                    "PYTHONPATH": str(ROOT),
+                    "NOTIFY_SOCKET": f"{path}/notify",
+                },
+            )
+        )
+        try:
+            assert await asyncio.to_thread(notified.recv, 100) == b"READY=1"
+            assert (path / "datagram").exists()
+            process.signal(signal.SIGHUP)  # there is no file to read again
+            process.signal(signal.SIGTERM)
+            assert await asyncio.to_thread(notified.recv, 100) == b"STOPPING=1"
+            assert await process.ended() == 0
+        finally:
+            await process.kill()
+
+
 async def _run_with(
     owned: socket.socket,
     path: Path,

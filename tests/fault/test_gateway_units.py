@@ -175,6 +175,7 @@ def test_each_socket_of_the_unit_has_an_input_in_the_file(tmp_path: Path, change
     service = unit("aiokq-gateway.service")["Service"]
     assert int(service["TimeoutStopSec"]) * 1000 >= 2 * settings.delivery.shutdown_max_delay_ms
     assert unit("aiokq-gateway.socket")["Socket"]["PassCredentials"] == "yes"  # `allowed_users`
+    assert service["Type"] == "notify"
     source = (ROOT / "aiokq" / "fastpath" / "gateway" / "intake.h").read_text()
     (priority,) = re.findall(r"#define AIOKQ_PRIORITY \((-[0-9]+)\)", source)
     assert service["LimitNICE"] == priority  # else the threads keep the priority of the process

@@ -54,6 +54,31 @@ async def test_a_failing_child_is_reported_once_and_cancels_the_others():
     assert reported == [error]
 
 
+async def test_the_exception_of_a_guarded_callback_fails_the_supervisor():
+    """asyncio would log it, and the owner would wait for what the callback had to do."""
+    reported: list[BaseException] = []
+    supervisor = Supervisor("cluster", on_failure=reported.append)
+    await supervisor.start()
+    sibling = supervisor.spawn(forever(), name="sibling")
+    error = ValueError("bug")
+    called: list[int] = []
+
+    def callback(number: int) -> None:
+        called.append(number)
+        if number:
+            raise error
+
+    guarded = supervisor.guarded(callback, name="callback")
+    loop = asyncio.get_running_loop()
+    for number in (0, 1, 2):  # the third is called when the supervisor has failed
+        loop.call_soon(guarded, number)
+        await settle()
+        assert reported == ([error] if number else [])
+    assert called == [0, 1, 2]
+    assert sibling.cancelled()
+    await supervisor.close()
+
+
 async def test_the_owner_is_notified_of_a_failure_before_the_siblings_end():
     """A sibling's cleanup may take long, and waiters must not wait for it."""
     reported: list[BaseException] = []

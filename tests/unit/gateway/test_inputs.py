@@ -87,6 +87,17 @@ def test_a_number_of_passed_sockets_that_is_none_is_named(text: str):
         adopt_passed([], {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": text})
 
 
+def test_a_passed_descriptor_that_is_not_a_socket_is_named(tmp_path: Path, passed: dict[str, str]):
+    """The sockets that were passed with it are closed."""
+    (tmp_path / "file").touch()
+    with open(tmp_path / "file") as file:
+        os.dup2(file.fileno(), START + 1)
+    with pytest.raises(ConfigError, match=f"descriptor {START + 1}, .* is not a socket"):
+        adopt_passed([], passed)
+    with pytest.raises(OSError):
+        os.fstat(START)
+
+
 def passed_alone(
     monkeypatch: pytest.MonkeyPatch, sock: socket.socket, wanted: InputSettings
 ) -> None:
