@@ -868,6 +868,14 @@ class Pool:
             by_slot,
         )
 
+    def used_bytes(self):
+        """Return the bytes of the pool in use, as `counts` does."""
+        self._check()
+        aiokq_pool_lock(self.pool)
+        used: int64_t = self.pool.used
+        aiokq_pool_unlock(self.pool)
+        return used
+
     def counts_of(self, slot):
         """Return the counts of one topic."""
         report = cython.declare(aiokq_report)

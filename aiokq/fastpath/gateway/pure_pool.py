@@ -662,6 +662,11 @@ class Pool:
                 by_slot,
             )
 
+    def used_bytes(self) -> int:
+        self._check(closed=True)
+        with self._lock:
+            return self._used
+
     def counts_of(self, slot: int) -> TopicCounts:
         self._check()
         with self._lock:

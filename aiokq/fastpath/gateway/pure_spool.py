@@ -295,7 +295,9 @@ class SpoolWriter:
                     fds.append(os.dup(self._fd))
                 except OSError as error:
                     self._unsynced = fds
-                    return error.errno or errno.EIO
+                    self._sync_errno = error.errno or errno.EIO
+                    self._failures += 1
+                    return self._sync_errno
             base, named = self._base, self._named
             self._dirty = self._named = False
         failed = 0
@@ -319,6 +321,7 @@ class SpoolWriter:
             # The system may take the pages for written. Later messages go to another file.
             self._failures += 1
             self._dirty = True
+            self._named = self._named or named
             if self._base == base:
                 self._seal()
         return failed

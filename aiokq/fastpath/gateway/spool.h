@@ -524,6 +524,8 @@ static inline int aiokq_spool_flush(aiokq_spool *spool) {
         last = fcntl(spool->fd, F_DUPFD_CLOEXEC, 3);
         if (last < 0) {
             error = errno;
+            spool->sync_error = error;
+            spool->failures++;
             pthread_mutex_unlock(&spool->mutex);
             return error;
         }
@@ -532,6 +534,8 @@ static inline int aiokq_spool_flush(aiokq_spool *spool) {
     count = spool->unsynced_count;
     fds = (int *)malloc((size_t)count * sizeof *fds + 1);
     if (fds == NULL) {
+        spool->sync_error = ENOMEM;
+        spool->failures++;
         pthread_mutex_unlock(&spool->mutex);
         if (last >= 0)
             close(last);
@@ -567,6 +571,7 @@ static inline int aiokq_spool_flush(aiokq_spool *spool) {
         /* The system may take the pages for written. Later messages go to another file. */
         spool->failures++;
         spool->dirty = 1;
+        spool->named |= named;
         if (spool->base == base && aiokq_spool_room(spool))
             aiokq_spool_seal(spool);
     }

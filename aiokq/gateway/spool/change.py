@@ -5,9 +5,16 @@ Tests: tests/unit/gateway/test_spool.py.
 
 from __future__ import annotations
 
-from aiokq.gateway.spool.segment import Outcomes, Segment
+import contextlib
+import errno
+from collections.abc import Iterable
+from typing import Final
+
+from aiokq.gateway.spool.segment import Outcomes, Segment, sync_directory
 
 __all__ = ["Change"]
+
+FULL_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class Change:
@@ -42,12 +49,14 @@ class Change:
 
     def make(self) -> None:
         """Write and delete the files, and record failures. Any thread; waits for the disk."""
-        kept = set(self._before.values()) if self._sync else set()
-        for segment, outcomes in self.outcomes.items():
-            try:
-                outcomes.write(sync=segment in kept)
-            except OSError as error:
-                self._fail(segment, error)
+        self._write(self.outcomes)
+        if self.error is not None and self.error.errno in FULL_ERRORS and self.deleted:
+            # The file of an end may need a block of a full disk before a segment can be deleted.
+            for segment in self.deleted:
+                with contextlib.suppress(OSError):
+                    segment.empty()
+            failed, self.failed, self.error = self.failed, set(), None
+            self._write(failed)
         for segment in self.deleted:
             if self._before.get(segment) in self.failed:
                 self.failed.add(segment)
@@ -56,6 +65,25 @@ class Change:
                 segment.remove()
             except OSError as error:
                 self._fail(segment, error)
+
+    def _write(self, segments: Iterable[Segment]) -> None:
+        """Write the outcomes of segments; with `sync`, the ends that `keep_end` names to disk."""
+        kept = set(self._before.values()) if self._sync else set()
+        synced = []
+        for segment in segments:
+            try:
+                self.outcomes[segment].write(sync=segment in kept)
+            except OSError as error:
+                self._fail(segment, error)
+            else:
+                if segment in kept:
+                    synced.append(segment)
+        if synced:
+            try:
+                sync_directory(synced[0].directory)  # their files may be new
+            except OSError as error:
+                for segment in synced:
+                    self._fail(segment, error)
 
     def _fail(self, segment: Segment, error: OSError) -> None:
         self.failed.add(segment)

@@ -23,7 +23,7 @@ from aiokq.fastpath.gateway import (
     spool_version,
 )
 from aiokq.gateway.spool.reading import LEAST_MESSAGE, next_frame
-from aiokq.gateway.spool.segment import Segment, done_path
+from aiokq.gateway.spool.segment import Segment, done_path, sync_directory
 
 __all__ = ["Opened", "open_spool"]
 
@@ -51,10 +51,14 @@ class Opened(NamedTuple):
     unfinished: int
 
 
-def open_spool(directory: str) -> Opened:
+def open_spool(directory: str, *, sync: bool) -> Opened:
     """Lock a directory and read it; create it if only its last part is missing.
 
     Waits for the disk.
+
+    Args:
+        sync: whether to sync the stored messages to disk. The earlier process may have been killed
+            before it synced them.
 
     Raises:
         ConfigError: there is no such directory, another gateway uses it, it cannot be read or
@@ -63,17 +67,43 @@ def open_spool(directory: str) -> Opened:
     try:
         with contextlib.suppress(FileExistsError):
             os.mkdir(directory, 0o700)
+            if sync:
+                _sync_parent(directory)
         lock_fd = _locked(directory)
     except OSError as error:
         raise ConfigError(f"[spool] path {directory}: {error.strerror}") from error
     try:
-        return _read(directory, lock_fd)
+        opened = _read(directory, lock_fd)
+        if sync:
+            _sync_stored(directory, opened.segments)
+        return opened
     except OSError as error:
         os.close(lock_fd)
         raise ConfigError(f"[spool] {error.filename or directory}: {error.strerror}") from error
     except BaseException:
         os.close(lock_fd)
         raise
+
+
+def _sync_parent(directory: str) -> None:
+    try:
+        sync_directory(os.path.dirname(os.path.abspath(directory)))
+    except PermissionError:  # the parent may be writable and not readable
+        logger.warning("the name of the spool cannot be synced to disk: path=%s", directory)
+
+
+def _sync_stored(directory: str, segments: list[Segment]) -> None:
+    """Sync the segments and their names. An error is only logged: the messages are delivered."""
+    try:
+        for segment in segments:
+            fd = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fdatasync(fd)
+            finally:
+                os.close(fd)
+        sync_directory(directory)
+    except OSError as error:
+        logger.error("the stored messages cannot be synced to disk: error=%s", error)
 
 
 def _locked(directory: str) -> int:

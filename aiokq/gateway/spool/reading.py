@@ -6,7 +6,9 @@ between as SPOOL_DAMAGED. Tests: tests/unit/gateway/test_spool.py.
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import struct
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -26,9 +28,13 @@ TURN_BYTES: Final = 1024 * 1024
 """Bytes that are fed in one turn of the loop."""
 
 FRAME_MAGIC: Final = b"aKqF"
-FRAME_HEADER_BYTES: Final = 32
-LEAST_MESSAGE: Final = 31
+FRAME_HEADER: Final = struct.Struct(">4sIIIqq")
+FRAME_HEADER_BYTES: Final = FRAME_HEADER.size
+LEAST_MESSAGE: Final = 29
 """Bytes of the smallest message."""
+
+CHECKED_BYTES: Final = 64 * 1024 * 1024
+"""Bytes that one search after damage reads and checks in addition to the size of the segment."""
 
 ATTEMPTS: Final = 5
 """Number of times that a segment is read before its messages count as damaged."""
@@ -37,13 +43,17 @@ ATTEMPTS: Final = 5
 def next_frame(segment: Segment, position: int, expected: int) -> SpoolFrame | None:
     """Return the first valid frame at or after `position`, with its positions in the file.
 
+    A message may contain bytes that look like frames. A frame is checked only if its header is
+    possible, and the checks of one search read at most CHECKED_BYTES and the size of the segment.
+    After that, the frames that follow are not found.
+
     Args:
         expected: the next sequence; the frame has this sequence or a later one.
 
     Raises:
         OSError: the segment cannot be read.
     """
-    begin = position
+    begin, left = position, CHECKED_BYTES + segment.size
     while position + FRAME_HEADER_BYTES <= segment.size:
         data = segment.read(CHUNK, position)
         if not data:
@@ -54,13 +64,16 @@ def next_frame(segment: Segment, position: int, expected: int) -> SpoolFrame | N
             header = data[at : at + FRAME_HEADER_BYTES]
             if len(header) < FRAME_HEADER_BYTES:
                 header = segment.read(FRAME_HEADER_BYTES, where)
-            size = int.from_bytes(header[4:8], "big")
-            if where + FRAME_HEADER_BYTES + size <= segment.size:
-                frames = spool_frames(segment.read(FRAME_HEADER_BYTES + size, where))
-                # A message may contain bytes that look like a frame. The bound rejects impossible
-                # sequences.
-                most = expected + (where - begin) // LEAST_MESSAGE
-                if frames and expected <= frames[0].sequence <= most:
+            # All messages in between have at least LEAST_MESSAGE bytes.
+            most = expected + (where - begin) // LEAST_MESSAGE
+            size = _possible(header, expected, most)
+            if size and where + size <= segment.size:
+                left -= size
+                if left < 0:
+                    logger.error("too many bytes look like frames: file=%s", segment.path)
+                    return None
+                frames = spool_frames(segment.read(size, where))
+                if frames:
                     _, end, sequence, messages, arrival = frames[0]
                     return SpoolFrame(
                         where + FRAME_HEADER_BYTES, where + end, sequence, messages, arrival
@@ -68,6 +81,24 @@ def next_frame(segment: Segment, position: int, expected: int) -> SpoolFrame | N
             at = data.find(FRAME_MAGIC, at + 1)
         position += max(len(data) - len(FRAME_MAGIC) + 1, 1)
     return None
+
+
+def _possible(header: bytes, expected: int, most: int) -> int:
+    """Return the size of the frame of a header; 0 if its numbers cannot be those of a frame."""
+    if len(header) < FRAME_HEADER_BYTES:
+        return 0
+    _, size, _, messages, sequence, _ = FRAME_HEADER.unpack(header)
+    if not expected <= sequence <= most or not messages or messages * LEAST_MESSAGE > size:
+        return 0
+    return FRAME_HEADER_BYTES + int(size)
+
+
+def _search(segment: Segment, position: int, expected: int) -> SpoolFrame | None:
+    """Call `next_frame` for the copy of a segment, in a thread."""
+    try:
+        return next_frame(segment, position, expected)
+    finally:
+        segment.close()
 
 
 class _Run(NamedTuple):
@@ -86,6 +117,7 @@ class Reader:
         segments: the segments, which the owner extends.
         replay_end: messages before this sequence were written by an earlier process.
         on_change: called with a segment that was read to its end, or that lost messages.
+        on_found: called at the end of a search after damage; `feed` returns nothing before.
 
     Attributes:
         fed: number of messages that were fed.
@@ -99,11 +131,16 @@ class Reader:
         pool: Pool,
         replay_end: int,
         on_change: Callable[[Segment], None],
+        on_found: Callable[[], None],
     ) -> None:
         self._segments = segments
         self._pool = pool
         self._replay_end = replay_end
         self._on_change = on_change
+        self._on_found = on_found
+        self._search: asyncio.Future[SpoolFrame | None] | None = None
+        """The search for the next frame after damage, in a thread, until its result is used."""
+        self._search_end = 0
         self._current: Segment | None = None
         self._position = 0
         self._expected = 0
@@ -121,7 +158,7 @@ class Reader:
 
     def stop(self) -> None:
         """Stop reading, and release the segments."""
-        self._current = None
+        self._current = self._search = None
         self._runs.clear()
 
     # hot: once per wake-up of the loop
@@ -133,7 +170,7 @@ class Reader:
         """
         left = TURN_BYTES
         # A part of the pool is reserved for incomplete messages of connections.
-        used = self._pool.counts().used_bytes
+        used = self._pool.used_bytes()
         while left > 0:
             if not self._runs and not self._load():
                 return False, False
@@ -151,8 +188,8 @@ class Reader:
                 arrival_ms=run.arrival_ms,
             )
             left -= taken
-            used += taken + run.messages * 48
             if taken == size:
+                used += taken + run.messages * self._pool.MESSAGE_OVERHEAD
                 self.fed += run.messages
                 self._runs.popleft()
                 continue
@@ -173,7 +210,8 @@ class Reader:
                 return False
         try:
             if self._position < segment.size and self._expected < segment.end:
-                self._read(segment)
+                if not self._read(segment):
+                    return False
                 self._attempts = 0
                 self.error = None
                 return True
@@ -202,15 +240,25 @@ class Reader:
                 return segment
         return None
 
-    def _read(self, segment: Segment) -> None:
-        data = memoryview(segment.read(CHUNK, self._position))
-        frames = spool_frames(data)
+    def _read(self, segment: Segment) -> bool:
+        """Read the frames at the position; return False during a search after damage."""
+        data, frames = memoryview(b""), []
         start = self._position
+        if self._search is None:
+            data = memoryview(segment.read(CHUNK, start))
+            frames = spool_frames(data)
         if not frames:
-            frame = next_frame(segment, start, self._expected)
+            search = self._search
+            if search is None:
+                self._begin_search(segment)
+                return False
+            if not search.done():
+                return False
+            self._search = None
+            frame = search.result()
             if frame is None:
-                self._position = segment.size
-                return
+                self._position = self._search_end
+                return True
             data = memoryview(segment.read(frame.end - frame.begin, frame.begin))
             start = frame.begin
             frames = [frame._replace(begin=0, end=len(data))]
@@ -222,6 +270,22 @@ class Reader:
                 self._expected += frame.messages
             # Messages of other frames were not accepted: the next segment has the same sequences.
         self._position = start + frames[-1].end
+        return True
+
+    def _begin_search(self, segment: Segment) -> None:
+        """Begin to search the next frame, which may take longer than the loop can wait."""
+        self._search_end = segment.size
+        search = self._search = asyncio.get_running_loop().run_in_executor(
+            None, _search, segment.copy(), self._position, self._expected
+        )
+        search.add_done_callback(self._found)
+
+    def _found(self, search: asyncio.Future[SpoolFrame | None]) -> None:
+        if search.cancelled():
+            return
+        search.exception()  # _read raises it
+        if search is self._search:
+            self._on_found()
 
     def _lost(self, segment: Segment, until: int) -> None:
         """Count the messages before `until` that were not read."""

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from aiokq.fastpath.gateway import SPOOL_HEADER_BYTES, spool_mark
 
-__all__ = ["Outcomes", "Segment", "done_path", "segment_path"]
+__all__ = ["Outcomes", "Segment", "done_path", "segment_path", "sync_directory"]
 
 DONE_HEADER_BYTES: Final = 16
 
@@ -57,6 +57,19 @@ class Outcomes(NamedTuple):
                 os.fdatasync(fd)
         finally:
             os.close(fd)
+
+
+def sync_directory(path: str) -> None:
+    """Write the names in a directory to the disk.
+
+    Raises:
+        OSError: the disk refuses it.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def _write(fd: int, data: bytes, position: int) -> None:
@@ -105,6 +118,10 @@ class Segment:
     @property
     def path(self) -> str:
         return segment_path(self._directory, self.base)
+
+    @property
+    def directory(self) -> str:
+        return self._directory
 
     @property
     def left(self) -> int:
@@ -212,6 +229,18 @@ class Segment:
         if outcomes.end is not None:
             self._end_noted = False
 
+    def empty(self) -> None:
+        """Free the blocks of a segment whose messages are all finished. Any thread.
+
+        The name of the file still tells where the segment before it ends, and an empty file has no
+        messages. A damaged segment is kept.
+
+        Raises:
+            OSError: the file cannot be truncated.
+        """
+        if not self.damaged:
+            os.truncate(self.path, 0)
+
     def remove(self) -> None:
         """Delete the files; keep a damaged segment under another name. Any thread.
 
@@ -226,6 +255,12 @@ class Segment:
                 os.unlink(self.path)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(done_path(self._directory, self.base))
+
+    def copy(self) -> Segment:
+        """Return a segment for another thread, which reads the messages that are there now."""
+        copied = Segment(self._directory, self.base)
+        copied.size = self.size
+        return copied
 
     def close(self) -> None:
         """Close the file. The next read opens it again."""

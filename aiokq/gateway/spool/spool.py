@@ -12,9 +12,10 @@ import asyncio
 import contextlib
 import logging
 import os
-from bisect import bisect_right
+from array import array
+from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from aiokq.fastpath.gateway import SpoolWriter
@@ -58,6 +59,7 @@ class Spool:
         self._next_change = 0.0
         self._feed_at: asyncio.Handle | None = None
         self._stalled = False
+        self._sync_failed = 0
         self._file_error: OSError | None = None
         self._reader: Reader | None = None
         self.recovered = 0
@@ -69,7 +71,7 @@ class Spool:
             ConfigError: the directory cannot be used.
         """
         settings = self._settings
-        opened = open_spool(self._directory)
+        opened = open_spool(self._directory, sync=settings.fsync != "never")
         self._stack.callback(os.close, opened.lock_fd)
         wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._stack.callback(os.close, wake_fd)
@@ -97,23 +99,23 @@ class Spool:
     def start(self, pool: Pool) -> None:
         """Begin to feed the pool, on the running loop."""
         self._pool = pool
-        self._reader = Reader(self._segments, pool, self._replay_end, self._touch)
         self._loop = asyncio.get_running_loop()
+        self._reader = Reader(self._segments, pool, self._replay_end, self._touch, self._feed_soon)
         self._loop.add_reader(self._wake_fd, self._woken)
         self._stack.callback(self._loop.remove_reader, self._wake_fd)
         self._feed_soon()
 
     async def sync_forever(self) -> None:
         """Sync appended messages to disk at each interval; only for `fsync = "interval"`."""
-        failed = 0
         while True:
             await asyncio.sleep(self._settings.fsync_interval_ms / 1000)
-            error = await self._loop.run_in_executor(None, self.writer.sync)
-            if error and error != failed:
-                logger.error(
-                    "the spool cannot be written to the disk: error=%s", os.strerror(error)
-                )
-            failed = error
+            await self._sync()
+
+    async def _sync(self) -> None:
+        error = await self._loop.run_in_executor(None, self.writer.sync)
+        if error and error != self._sync_failed:
+            logger.error("the spool cannot be written to the disk: error=%s", os.strerror(error))
+        self._sync_failed = error
 
     # ------------------------------------------------------------ messages
 
@@ -165,6 +167,9 @@ class Spool:
         """Continue to feed the pool, which may have room again."""
         if self._stalled:
             self._stalled = False
+            if self._feed_at is not None:  # the timer of a full pool
+                self._feed_at.cancel()
+                self._feed_at = None
             self._feed_soon()
 
     # hot: once per outcome of messages that were taken together
@@ -183,16 +188,20 @@ class Spool:
         else:
             self._finish_across(sequences)
 
-    def _finish_across(self, sequences: Iterable[int]) -> None:
-        """Record outcomes of messages in any segments."""
-        segment: Segment | None = None
-        for sequence in sequences:
-            if segment is None or not segment.base <= sequence < segment.end:
-                segment = self._segment_of(sequence)
-                if segment is None:
-                    continue
+    def _finish_across(self, sequences: memoryview) -> None:
+        """Record outcomes of messages in any segments, in any order."""
+        ordered = memoryview(array("q", sorted(sequences)))
+        bases, at = self._bases, 0
+        while at < len(ordered):
+            segment = self._segment_of(ordered[at])
+            if segment is not None:
+                end = bisect_left(ordered, segment.end, at)
+                segment.finish(ordered[at:end])
                 self._touch(segment)
-            segment.finish_range(sequence, sequence + 1)
+                at = end
+                continue
+            index = bisect_right(bases, ordered[at])
+            at = len(ordered) if index == len(bases) else bisect_left(ordered, bases[index], at)
 
     def _segment_of(self, sequence: int) -> Segment | None:
         index = bisect_right(self._bases, sequence) - 1
@@ -246,7 +255,9 @@ class Spool:
 
     def note_discards(self) -> None:
         """Record the outcome of messages that the pool has discarded itself."""
-        self._finish_across(self._pool.finished())
+        found = self._pool.finished()
+        if found:
+            self._finish_across(found)
 
     # ------------------------------------------------------------ files of outcomes
 
@@ -315,6 +326,8 @@ class Spool:
     async def close(self) -> None:
         """Write the outcomes and release the directory. Undelivered messages stay in it."""
         if self._reader is not None:
+            if self._settings.fsync == "interval":
+                await self._sync()
             if self._feed_at is not None:
                 self._feed_at.cancel()
             self._feed_at = None

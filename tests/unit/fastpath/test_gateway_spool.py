@@ -312,6 +312,37 @@ def test_an_interval_that_cannot_be_synced_begins_a_segment(
     assert writer.counts().error == 0
 
 
+def test_a_name_that_cannot_be_synced_is_synced_again(writers: Any, tmp_path: Path) -> None:
+    writer = writers(fsync="interval")
+    assert writer.append(encode(), 1) == -1
+    directory = tmp_path.rename(tmp_path.with_name("moved"))
+    try:
+        for _ in range(3):
+            assert writer.sync() == errno.ENOENT
+            assert writer.counts().error == errno.ENOENT
+    finally:
+        directory.rename(tmp_path)
+    assert writer.sync() == 0
+    assert writer.counts().error == 0
+
+
+def test_a_sync_without_a_descriptor_is_a_failure(writers: Any) -> None:
+    writer = writers(fsync="interval")
+    assert writer.append(encode(), 1) == -1
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.dup(0)  # the lowest descriptor that is free
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(free, 4), limits[1]))
+    try:
+        assert writer.sync() == errno.EMFILE
+        counts = writer.counts()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert (counts.error, counts.failures) == (errno.EMFILE, 1)
+    assert writer.sync() == 0
+    assert writer.counts().error == 0
+
+
 def test_a_closed_writer_accepts_nothing(writers: Any) -> None:
     writer = writers()
     writer.append(encode(), NOW)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import struct
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -14,7 +16,7 @@ from typing import Any
 import pytest
 
 from aiokq.errors import ConfigError
-from aiokq.fastpath.gateway import SPOOL_HEADER_BYTES, Pool, spool_frames
+from aiokq.fastpath.gateway import BAD_TOPIC, SPOOL_HEADER_BYTES, Pool, spool_frames
 from aiokq.gateway.settings_tables import SpoolSettings
 from aiokq.gateway.spool.spool import Spool
 from tests.forking import in_child, needs_fork
@@ -171,6 +173,19 @@ async def test_what_was_not_fed_is_replayed(path: Path) -> None:
     assert segments(path) == []
 
 
+async def test_the_smallest_messages_are_replayed(path: Path) -> None:
+    """A bound for the number of messages of a segment must not be too small for them."""
+    run = Run(path, pool_bytes=64, segment_bytes=16 * 1024)
+    for _ in range(3):
+        run.append(*[b""] * 500, together=True)
+    await run.kill()
+    run = Run(path, segment_bytes=16 * 1024)
+    assert run.spool.recovered == 1500
+    assert await run.values(1500) == [b""] * 1500
+    assert run.spool.damaged == 0
+    await run.close()
+
+
 async def test_a_segment_in_the_middle_is_deleted_first(path: Path) -> None:
     run = Run(path)
     run.append(*numbers(0, 300))
@@ -196,6 +211,50 @@ async def test_messages_that_the_pool_discards_are_finished(path: Path) -> None:
     await run.close()
     assert segments(path) == []
     assert run.pool.counts().discarded[8] == 1
+
+
+async def test_the_outcomes_of_discarded_messages_cost_no_call_per_message(path: Path) -> None:
+    run = Run(path, max_bytes=64 * MIB, segment_bytes=MIB, pool_bytes=64 * MIB)
+    message = encode(b"nope", b"x" * 50)
+    for _ in range(100):
+        assert run.spool.writer.append(message * 500, 0) == -1
+    async with asyncio.timeout(10):
+        while run.pool.counts().received < 50_000:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+    assert run.pool.discard_unresolved(b"nope", BAD_TOPIC) == 50_000
+    assert len(segments(path)) > 3
+    calls = 0
+
+    def count(frame: object, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        run.spool.note_discards()
+    finally:
+        sys.setprofile(None)
+    assert calls < 200
+    await run.written()
+    assert len(segments(path)) == 1
+    await run.close()
+    assert segments(path) == []
+
+
+async def test_a_full_pool_is_fed_when_messages_are_released(path: Path) -> None:
+    """Not at the next time of a timer."""
+    run = Run(path, pool_bytes=64 * 1024, max_bytes=8 * MIB, segment_bytes=MIB)
+    run.append(*[bytes(500)] * 2000, together=True)
+    loop = asyncio.get_running_loop()
+    found = 0
+    begin = loop.time()
+    async with asyncio.timeout(20):
+        while found < 2000:
+            found += len(run.take())
+            run.settle()
+            await asyncio.sleep(0)
+    assert loop.time() - begin < 1.0  # the timer alone would need two seconds
+    await run.close()
 
 
 async def test_outcomes_across_segments_and_twice(path: Path) -> None:
@@ -319,6 +378,115 @@ async def test_a_message_that_looks_like_a_frame_is_not_believed(path: Path) -> 
     assert run.spool.recovered == 3
     assert await run.values(2) == [b"0", b"2"]
     assert run.spool.damaged == 1
+    await run.close()
+
+
+async def _forged_frames(path: Path, count: int) -> Path:
+    """Store a message with `count` possible headers, and another one; damage the first frame."""
+    run = Run(path, max_bytes=128 * MIB, segment_bytes=32 * MIB, pool_bytes=64 * MIB)
+    header = struct.pack(">4sIIIqq", b"aKqF", MIB, 1, 1, 1, 0)
+    run.append(header * count, b"good")
+    await run.values(2)
+    await run.kill()
+    (segment,) = segments(path)
+    with segment.open("r+b") as file:
+        file.seek(SPOOL_HEADER_BYTES + 10)
+        file.write(b"\xff\xff\xff\xff")
+    return segment
+
+
+async def test_a_search_after_damage_reads_few_bytes(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sender can write anything that looks like a header."""
+    await _forged_frames(path, 100_000)
+    monkeypatch.setattr("aiokq.gateway.spool.reading.CHECKED_BYTES", MIB)
+    read = 0
+    real = os.pread
+
+    def counted(fd: int, size: int, position: int) -> bytes:
+        nonlocal read
+        data = real(fd, size, position)
+        read += len(data)
+        return data
+
+    monkeypatch.setattr(os, "pread", counted)
+    run = Run(path)
+    async with asyncio.timeout(20):
+        while run.spool.waiting:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    assert read < 40 * MIB
+    await run.close()
+
+
+async def test_a_search_after_damage_does_not_block_the_loop(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from aiokq.gateway.spool import reading
+
+    await _forged_frames(path, 10)
+    real = reading.next_frame
+    run = Run(path)
+    threads = []
+
+    def noted(*given: Any) -> Any:
+        threads.append(threading.current_thread())
+        return real(*given)
+
+    monkeypatch.setattr(reading, "next_frame", noted)
+    assert await run.values(1) == [b"good"]
+    assert run.spool.damaged == 1
+    assert threads
+    assert threading.main_thread() not in threads
+    await run.close()
+
+
+async def test_a_search_that_fails_is_repeated(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from aiokq.gateway.spool import reading
+
+    monkeypatch.setattr("aiokq.gateway.spool.spool.RETRY_SECONDS", 0.01)
+    await _forged_frames(path, 10)
+    real = reading.next_frame
+    run = Run(path)
+    failed: list[object] = []
+
+    def broken(*given: Any) -> Any:
+        if len(failed) < 2:
+            failed.append(given)
+            raise OSError(errno.EIO, "Input/output error")
+        return real(*given)
+
+    monkeypatch.setattr(reading, "next_frame", broken)
+    assert await run.values(1) == [b"good"]
+    assert len(failed) == 2
+    assert run.spool.error is None
+    await run.close()
+
+
+async def test_a_spool_that_is_closed_during_a_search(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from aiokq.gateway.spool import reading
+
+    await _forged_frames(path, 10)
+    real = reading.next_frame
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(*given: Any) -> Any:
+        begun.set()
+        go_on.wait(10)
+        return real(*given)
+
+    run = Run(path)
+    monkeypatch.setattr(reading, "next_frame", slow)
+    while not begun.is_set():  # noqa: ASYNC110  of a thread
+        await asyncio.sleep(0.001)
+    await run.close()
+    go_on.set()
+    await asyncio.sleep(0.05)
+    monkeypatch.undo()
+    run = Run(path)
+    assert await run.values(1) == [b"good"]
     await run.close()
 
 
@@ -478,6 +646,82 @@ async def test_a_full_spool_has_room_when_messages_have_outcomes(path: Path) -> 
     await run.close()
 
 
+def _full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refuse all writes of files of outcomes until blocks were freed."""
+    freed: list[object] = []
+
+    def noted(name: str) -> None:
+        real = getattr(os, name)
+
+        def call(*given: Any) -> Any:
+            freed.append(given)
+            return real(*given)
+
+        monkeypatch.setattr(os, name, call)
+
+    noted("truncate")
+    noted("unlink")
+    write = os.pwrite
+
+    def full(fd: int, data: bytes, position: int) -> int:
+        if not freed and os.readlink(f"/proc/self/fd/{fd}").endswith(".done"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(fd, data, position)
+
+    monkeypatch.setattr(os, "pwrite", full)
+
+
+async def test_a_full_disk_is_freed_while_an_older_message_has_no_outcome(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file of the older segment needs a block before the others can be deleted."""
+    run = Run(path)
+    run.append(*numbers(0, 300))
+    await run.values(300)
+    assert len(segments(path)) > 3
+    _full_disk(monkeypatch)
+    run.settle(lambda value: value != b"0")
+    await run.written()
+    assert len(segments(path)) == 2
+    assert run.spool.error is None
+    monkeypatch.undo()
+    await run.kill()
+    run = Run(path)
+    assert await run.values(1) == [b"0"]
+    assert run.spool.damaged == 0
+    await run.close()
+
+
+async def test_a_kill_after_segments_were_emptied_loses_nothing(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(path)
+    run.append(*numbers(0, 300))
+    await run.values(300)
+    first, *others, newest = segments(path)
+    assert len(others) > 2
+    write = os.pwrite
+
+    def full(fd: int, data: bytes, position: int) -> int:
+        if os.readlink(f"/proc/self/fd/{fd}").endswith(".done"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(fd, data, position)
+
+    monkeypatch.setattr(os, "pwrite", full)
+    run.settle(lambda value: value != b"0")
+    await asyncio.sleep(0.05)
+    monkeypatch.undo()
+    await run.kill()
+    assert all(one.stat().st_size == 0 for one in others)
+    again = int(others[0].stem) + 300 - int(newest.stem)  # whose outcomes could not be written
+    run = Run(path)
+    assert run.spool.recovered == again
+    assert (await run.values(again))[0] == b"0"
+    assert run.spool.damaged == 0
+    assert segments(path) == [first, newest]
+    await run.close()
+
+
 async def test_interval_is_synced(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = Run(path, fsync="interval", fsync_interval_ms=1)
     synced = asyncio.ensure_future(run.spool.sync_forever())
@@ -486,6 +730,86 @@ async def test_interval_is_synced(path: Path, monkeypatch: pytest.MonkeyPatch) -
     await asyncio.sleep(0.05)
     synced.cancel()
     assert run.spool.error is None
+    await run.close()
+
+
+class Synced:
+    """Notes the paths that are synced to disk."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.paths: set[str] = set()
+        for name in ("fsync", "fdatasync"):
+            monkeypatch.setattr(os, name, self._noted(getattr(os, name)))
+
+    def _noted(self, real: Callable[[int], None]) -> Callable[[int], None]:
+        def call(fd: int) -> None:
+            real(fd)
+            self.paths.add(os.readlink(f"/proc/self/fd/{fd}"))
+
+        return call
+
+
+async def test_the_last_interval_is_synced_at_the_end(path: Path) -> None:
+    run = Run(path, fsync="interval")
+    calls: list[str] = []
+    writer: Any = run.spool.writer
+
+    class Noted:
+        def __getattr__(self, name: str) -> Any:
+            calls.append(name)
+            return getattr(writer, name)
+
+    run.append(b"a")
+    noted: Any = Noted()
+    run.spool.writer = noted
+    await run.close()
+    assert calls.index("sync") < calls.index("close")
+
+
+@pytest.mark.parametrize("fsync", ["never", "interval", "each"])
+async def test_stored_messages_are_synced_at_the_start(
+    path: Path, fsync: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process before may have been killed within an interval."""
+    synced = Synced(monkeypatch)
+    run = Run(path, fsync=fsync)
+    assert synced.paths == (set() if fsync == "never" else {str(path.parent), str(path)})
+    run.append(*numbers(0, 100))
+    await run.values(100)
+    await run.kill()
+    synced.paths.clear()
+    files = {str(one) for one in segments(path)}
+    run = Run(path, fsync=fsync)
+    assert synced.paths == (set() if fsync == "never" else {str(path), *files})
+    await run.close()
+
+
+async def test_a_failed_sync_at_the_start_is_logged(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    await _stored(path, 10)
+
+    def broken(fd: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fdatasync", broken)
+    run = Run(path, fsync="interval")
+    assert "the stored messages cannot be synced to disk" in caplog.text
+    assert await run.values(10) == numbers(0, 10)
+    monkeypatch.undo()
+    await run.close()
+
+
+async def test_the_name_of_a_file_of_outcomes_is_synced(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(path, fsync="interval")
+    run.append(*numbers(0, 300))
+    await run.values(300)
+    synced = Synced(monkeypatch)
+    run.settle(lambda value: value != b"1")
+    await run.written()
+    assert str(path) in synced.paths
     await run.close()
 
 
