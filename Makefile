@@ -33,13 +33,15 @@ prerequisites:
 $(CACHE)/stamps/venv: pyproject.toml tools/prerequisites.sh
 	@PYTHON=$(PYTHON) bash tools/prerequisites.sh
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	@echo "aiokq: installing the development tools in $(VENV) ..."
 	@$(PY) -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1' 'setuptools>=77'
 	@$(PY) -m pip install --quiet --disable-pip-version-check --group dev --group peers
 	@mkdir -p $(@D) && touch $@
 
 # The compiled core is rebuilt when its sources change, so that no stale code runs.
 $(CACHE)/stamps/build: $(CACHE)/stamps/venv setup.py $(shell find aiokq/fastpath -name '*.py' -o -name '*.pxd' -o -name '*.h')
-	@PYTHONWARNINGS=ignore $(PY) -m pip install --quiet --disable-pip-version-check --no-build-isolation --editable '.[arrow,spark]'
+	@echo "aiokq: compiling the core, which takes minutes ..."
+	@PYTHONWARNINGS=ignore bash tools/with_progress.sh $(PY) -m pip install --quiet --disable-pip-version-check --no-build-isolation --editable '.[arrow,spark]'
 	@# Byte code is written here, because with PYTHONDONTWRITEBYTECODE a broker starts half as fast.
 	@PYTHONDONTWRITEBYTECODE= $(PY) -m compileall -q aiokq
 	@$(PY) -c 'from aiokq import fastpath; print("aiokq: compiled core" if fastpath.COMPILED else "aiokq: PURE PYTHON core (no compiler?): correct, but several times slower")'
@@ -51,7 +53,8 @@ $(CACHE)/stamps/bench: $(CACHE)/stamps/build
 
 # An installation as users have it: the wheel in an environment of its own.
 $(CACHE)/stamps/wheel: $(CACHE)/stamps/build $(shell find aiokq -name '*.py' -o -name '*.pyi' -o -name '*.pxd' -o -name '*.h')
-	@$(PY) tools/install_wheel.py $(CACHE)/wheel
+	@echo "aiokq: building the wheel, and installing it in $(CACHE)/wheel ..."
+	@bash tools/with_progress.sh $(PY) tools/install_wheel.py $(CACHE)/wheel
 	@mkdir -p $(@D) && touch $@
 
 $(CACHE)/stamps/programs:
@@ -95,8 +98,12 @@ go-client: ## Build the interop tests' client of franz-go (Go) into .cache
 run: $(CACHE)/stamps/build java ## Run the main job with real data on the embedded broker, then Spark (BOOTSTRAP=host:port: on another Kafka; LIMIT=rows)
 	@$(PY) -m examples.flights --cache $(CACHE)/flights $(if $(BOOTSTRAP),--bootstrap-servers $(BOOTSTRAP)) $(if $(LIMIT),--limit $(LIMIT))
 
+# The parts wait for downloads and compilers, so they take half as long with `make -j3`.
+.PHONY: peers
+peers: $(CACHE)/stamps/wheel $(CACHE)/stamps/programs kafka connector go-client ## Fetch and build all that the tests need
+
 .PHONY: test
-test: $(CACHE)/stamps/wheel $(CACHE)/stamps/programs kafka connector go-client ## Run a smoke of every tier of tests
+test: peers ## Run a smoke of every tier of tests
 	@$(PY) tools/run_tests.py smoke
 
 # Directory with the sources of Dory, for `make interop DORY=DIR`: its own programs write to the
@@ -104,7 +111,7 @@ test: $(CACHE)/stamps/wheel $(CACHE)/stamps/programs kafka connector go-client #
 DORY ?=
 
 .PHONY: interop
-interop: $(CACHE)/stamps/wheel $(CACHE)/stamps/programs kafka connector go-client ## Run every test against other makes: Apache Kafka, Java, librdkafka, aiokafka, kafka-python, franz-go, kcat (DORY=DIR: Dory's programs)
+interop: peers ## Run every test against other makes: Apache Kafka, Java, librdkafka, aiokafka, kafka-python, franz-go, kcat (DORY=DIR: Dory's programs)
 	@DORY="$(DORY)" $(PY) tools/run_tests.py interop
 
 # For `make torture FAULTS=misuse`, which runs only random faults, limits and misuse under load, and
@@ -115,7 +122,7 @@ SEED ?=
 
 .PHONY: torture
 ifeq ($(FAULTS),)
-torture: $(CACHE)/stamps/wheel $(CACHE)/stamps/programs kafka connector go-client ## Run the long tests: many seeds, long fuzzing, full matrices (FAULTS=misuse HOURS=2 [SEED=n]: random faults and misuse under load; FAULTS=fuzz: fuzzing)
+torture: peers ## Run the long tests: many seeds, long fuzzing, full matrices (FAULTS=misuse HOURS=2 [SEED=n]: random faults and misuse under load; FAULTS=fuzz: fuzzing)
 	@$(PY) tools/run_tests.py torture
 else
 torture: $(CACHE)/stamps/build

@@ -1,11 +1,14 @@
 """Build of the compiled core, aiokq.fastpath, which is left out on a machine without a compiler.
 
 All other metadata is in pyproject.toml. AIOKQ_REQUIRE_COMPILED=1 makes a failed build an error,
-AIOKQ_PURE=1 skips the build.
+AIOKQ_PURE=1 skips the build. AIOKQ_BUILD_PROGRESS names a file that gets lines about the progress,
+because pip hides the output of a build, which takes minutes.
 """
 
 from __future__ import annotations
 
+import contextlib
+import multiprocessing
 import os
 import runpy
 import sys
@@ -18,6 +21,9 @@ ROOT = Path(__file__).parent
 PACKAGE = ROOT / "aiokq"
 REQUIRED = os.environ.get("AIOKQ_REQUIRE_COMPILED") == "1"
 SKIPPED = os.environ.get("AIOKQ_PURE") == "1" and not REQUIRED
+
+CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+PROGRESS = os.environ.get("AIOKQ_BUILD_PROGRESS")
 
 WARNING = """
 ************************************************************************************
@@ -32,6 +38,12 @@ WARNING = """
 
 def warn(reason: object) -> None:
     print(WARNING.format(reason=reason), file=sys.stderr)
+
+
+def tell(progress: str) -> None:
+    if PROGRESS:
+        with contextlib.suppress(OSError), open(PROGRESS, "a") as file:
+            file.write(f"aiokq: {progress}\n")
 
 
 def extensions() -> list[Extension]:
@@ -58,8 +70,11 @@ def extensions() -> list[Extension]:
         )
         for name, source in units["extensions"]()
     ]
+    tell(f"translating the {len(core)} modules of the core to C ...")
     return cythonize(
         core,
+        # Other ways to start processes would run this file again.
+        nthreads=CORES if multiprocessing.get_start_method() == "fork" else 0,
         build_dir="build/cython",
         language_level=3,
         force=True,
@@ -84,6 +99,8 @@ class BuildExt(build_ext):
     def run(self) -> None:
         # The hash of the sources is a macro: setuptools does not see that it changed.
         self.force = True
+        self.parallel = self.parallel or CORES
+        self.compiled = 0
         try:
             super().run()
         except Exception as error:
@@ -96,6 +113,11 @@ class BuildExt(build_ext):
                 built = Path(self.build_lib, self.get_ext_filename(extension.name))
                 built.unlink(missing_ok=True)
             self.extensions = []
+
+    def build_extension(self, ext: Extension) -> None:
+        super().build_extension(ext)
+        self.compiled += 1
+        tell(f"compiled {self.compiled} of {len(self.extensions)} modules of the core")
 
 
 setup(ext_modules=extensions(), cmdclass={"build_ext": BuildExt})

@@ -14,6 +14,8 @@ if ! command -v mvn >/dev/null || ! command -v java >/dev/null; then
 fi
 mkdir -p "$dir"
 dir=$(cd "$dir" && pwd)
+# Only one Maven at a time: they share a directory of downloads.
+command -v flock >/dev/null && exec 8>"${TMPDIR:-/tmp}/aiokq-maven-$(id -u).lock" && flock 8
 echo "aiokq: fetching Spark's Kafka connector from Maven Central ..."
 for artifact in \
     org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0 \

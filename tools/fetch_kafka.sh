@@ -32,6 +32,8 @@ if ! command -v mvn >/dev/null || ! command -v java >/dev/null; then
 fi
 mkdir -p "$dir"
 dir=$(cd "$dir" && pwd)
+# Only one Maven at a time: they share a directory of downloads.
+command -v flock >/dev/null && exec 8>"${TMPDIR:-/tmp}/aiokq-maven-$(id -u).lock" && flock 8
 if [ ! -f "$stamp" ]; then
     echo "aiokq: fetching Apache Kafka from Maven Central ..."
     if mvn -q -B -f "$here/../tests/interop/kafka/pom.xml" dependency:copy-dependencies -DoutputDirectory="$dir" &&

@@ -5,6 +5,8 @@ set -u
 command=$1
 shift
 [ -n "$command" ] && command -v "$command" >/dev/null && exit 0
+# Only one apt-get at a time: the others would fail.
+command -v flock >/dev/null && exec 9>"${TMPDIR:-/tmp}/aiokq-apt-$(id -u).lock" && flock 9
 if command -v apt-get >/dev/null; then
     if [ "$(id -u)" = 0 ]; then
         run=(env DEBIAN_FRONTEND=noninteractive)

@@ -202,8 +202,14 @@ def test_a_part_that_does_not_compile_takes_the_others_with_it(tmp_path: Path) -
         )
         return done.returncode, done.stderr, len([*tmp_path.rglob("*.so")])
 
-    status, _, extensions = build()
+    progress = tmp_path / "progress"
+    status, _, extensions = build(AIOKQ_BUILD_PROGRESS=str(progress))
     assert (status, extensions) == (0, 2)
+    assert progress.read_text().splitlines() == [
+        "aiokq: translating the 2 modules of the core to C ...",
+        "aiokq: compiled 1 of 2 modules of the core",
+        "aiokq: compiled 2 of 2 modules of the core",
+    ]
     status, said, extensions = build(CC=str(compiler))
     assert (status, extensions) == (0, 0)
     assert "the compiled core was not built" in said
