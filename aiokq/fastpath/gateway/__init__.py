@@ -1,7 +1,7 @@
 """The gateway's unit: inputs, and the pool of messages that they receive (ADR 18).
 
-An Intake reads a socket in a thread of its own, whatever the event loop does. It parses messages
-and stores them in the Pool, in arenas of their topics. The event loop takes them as columns.
+An Intake reads a socket in a thread of its own, independently of the event loop. It parses messages
+and stores them in the Pool, in arenas by topic. The event loop takes the messages as columns.
 """
 
 from __future__ import annotations

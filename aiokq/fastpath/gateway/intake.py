@@ -37,8 +37,8 @@ if cython.compiled:
 __all__ = ["Intake"]
 
 
-# Without the collector's tp_clear, which would free the pool before its thread is stopped. An input
-# is part of no cycle.
+# The collector's tp_clear would free the pool before the thread of the input is stopped. An input
+# is part of no reference cycle.
 @cython.no_gc
 @cython.final
 @cython.cclass
@@ -47,25 +47,28 @@ class Intake:
 
     Args:
         pool: the pool.
-        fd: a bound datagram socket, or a listening stream socket; it remains the caller's, and has
-            to stay open until `stop()` returned.
+        fd: a bound datagram socket, or a listening stream socket; the caller owns it, and must keep
+            it open until `stop()` has returned.
         transport: "unix_datagram", "unix_stream" or "tcp".
-        max_message_bytes: largest message; on streams without the 4 bytes of its size.
-        when_full: what happens to messages for which the pool has no room: "discard" counts them as
+        max_message_bytes: largest size of a message; on streams, without the 4-byte size field.
+        when_full: the reaction to a message for which the pool has no room: "discard" counts it as
             NO_MEMORY, "block" stops reading.
-        allowed_uids: the users that may send, by the credentials that the kernel gives; None: all.
-        max_connections: further connections wait, with what they send, until one is closed.
-        idle_ms: connections without data for so long are closed; 0: never.
-        idle_when_full_ms: if a connection waits for a place or a descriptor, the one that is idle
-            for the longest time is closed, if that is at least so long and it is not inside of a
-            message; 0: never.
-        partial_ms: connections with an incomplete message older than that are closed; 0: never,
-            but for messages for whose end a blocking input waits (30 seconds).
-        spool: where well-formed messages are stored, instead of in the pool; `when_full` then
-            decides what happens to messages that the spool does not accept.
+        allowed_uids: ids of the users that may send, according to the kernel's credentials; None
+            for all users.
+        max_connections: maximum number of open connections; further connections wait, with their
+            data, in the kernel's queue until one is closed.
+        idle_ms: milliseconds without data after which a connection is closed; 0 for never.
+        idle_when_full_ms: idle time in milliseconds from which a connection may be closed so that
+            another connection gets its place or descriptor; the connection that has been idle
+            longest is closed, unless it has an incomplete message. 0 for never.
+        partial_ms: age of an incomplete message, in milliseconds, at which its connection is
+            closed. 0 for never, except if a blocking input waits for the end of the message: then
+            the limit is 30 seconds.
+        spool: a SpoolWriter, which stores well-formed messages instead of the pool; `when_full`
+            then applies to messages that the spool does not accept.
 
     Raises:
-        ValueError: an argument is out of range, or TCP has an allow-list.
+        ValueError: an argument is out of range, or `allowed_uids` is given for TCP.
     """
 
     def __init__(
@@ -142,10 +145,10 @@ class Intake:
     def start(self):
         """Start the thread.
 
-        An error of the socket itself ends the thread and is in `counts()`.
+        An error of the socket itself ends the thread, and is reported by `counts()`.
 
         Raises:
-            OSError: there is no thread or no descriptor for it.
+            OSError: the system has no thread or no descriptor for the input.
             RuntimeError: the input was started before.
         """
         if self.started or getpid() != self.pid:
@@ -157,14 +160,14 @@ class Intake:
         self.started = True
 
     def stop(self, *, drain=False):
-        """Stop the thread and wait for its end. What it has read is in the pool.
+        """Stop the thread and wait for its end. All messages that it has read are stored.
 
-        An input that waits for memory stores what it has read, although there is no room. A second
-        call waits for the end of the first, and a call in a forked child does nothing.
+        An input that waits for memory stores the messages that it has read, even without room. A
+        second call waits for the end of the first, and a call in a forked child does nothing.
 
         Args:
-            drain: read first what the kernel holds, for at most a second. A blocking input waits
-                for room in this time, and reads nothing more without room, except one burst of
+            drain: first read the data in the kernel's buffers, for at most a second. A blocking
+                input waits for room during this time; without room, it reads only one burst of
                 datagrams.
         """
         if not self.started or getpid() != self.pid:

@@ -1,8 +1,8 @@
-"""Pool and Taken: the gateway's memory, of which the inputs and the event loop each have an end.
+"""Pool and Taken: the memory of the gateway, which inputs fill and the event loop empties.
 
-This is the compiled form: the work is in pool.h, which also inputs call without Python's lock.
-Uncompiled, the module has the classes of pure_pool.py.
-Tests: tests/unit/fastpath/test_gateway_pool.py, tests/property/test_gateway_parity.py.
+This is the compiled form: the work is in pool.h, which inputs also call, without Python's lock.
+Uncompiled, the module has the classes of pure_pool.py. Tests:
+tests/unit/fastpath/test_gateway_pool.py, tests/property/test_gateway_parity.py.
 """
 
 # Hot path, measured by benchmarks/micro/gateway.py. Nothing in this file runs once per message,
@@ -134,14 +134,14 @@ class Block:
 @cython.final
 @cython.cclass
 class Taken:
-    """Messages of one topic, in the order in which they arrived. They stay charged until release().
+    """Messages of one topic, in the order of arrival. Their memory stays charged until release().
 
     Attributes:
         count: number of messages.
-        charge: bytes of the pool that they use.
-        size: bytes of their keys and values.
-        slot: the slot of their topic; -1 if it was not registered.
-        oldest_ms: the smallest of their timestamps and times of arrival.
+        charge: bytes of the pool that the messages use.
+        size: bytes of the keys and values.
+        slot: the slot of the topic; -1 if the topic was not registered.
+        oldest_ms: the smallest of the timestamps and arrival times.
     """
 
     def __init__(self):
@@ -223,7 +223,7 @@ class Taken:
         return found.earliest, found.latest
 
     def sequences(self, rows=None):
-        """Return the numbers of the messages, or of some, as a memoryview of 64-bit integers."""
+        """Return the sequences of the messages, or of `rows`, as a memoryview of int64."""
         if rows is None:
             return self._numbers(False)
         self._check()
@@ -281,7 +281,7 @@ class Taken:
         return _taken(made, 0, count, self.slot)
 
     def batches(self, messages, size):
-        """Return the ends of the batches that limits in messages and bytes make; 0: no limit."""
+        """Return the ends of batches within limits of messages and bytes; 0 for no limit."""
         self._check()
         n: int64_t
         made: int64_t
@@ -309,15 +309,15 @@ class Taken:
         latest_ms=_LATEST,
         header=b"aiokq.timestamp",
     ):
-        """Return the arguments of RecordColumns beside the count. Keys and values are not copied.
+        """Return the arguments of RecordColumns except the count. Keys and values are not copied.
 
         Args:
             partitions: number of partitions of the topic, for messages with a partition key.
-            usable: a byte for each partition; a message whose partition is 0 here goes to the next
-                one that is not. None: all partitions are usable.
+            usable: a byte for each partition, 0 if the partition is not usable: its messages go to
+                the next usable partition. None if all partitions are usable.
             null_keys, null_values: whether empty keys and values become null.
-            earliest_ms, latest_ms: a timestamp outside is replaced by the time of arrival, and
-                kept in a header.
+            earliest_ms, latest_ms: a timestamp outside of this range is replaced by the time of
+                arrival, and kept in a header.
             header: name of this header.
         """
         self._check()
@@ -435,7 +435,7 @@ class Taken:
 def _taken(
     segment: cython.pointer(aiokq_segment), first: int64_t, end: int64_t, slot: cython.Py_ssize_t
 ) -> Taken:
-    """Return messages; the reference to the segment becomes theirs."""
+    """Return a Taken, which takes over the reference to the segment."""
     taken: Taken = Taken.__new__(Taken)
     taken.segment = segment
     taken.first = first
@@ -447,23 +447,23 @@ def _taken(
 @cython.final
 @cython.cclass
 class Pool:
-    """The memory of a gateway: what its inputs received and what was not delivered yet.
+    """The memory of a gateway: the messages that were received and not delivered yet.
 
     Args:
-        max_bytes: limit in bytes. Each message counts its key, its value and MESSAGE_OVERHEAD; a
-            topic that is not registered counts its name and TOPIC_OVERHEAD; the beginning of a
-            message of a stream counts its memory.
-        wake_fd: an eventfd, or the writing end of a pipe; it is written once, with 8 bytes, until
-            the next `due()`. -1: nothing is written.
+        max_bytes: limit in bytes. A message counts with its key, its value and MESSAGE_OVERHEAD, an
+            unregistered topic with its name and TOPIC_OVERHEAD, and an incomplete message of a
+            stream with its memory.
+        wake_fd: an eventfd, or the writing end of a pipe; when messages become due, 8 bytes are
+            written, but only once until the next `due()`. -1 to write nothing.
         sample_bytes: number of bytes of a sample.
-        max_topic_names: topics that may be unregistered, unless half of `max_bytes` is too little
-            for their names. A further one ends the oldest name with few messages, which are
-            discarded as BAD_TOPIC, of the sender that has most names.
+        max_topic_names: maximum number of unregistered topics; fewer if half of `max_bytes` is too
+            little for their names. A further topic replaces the oldest topic with few messages, of
+            the sender with the most topics; the messages are discarded as BAD_TOPIC.
         refused_bytes: size of the queue of `refused()`, in addition to `max_bytes`.
         refused_reasons: the reasons for which messages are put into this queue.
-        refused_whole: those of these reasons to which the next two limits do not apply.
-        refused_prefix: number of bytes of each key and value that the queue keeps; -1: all.
-        refused_per_s: number of messages that the queue takes in a second; 0: any number.
+        refused_whole: reasons in `refused_reasons` to which the next two limits do not apply.
+        refused_prefix: number of bytes of each key and value that the queue keeps; -1 for all.
+        refused_per_s: number of messages that the queue takes per second; 0 for any number.
         spooled: whether `finished()` names the messages that the pool discards.
 
     Raises:
@@ -584,11 +584,11 @@ class Pool:
         rate_interval_ms=0,
         rate_max_messages=-1,
     ):
-        """Give a topic a slot and limits, through which the messages go that it holds already.
+        """Give a topic a slot and limits, which also apply to the messages that it already holds.
 
-        A limit of 0 (`batch_messages`, `batch_bytes`, `rate_interval_ms`) or -1 (the others) is no
-        limit. Without a limit for batches, messages are due at once. A topic that is registered
-        already gets the limits.
+        0 (`batch_messages`, `batch_bytes`, `rate_interval_ms`) or -1 (the others) means no limit.
+        Without a limit for batches, messages are due at once. If the topic is already registered,
+        it keeps its slot and gets the new limits.
 
         Returns:
             The number of the slot.
@@ -632,7 +632,7 @@ class Pool:
         rate_interval_ms=0,
         rate_max_messages=-1,
     ):
-        """Set all limits of a slot. If one for batches changed, what it holds is due."""
+        """Set all limits of a slot. If a limit for batches changed, all its messages become due."""
         limits = _numbers(
             batch_messages,
             batch_bytes,
@@ -647,7 +647,7 @@ class Pool:
         aiokq_pool_unlock(self.pool)
 
     def forget(self, slot):
-        """Make the topic of a slot an unregistered one.
+        """Make the topic of a slot unregistered.
 
         The messages that the slot holds are due; `take()` frees the slot when it returns None.
         """
@@ -686,7 +686,7 @@ class Pool:
         return True
 
     def discard_unresolved(self, topic, reason):
-        """Discard what is held of a topic that is not registered; return the number of messages."""
+        """Discard the messages of an unregistered topic; return their number."""
         if not 0 <= reason < _REASON_COUNT:
             raise ValueError(f"reason {reason}: not an index of REASONS")
         index: cython.int = reason
@@ -712,7 +712,7 @@ class Pool:
         return count
 
     def take_unresolved(self, topic):
-        """Take messages of a topic that is not registered, until None."""
+        """Take messages of an unregistered topic; call again until the result is None."""
         first: int64_t = 0
         end: int64_t = 0
         mono: int64_t = 0
@@ -732,11 +732,11 @@ class Pool:
     # ------------------------------------------------------------ batches
 
     def due(self):
-        """Return the slots that became due, and the milliseconds until others may.
+        """Return the slots that became due, and the milliseconds until another may become due.
 
-        A slot is named once when messages of it become due, and again only after `take()` has taken
-        all that were due. The milliseconds are None if no message waits for its age. The next event
-        after this call writes to `wake_fd` again.
+        A slot is returned once when some of its messages become due, and again only after `take()`
+        has taken all due messages. The milliseconds are None if no message waits for its age. The
+        next event after this call writes to `wake_fd` again.
         """
         self._check_open()
         numbers = cython.declare(int32_t[AIOKQ_READY])
@@ -765,9 +765,9 @@ class Pool:
         """Take the first messages that are due; None if there are none.
 
         Args:
-            flush: make all messages due that the slot holds.
-            max_bytes: take one message, or more that are charged at most so many bytes in all; what
-                remains stays due. 0: no limit.
+            flush: make all messages of the slot due.
+            max_bytes: maximum charge of the returned messages in bytes; a single message may exceed
+                it. The remaining messages stay due. 0 for no limit.
         """
         most: int64_t = max_bytes
         first: int64_t = 0
@@ -898,7 +898,7 @@ class Pool:
         return found
 
     def refused(self):
-        """Return the messages in the queue of refused messages, whose outcome is the caller's."""
+        """Remove and return the queued refused messages; the caller decides their outcome."""
         self._check()
         found = []
         aiokq_pool_lock(self.pool)
@@ -948,18 +948,19 @@ class Pool:
         max_message_bytes=0x7FFFFFFF,
         arrival_ms=-1,
     ):
-        """Store messages that follow each other, as an input does, without Python's lock.
+        """Store consecutive messages as an input does, without Python's lock.
 
         Args:
-            sequence: number of the first message; the others follow. -1: in the order of arrival.
+            sequence: sequence of the first message; the next messages get the next sequences. -1
+                for sequences in the order of arrival.
             replayed: whether the messages were received by another process before.
             stop_when_full: stop before a message for which there is no room.
-            max_message_bytes: largest message without the 4 bytes of its size.
-            arrival_ms: when the messages arrived; -1: now.
+            max_message_bytes: largest size of a message, without its 4-byte size field.
+            arrival_ms: time at which the messages arrived; -1 for now.
 
         Returns:
-            The number of bytes of whole messages. After an impossible size nothing can be read: it
-            is counted as a malformed message, and all bytes are returned as read.
+            The number of bytes of whole messages. After an impossible size, the rest cannot be
+                read: it counts as one malformed message, and the result includes all bytes.
         """
         self._check_open()
         buffer = cython.declare(Py_buffer)
@@ -987,7 +988,7 @@ class Pool:
         return read
 
     def close(self):
-        """Free what is held; the counts stay. Inputs are stopped before.
+        """Free all messages; the counts stay. The inputs must be stopped before.
 
         A second call does nothing, and neither does a call in a forked child.
         """
@@ -1001,7 +1002,7 @@ class Pool:
         aiokq_pool_unlock(self.pool)
 
     def set_clock(self, monotonic_ms, wall_ms):
-        """Make the time stand still; for tests."""
+        """Fix the time of the pool; for tests."""
         self._check_open()
         mono: int64_t = monotonic_ms
         wall: int64_t = wall_ms

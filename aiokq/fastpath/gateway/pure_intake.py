@@ -45,7 +45,7 @@ _CREDENTIALS: Final = struct.Struct("=iII")
 
 
 class Connection:
-    """A connection of a stream, with the beginning of the message that is incomplete."""
+    """A stream connection, with the beginning of its incomplete message."""
 
     def __init__(self, sock: socket.socket, now: float, sender: int) -> None:
         self.sock = sock
@@ -66,25 +66,28 @@ class Intake:
 
     Args:
         pool: the pool.
-        fd: a bound datagram socket, or a listening stream socket; it remains the caller's, and has
-            to stay open until `stop()` returned.
+        fd: a bound datagram socket, or a listening stream socket; the caller owns it, and must keep
+            it open until `stop()` has returned.
         transport: "unix_datagram", "unix_stream" or "tcp".
-        max_message_bytes: largest message; on streams without the 4 bytes of its size.
-        when_full: what happens to messages for which the pool has no room: "discard" counts them as
+        max_message_bytes: largest size of a message; on streams, without the 4-byte size field.
+        when_full: the reaction to a message for which the pool has no room: "discard" counts it as
             NO_MEMORY, "block" stops reading.
-        allowed_uids: the users that may send, by the credentials that the kernel gives; None: all.
-        max_connections: further connections wait, with what they send, until one is closed.
-        idle_ms: connections without data for so long are closed; 0: never.
-        idle_when_full_ms: if a connection waits for a place or a descriptor, the one that is idle
-            for the longest time is closed, if that is at least so long and it is not inside of a
-            message; 0: never.
-        partial_ms: connections with an incomplete message older than that are closed; 0: never,
-            but for messages for whose end a blocking input waits (30 seconds).
-        spool: where well-formed messages are stored, instead of in the pool; `when_full` then
-            decides what happens to messages that the spool does not accept.
+        allowed_uids: ids of the users that may send, according to the kernel's credentials; None
+            for all users.
+        max_connections: maximum number of open connections; further connections wait, with their
+            data, in the kernel's queue until one is closed.
+        idle_ms: milliseconds without data after which a connection is closed; 0 for never.
+        idle_when_full_ms: idle time in milliseconds from which a connection may be closed so that
+            another connection gets its place or descriptor; the connection that has been idle
+            longest is closed, unless it has an incomplete message. 0 for never.
+        partial_ms: age of an incomplete message, in milliseconds, at which its connection is
+            closed. 0 for never, except if a blocking input waits for the end of the message: then
+            the limit is 30 seconds.
+        spool: a SpoolWriter, which stores well-formed messages instead of the pool; `when_full`
+            then applies to messages that the spool does not accept.
 
     Raises:
-        ValueError: an argument is out of range, or TCP has an allow-list.
+        ValueError: an argument is out of range, or `allowed_uids` is given for TCP.
     """
 
     def __init__(
@@ -242,20 +245,20 @@ class Intake:
         self._stalled += passed
 
     def _flush(self) -> None:
-        """Append to the spool the messages that were read; without the lock of the pool."""
+        """Append the messages that were read to the spool, without the lock of the pool."""
         if not self._pending:
             return
         assert self._spool is not None
         messages, self._pending = self._pending, []
         began = time.monotonic()
         if not self._append(messages):
-            # Together they are larger than the spool may be.
+            # All messages together do not fit into the spool.
             for message in messages:
                 self._append([message], final=True)
         self._stalled += time.monotonic() - began
 
     def _append(self, messages: list[bytes], *, final: bool = False) -> bool:
-        """Append messages, or discard them; return False if they never fit, unless it is final."""
+        """Append or discard messages; return False if they can never fit and `final` is false."""
         assert self._spool is not None
         _, wall = self._pool.now()
         data = b"".join(messages)
@@ -289,7 +292,7 @@ class Intake:
         self._counted[reason] += 1
 
     def _may_drain(self, end: float) -> bool:
-        """Return whether an input that stops may read more; if it blocks, wait for room."""
+        """Return whether a stopping input may read more; a blocking input first waits for room."""
         while self._block and self._full():
             if time.monotonic() >= end:
                 return False
@@ -314,8 +317,8 @@ class Intake:
                 selector.select()
                 self._burst(sock, room)
             end = time.monotonic() + DRAIN_MS / 1000
-            # The first burst is read although there is no room: it is small, and no sender would
-            # know that it is lost.
+            # The first burst is read even without room, because it is small, and its senders would
+            # not learn of the loss.
             while (
                 self._draining
                 and self._burst(sock, room)
@@ -325,7 +328,7 @@ class Intake:
                 pass
 
     def _burst(self, sock: socket.socket, room: int) -> int:
-        """Read what the kernel holds, at most BURST datagrams; return their number."""
+        """Read the queued datagrams, at most BURST; return their number."""
         received: list[tuple[bytes, int, tuple[int, int]]] = []
         while len(received) < BURST:
             try:
@@ -383,7 +386,7 @@ class Intake:
 
     def _drain_connections(self, listening: socket.socket) -> None:
         end = time.monotonic() + DRAIN_MS / 1000
-        self._max_connections = 1 << 62  # none is closed any more that another one waits for
+        self._max_connections = 1 << 62  # accept all waiting connections
         before = -1
         while before < self._accepted and time.monotonic() < end:
             before = self._accepted
@@ -393,10 +396,10 @@ class Intake:
                 pass
 
     def _listen(self, listening: socket.socket) -> float | None:
-        """Watch the listening socket, or do not while no connection may be accepted.
+        """Watch the listening socket, unless no connection may be accepted now.
 
-        Otherwise those that wait would wake the thread all the time. Returns the seconds until it
-        is to be watched again, if they are known.
+        Otherwise, waiting connections would wake the thread all the time. Return the seconds until
+        the socket must be watched again, if they are known.
         """
         assert self._selector is not None
         now = time.monotonic()
@@ -421,10 +424,11 @@ class Intake:
         return min(max(min(limits) / 4, 0.005), 0.25) if limits else None
 
     def _displaceable(self) -> Connection | None:
-        """Return the connection that is closed for one that waits.
+        """Return the idle connection to close for a waiting connection; None if there is none.
 
-        It is the one of which no bytes came for the longest time, if that is long enough and it is
-        not inside of a message. If there is none, set when there may be one.
+        The result is the connection without data for the longest time, if that time is long enough
+        and the connection has no incomplete message. If there is none, store the time at which
+        there may be one.
         """
         now = time.monotonic()
         self._displace_at = now + LACK_SECONDS
@@ -441,15 +445,15 @@ class Intake:
             if not unread:
                 self._displace_at = 0.0
                 return one
-            one.last = now  # it was not read yet
+            one.last = now  # the connection has unread data
         return None
 
     def _displace(self) -> None:
-        """End a connection that nobody uses: another one waits for its place or its descriptor.
+        """End an idle connection, because another connection waits for its place or descriptor.
 
-        From now on its program cannot write to it, and what it has written before is read: the
-        connection is closed when it is read next and nothing is left. (TCP takes one more write,
-        and then says so.)
+        From now on, the client's program cannot write to the connection. The input still reads the
+        data that was written before, and then closes the connection. (With TCP, one more write
+        succeeds before the program gets the error.)
         """
         if not self._idle_when_full or self._displacing:
             return
@@ -467,7 +471,7 @@ class Intake:
             self._displace()
         for _ in range(BURST):
             if len(self._connections) >= self._max_connections:
-                return  # the others wait in the queue of the kernel, with what they have sent
+                return  # the others wait, with their data, in the kernel's queue
             try:
                 sock, _ = listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -492,7 +496,7 @@ class Intake:
             self._selector.register(sock, selectors.EVENT_READ, connection)
 
     def _sender_of(self, sock: socket.socket) -> int:
-        """Return a number for the program that has made a connection."""
+        """Return a number that identifies the program that opened a connection."""
         if TRANSPORTS[self._transport] == "unix_stream":
             found = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
             return int(_CREDENTIALS.unpack(found)[0])
@@ -510,7 +514,7 @@ class Intake:
         if not most:
             connection.denied = connection.denied or time.monotonic()
             return False
-        if connection.denied:  # this time does not count for its limits
+        if connection.denied:  # a wait for room does not count as a delay of the sender
             self._postpone_one(connection, time.monotonic() - connection.denied)
             connection.denied = 0.0
         try:
@@ -537,9 +541,10 @@ class Intake:
     def _wait_for_room(self, connection: Connection) -> int:
         """Wait until the pool has room; return how many bytes of a connection may be read.
 
-        Incomplete messages get half of the pool, those of all inputs together. Beyond that only one
-        of them grows, so that it is completed: if all did, each would wait for memory that the
-        others hold. 0 if another connection has to be read first.
+        The incomplete messages of all inputs together get half of the pool. Beyond this half, only
+        one incomplete message may grow, so that it can be completed. If all could grow, each would
+        wait for memory that the others hold. The result is 0 if another connection must be read
+        first.
         """
         if not self._block:
             return CHUNK
@@ -559,7 +564,7 @@ class Intake:
             ):
                 return CHUNK
             if not connection.charged and not full and pool.partial() < pool.max_bytes // 4 * 3:
-                return SMALL_READ  # as much may become an incomplete message
+                return SMALL_READ  # all these bytes may belong to an incomplete message
             if pool.turn is None:
                 pool.turn = connection
                 return CHUNK
@@ -567,12 +572,12 @@ class Intake:
             return 0
 
     def _end_turn(self, connection: Connection) -> None:
-        """Let another incomplete message grow, if that of a connection has ended; locked."""
+        """If the incomplete message of a connection has ended, let another grow; under the lock."""
         if self._pool.turn is connection and not connection.charged:
             self._pool.turn = None
 
     def _consume(self, connection: Connection, data: bytes) -> bool:
-        """Store the messages of a connection; return False after a fault of the framing."""
+        """Store the messages of a connection; return False after a framing error."""
         pool = self._pool
         mono, wall = pool.now()
         if connection.skip:
@@ -613,9 +618,10 @@ class Intake:
         return sound
 
     def _limit_partials(self, connection: Connection, size: int) -> None:
-        """Discard the oldest incomplete messages of this input if they take too much.
+        """Discard the oldest incomplete messages of this input if they use too much memory.
 
-        Programs that send half of a message and wait must not take the memory of the others.
+        Programs that send a part of a message and then wait must not use the memory of other
+        programs.
         """
         while self._pool.partials_full(size):
             begun = [
@@ -628,7 +634,7 @@ class Intake:
             self._lose_partial(min(begun, key=lambda one: one.since or 0.0))
 
     def _lose_partial(self, connection: Connection) -> None:
-        """Discard the incomplete message of a connection, whose rest is passed over."""
+        """Discard the incomplete message of a connection; its rest will be skipped."""
         buffer = connection.buffer
         size = int.from_bytes(buffer[:4], "big")
         self._lost(NO_MEMORY, size, bytes(buffer))
@@ -656,7 +662,7 @@ class Intake:
         connection.sock.close()
 
     def _postpone(self, seconds: float) -> None:
-        """Add the time in which nothing was read to the limits of all connections."""
+        """Extend the time limits of all connections by the time in which nothing was read."""
         for connection in self._connections.values():
             self._postpone_one(connection, seconds)
 
@@ -672,7 +678,7 @@ class Intake:
             limit = CROWDED_SECONDS  # others wait for the end of incomplete messages
         for connection in list(self._connections.values()):
             if connection.denied:
-                continue  # it is not read, so its sender may not be late
+                continue  # the connection is not read, so its sender is not late
             if limit > 0 and connection.since is not None and now - connection.since >= limit:
                 self._partial_closed += 1
                 self._close(connection)

@@ -63,7 +63,7 @@ _LATEST: Final = NEVER // 1000
 
 
 class Row:
-    """A message that is held."""
+    """A stored message."""
 
     __slots__ = ("arrival", "key", "partition_key", "sequence", "timestamp", "value")
 
@@ -212,14 +212,14 @@ class Slot:
 
 
 class Taken:
-    """Messages of one topic, in the order in which they arrived. They stay charged until release().
+    """Messages of one topic, in the order of arrival. Their memory stays charged until release().
 
     Attributes:
         count: number of messages.
-        charge: bytes of the pool that they use.
-        size: bytes of their keys and values.
-        slot: the slot of their topic.
-        oldest_ms: smallest age stamp: the smaller of timestamp and arrival.
+        charge: bytes of the pool that the messages use.
+        size: bytes of the keys and values.
+        slot: the slot of the topic.
+        oldest_ms: the smallest of the timestamps and arrival times.
     """
 
     __slots__ = ("_rows", "charge", "count", "oldest_ms", "size", "slot")
@@ -332,7 +332,7 @@ _ONE: Final = (1).to_bytes(8, _ORDER)
 
 
 def _partition(partition_key: int, partitions: int, usable: bytes | None) -> int:
-    """Return the first usable partition at or after the one of a key."""
+    """Return the first usable partition at or after the partition of a key."""
     first = partition_key % partitions
     for n in range(partitions if usable is not None else 0):
         at = (first + n) % partitions
@@ -365,7 +365,7 @@ def _column(parts: Sequence[bytes], nulls: bool) -> tuple[bytes | None, bytes, b
 def _headers(
     name: bytes, values: Sequence[bytes]
 ) -> tuple[None, bytes, bytes, bytes, None, bytes, bytes]:
-    """Return the column of headers in which each value that is not empty has a header."""
+    """Return the column of headers, with one header for each value that is not empty."""
     rows = [0]
     for value in values:
         rows.append(rows[-1] + bool(value))
@@ -383,23 +383,23 @@ def _headers(
 
 
 class Pool:
-    """The memory of a gateway: what its inputs received and what was not delivered yet.
+    """The memory of a gateway: the messages that were received and not delivered yet.
 
     Args:
-        max_bytes: limit in bytes. Each message counts its key, its value and MESSAGE_OVERHEAD; a
-            topic that is not registered counts its name and TOPIC_OVERHEAD; the beginning of a
-            message of a stream counts its memory.
-        wake_fd: an eventfd, or the writing end of a pipe; it is written once, with 8 bytes, until
-            the next `due()`. -1: nothing is written.
+        max_bytes: limit in bytes. A message counts with its key, its value and MESSAGE_OVERHEAD, an
+            unregistered topic with its name and TOPIC_OVERHEAD, and an incomplete message of a
+            stream with its memory.
+        wake_fd: an eventfd, or the writing end of a pipe; when messages become due, 8 bytes are
+            written, but only once until the next `due()`. -1 to write nothing.
         sample_bytes: number of bytes of a sample.
-        max_topic_names: topics that may be unregistered, unless half of `max_bytes` is too little
-            for their names. A further one ends the oldest name with few messages, which are
-            discarded as BAD_TOPIC, of the sender that has most names.
+        max_topic_names: maximum number of unregistered topics; fewer if half of `max_bytes` is too
+            little for their names. A further topic replaces the oldest topic with few messages, of
+            the sender with the most topics; the messages are discarded as BAD_TOPIC.
         refused_bytes: size of the queue of `refused()`, in addition to `max_bytes`.
         refused_reasons: the reasons for which messages are put into this queue.
-        refused_whole: those of these reasons to which the next two limits do not apply.
-        refused_prefix: number of bytes of each key and value that the queue keeps; -1: all.
-        refused_per_s: number of messages that the queue takes in a second; 0: any number.
+        refused_whole: reasons in `refused_reasons` to which the next two limits do not apply.
+        refused_prefix: number of bytes of each key and value that the queue keeps; -1 for all.
+        refused_per_s: number of messages that the queue takes per second; 0 for any number.
         spooled: whether `finished()` names the messages that the pool discards.
 
     Raises:
@@ -602,7 +602,7 @@ class Pool:
                 self._mark_due(known)
             if not known.due:
                 if self._topics.get(known.topic) is not known:
-                    self._drop(known)  # it was forgotten
+                    self._drop(known)  # the slot was forgotten
                 return None
             rows = [known.rows.popleft()]
             charge = rows[0].charge
@@ -796,7 +796,7 @@ class Pool:
             return True
         wanted = when_full
         if when_full == WAIT and self._used <= self._partial:
-            # Only incomplete messages fill the pool: waiting would be for nothing.
+            # Incomplete messages alone fill the pool, so waiting would free no memory.
             when_full = FORCE
         if need > self.max_bytes or (when_full != FORCE and self._used + need > self.max_bytes):
             if when_full == WAIT and need <= self.max_bytes:
@@ -808,7 +808,7 @@ class Pool:
             return True
         full = slot is None and self._names >= self._max_topic_names
         if full and transport == FED and wanted == WAIT:
-            return False  # what is fed waits elsewhere: no name is ended for it
+            return False  # fed messages wait in the spool, so no topic is removed for them
         self._receive(data)
         if slot is not None and slot.registered and slot.limited(mono - (wall - arrival)):
             slot.received += 1
@@ -850,7 +850,7 @@ class Pool:
         self._discard(reason, transport, b"", row, None)
 
     def refuse(self, data: bytes, wall: int, transport: int, reason: int) -> None:
-        """Discard a message that is well-formed, for a reason that the caller decides."""
+        """Discard a well-formed message for the given reason."""
         parsed = parse(data, wall)
         self._receive(data)
         if parsed.row is not None:
@@ -872,13 +872,13 @@ class Pool:
             self.discard_raw(reason, transport, data, wall)
 
     def partials_full(self, size: int, own: int = 0) -> bool:
-        """Return whether incomplete messages would have more than half of the pool.
+        """Return whether incomplete messages would use more than half of the pool.
 
-        A single one may use all of it.
+        A single incomplete message may use the whole pool.
 
         Args:
-            size: bytes of an incomplete message that is not charged.
-            own: bytes of it that are charged.
+            size: bytes of an incomplete message that are not charged yet.
+            own: bytes of this message that are charged.
         """
         return self._partial > own and self._partial + size > self.max_bytes // 2
 
@@ -893,7 +893,7 @@ class Pool:
         return True
 
     def crowded(self) -> bool:
-        """Return whether an input that waits for memory has to wait."""
+        """Return whether a blocking input has to wait for memory."""
         return self._used >= self.max_bytes and self._used > self._partial
 
     def used(self) -> int:
@@ -949,10 +949,11 @@ class Pool:
         self._free.append(slot.number)
 
     def _evict(self, wall: int) -> bool:
-        """End a name with few messages, which are discarded.
+        """Remove an unregistered topic with few messages, and discard its messages.
 
-        It is the oldest one of the senders that have most names, so that a program that makes names
-        up loses its own. Returns False if all have many messages.
+        The topic is the oldest such topic of the sender with the most unregistered topics, so that
+        a program that invents topic names loses its own topics. Return False if all topics have
+        many messages.
         """
         if not self._names_of:
             return False
@@ -975,7 +976,7 @@ class Pool:
         return True
 
     def _end_name(self, slot: Slot) -> None:
-        """Take a topic that was not registered out of the lists."""
+        """Remove an unregistered topic from the lists."""
         self._used -= TOPIC_OVERHEAD + len(slot.topic)
         self._names -= 1
         self._unresolved -= len(slot.rows)
@@ -985,7 +986,7 @@ class Pool:
             del self._names_of[slot.senders]
 
     def _end_unresolved(self, slot: Slot) -> None:
-        """Remove a topic that was not registered; its messages are the caller's."""
+        """Remove an unregistered topic; the caller takes over its messages."""
         self._end_name(slot)
         del self._topics[slot.topic]
         self._drop(slot)
@@ -1012,7 +1013,7 @@ class Pool:
             self._mark_due(slot)
 
     def _resolve(self, slot: Slot) -> None:
-        """Make a slot that of a registered topic; apply the limits to the messages it holds."""
+        """Mark the topic of a slot as registered; apply the limits to the messages it holds."""
         if slot.rows:
             self._end_name(slot)
         slot.registered = True
@@ -1122,7 +1123,7 @@ class Pool:
 
 
 def legal(topic: bytes) -> bool:
-    """Return whether Kafka allows a name of a topic."""
+    """Return whether a topic name is valid in Kafka."""
     return _LEGAL.fullmatch(topic) is not None and topic not in (b".", b"..")
 
 

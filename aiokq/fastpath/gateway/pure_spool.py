@@ -60,7 +60,7 @@ def spool_header(base: int, created_ms: int) -> bytes:
 
 
 def spool_version(header: Buffer) -> int:
-    """Return the version that the header of a segment names; -1 if it is not a sound header."""
+    """Return the version in the header of a segment; -1 if the header is not valid."""
     if len(header) < HEADER.size:
         return -1
     magic, version, _, crc, *_ = HEADER.unpack_from(header)
@@ -72,7 +72,7 @@ def spool_version(header: Buffer) -> int:
 
 
 def spool_frames(data: Buffer, position: int = 0) -> list[SpoolFrame]:
-    """Return the sound frames from `position` on, up to the first that is incomplete or damaged."""
+    """Return the frames from `position` on, up to the first incomplete or damaged frame."""
     view = memoryview(data).cast("B")
     found: list[SpoolFrame] = []
     while position + FRAME.size <= len(view):
@@ -132,14 +132,14 @@ class SpoolWriter:
     """Appends messages to the segments of a spool. Any thread may call all methods.
 
     Args:
-        directory: the directory, which exists and is locked by the caller.
-        sequence: number of the first message.
-        stored_bytes: size of the segments that are there.
-        max_bytes: largest size of all segments. `freed` says what was deleted.
-        segment_bytes: size from which a new segment is begun.
+        directory: an existing directory, which the caller has locked.
+        sequence: the sequence of the first message.
+        stored_bytes: total size of the existing segments.
+        max_bytes: maximum total size of the segments; `freed` reports deleted segments.
+        segment_bytes: size at which a new segment is begun.
         fsync: "never", "interval" (the owner calls `sync`), or "each": each append is synced before
             it is accepted.
-        wake_fd: an eventfd that is written once after an append, until the next `progress`.
+        wake_fd: an eventfd that is written at the first append after each `progress`.
     """
 
     def __init__(
@@ -185,7 +185,7 @@ class SpoolWriter:
     # ------------------------------------------------------------ for inputs
 
     def append(self, data: Buffer, arrival_ms: int, *, force: bool = False) -> int:
-        """Append whole messages; return -1 when they are accepted, or the reason why they are not.
+        """Append whole messages; return -1 if they are accepted, else the reason of the refusal.
 
         Args:
             force: append beyond `max_bytes`, if the disk has room.
@@ -213,7 +213,7 @@ class SpoolWriter:
                 need = size + (HEADER.size if roll else 0)
                 full = self._stored + need > self._max_bytes and not force
                 if full and self._end > max(HEADER.size, self._max_bytes - size - HEADER.size):
-                    # Nothing fits beside this segment, so it has to be deleted, too.
+                    # No message fits beside this segment, so finish it, so that it can be deleted.
                     self._seal()
                 wakes = full and self._fd < 0 and not self._woken
                 self._woken = self._woken or wakes
@@ -249,7 +249,7 @@ class SpoolWriter:
                 pass  # the loop has closed it
 
     def wait(self, size: int) -> bool:
-        """Wait until an append may succeed, at most a while; return False if it never can."""
+        """Wait a limited time until an append may succeed; return False if it never can."""
         with self._lock:
             if size + 2 * FRAME.size + HEADER.size > self._max_bytes or self._closed:
                 return False
@@ -272,20 +272,20 @@ class SpoolWriter:
     # ------------------------------------------------------------ for the event loop
 
     def progress(self) -> SpoolProgress:
-        """Return what was appended; the segments that were finished are named once."""
+        """Return the progress of the appends; each finished segment is reported once."""
         with self._lock:
             self._woken = False
             sealed, self._sealed = self._sealed, []
             return SpoolProgress(tuple(sealed), self._base, self._end, self._sequence)
 
     def freed(self, size: int) -> None:
-        """Note that a segment was deleted."""
+        """Record that a segment of `size` bytes was deleted."""
         with self._lock:
             self._stored -= size
             self._changed.notify_all()
 
     def sync(self) -> int:
-        """Write to the disk what was appended; return 0 or the errno. Waits for the disk."""
+        """Sync the appended messages, and wait for the disk; return 0 or the errno."""
         with self._lock:
             if not self._dirty and not self._unsynced:
                 return 0
@@ -318,7 +318,7 @@ class SpoolWriter:
             return 0
         with self._writing, self._lock:
             self._sync_errno = failed
-            # The system may take the pages for written. Later messages go to another file.
+            # The system may consider the pages as written. Later messages go to another file.
             self._failures += 1
             self._dirty = True
             self._named = self._named or named
@@ -327,7 +327,7 @@ class SpoolWriter:
         return failed
 
     def counts(self) -> SpoolCounts:
-        """Return the numbers of this moment."""
+        """Return one snapshot of the counts."""
         with self._lock:
             return SpoolCounts(
                 self._appended,
@@ -355,9 +355,9 @@ class SpoolWriter:
     # ------------------------------------------------------------ internal, while writing
 
     def _begin_segment(self) -> None:
-        """Begin a segment; the old one is finished only when the new one exists."""
+        """Begin a segment; finish the old segment only when the new one exists."""
         path = f"{self._directory}/{self._sequence:020d}.spool"
-        # A file of this name has no messages that were accepted.
+        # An existing file of this name has no accepted messages.
         fd = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
             header = spool_header(self._sequence, time.time_ns() // 1_000_000)
@@ -370,7 +370,7 @@ class SpoolWriter:
             try:
                 os.unlink(path)
             except OSError:
-                pass  # it has no messages, and the next start removes it
+                pass  # the file has no messages, and the next start removes it
             raise
         with self._lock:
             self._seal()
@@ -393,7 +393,7 @@ class SpoolWriter:
         self._fd, self._base, self._end = -1, -1, 0
 
     def _write(self, parts: list[Buffer], size: int) -> None:
-        """Write parts at the end, all or none."""
+        """Write all parts at the end of the segment, or none."""
         try:
             at, written = self._end, 0
             data = b"".join(parts)
@@ -412,8 +412,8 @@ class SpoolWriter:
             except OSError:
                 synced = True
             if synced:
-                # After a failed fsync the system may take the pages for written, so this file gets
-                # no further messages; what is after its end is not read.
+                # After a failed fsync the system may consider the pages as written, so this file
+                # gets no further messages; bytes after its end are not read.
                 with self._lock:
                     self._failures += 1
                     self._seal()

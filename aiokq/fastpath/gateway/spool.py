@@ -1,8 +1,8 @@
 """SpoolWriter, and functions that read a spool's files.
 
-This is the compiled form: the work is in spool.h, which also inputs call without Python's lock.
-Uncompiled, the module has the names of pure_spool.py.
-Tests: tests/unit/fastpath/test_gateway_spool.py.
+This is the compiled form: the work is in spool.h, which inputs also call, without Python's lock.
+Uncompiled, the module has the names of pure_spool.py. Tests:
+tests/unit/fastpath/test_gateway_spool.py.
 """
 
 # Hot path, measured by benchmarks/micro/gateway.py. Nothing in this file runs once per message.
@@ -77,7 +77,7 @@ if cython.compiled:
 
 
 def spool_version(header):
-    """Return the version that the header of a segment names; -1 if it is not a sound header."""
+    """Return the version in the header of a segment; -1 if the header is not valid."""
     buffer = cython.declare(Py_buffer)
     at: cython.p_uchar
     version: cython.int = -1
@@ -94,7 +94,7 @@ def spool_version(header):
 
 
 def spool_frames(data, position=0):
-    """Return the sound frames from `position` on, up to the first that is incomplete or damaged."""
+    """Return the frames from `position` on, up to the first incomplete or damaged frame."""
     buffer = cython.declare(Py_buffer)
     at: cython.p_uchar
     place: int64_t = position
@@ -158,14 +158,14 @@ class SpoolWriter:
     """Appends messages to the segments of a spool. Any thread may call all methods.
 
     Args:
-        directory: the directory, which exists and is locked by the caller.
-        sequence: number of the first message.
-        stored_bytes: size of the segments that are there.
-        max_bytes: largest size of all segments. `freed` says what was deleted.
-        segment_bytes: size from which a new segment is begun.
+        directory: an existing directory, which the caller has locked.
+        sequence: the sequence of the first message.
+        stored_bytes: total size of the existing segments.
+        max_bytes: maximum total size of the segments; `freed` reports deleted segments.
+        segment_bytes: size at which a new segment is begun.
         fsync: "never", "interval" (the owner calls `sync`), or "each": each append is synced before
             it is accepted.
-        wake_fd: an eventfd that is written once after an append, until the next `progress`.
+        wake_fd: an eventfd that is written at the first append after each `progress`.
     """
 
     def __init__(
@@ -216,7 +216,7 @@ class SpoolWriter:
             raise RuntimeError("the spool belongs to the process that created it")
 
     def append(self, data, arrival_ms, *, force=False):
-        """Append whole messages; return -1 when they are accepted, or the reason why they are not.
+        """Append whole messages; return -1 if they are accepted, else the reason of the refusal.
 
         Args:
             force: append beyond `max_bytes`, if the disk has room.
@@ -269,7 +269,7 @@ class SpoolWriter:
         return reason
 
     def wait(self, size):
-        """Wait until an append may succeed, at most a while; return False if it never can."""
+        """Wait a limited time until an append may succeed; return False if it never can."""
         self._check()
         wanted: int64_t = size
         may: cython.int
@@ -283,7 +283,7 @@ class SpoolWriter:
         aiokq_spool_interrupt(self.spool)
 
     def progress(self):
-        """Return what was appended; the segments that were finished are named once."""
+        """Return the progress of the appends; each finished segment is reported once."""
         self._check()
         count: cython.int = 0
         now = cython.declare(aiokq_sealed)
@@ -301,14 +301,14 @@ class SpoolWriter:
         return SpoolProgress(tuple(finished), now.base, now.end, now.sequence)
 
     def freed(self, size):
-        """Note that a segment was deleted."""
+        """Record that a segment of `size` bytes was deleted."""
         self._check()
         count: int64_t = size
         with cython.nogil:
             aiokq_spool_freed(self.spool, count)
 
     def sync(self):
-        """Write to the disk what was appended; return 0 or the errno. Waits for the disk."""
+        """Sync the appended messages, and wait for the disk; return 0 or the errno."""
         self._check()
         error: cython.int
         with cython.nogil:
@@ -316,7 +316,7 @@ class SpoolWriter:
         return error
 
     def counts(self):
-        """Return the numbers of this moment."""
+        """Return one snapshot of the counts."""
         self._check()
         spool: cython.pointer(aiokq_spool) = self.spool
         appended: int64_t

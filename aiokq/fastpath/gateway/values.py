@@ -102,10 +102,10 @@ NEVER: Final = (1 << 63) - 1
 
 
 class TopicCounts(NamedTuple):
-    """What happened to the messages of one topic since it is known to the pool.
+    """Counts of the messages of one topic since the pool first knew the topic.
 
     Attributes:
-        received: messages received, without those fed again.
+        received: messages received, without replayed messages.
         held, held_bytes: messages that were not taken, and their charge.
         too_long, rate_limit, no_memory: messages that the core discarded, or put into the queue of
             `refused()`.
@@ -127,23 +127,23 @@ class TopicCounts(NamedTuple):
 class PoolCounts(NamedTuple):
     """One snapshot of a pool.
 
-    received = what was discarded + held + what was released.
+    `received` is the number of discarded, held and released messages.
 
     Attributes:
-        received, received_bytes: messages received in all, malformed ones included, and their bytes
-            on the wire.
+        received, received_bytes: all received messages, including malformed messages, and their
+            bytes on the wire.
         replayed: messages that were fed with `replayed=True`, counted in `received`, too.
-        held: messages that were received and are neither released nor discarded, refused ones that
-            wait for `refused()` included.
+        held: received messages that are neither released nor discarded, including messages in the
+            queue of `refused()`.
         taken: messages of `held` that were taken.
         used_bytes: bytes of the pool in use; `partial_bytes` of them belong to incomplete messages
             of streams.
         unresolved: messages of `held` whose topics are not registered.
-        names: topics that are not registered and of which messages are held.
+        names: unregistered topics of which messages are held.
         refused_lost: messages for which the queue of `refused()` had no room.
         discarded: messages that the core discarded, by reason.
         versions: messages of unsupported versions of the format, by version.
-        topics: counts of each topic by slot; empty unless they were asked for.
+        topics: counts of each topic by slot; empty unless they were requested.
     """
 
     received: int
@@ -162,10 +162,10 @@ class PoolCounts(NamedTuple):
 
 
 def most_names(wanted: int, max_bytes: int) -> int:
-    """Return how many names of topics that are not known a pool holds at most.
+    """Return the maximum number of unregistered topics in a pool.
 
-    Without their messages, they use at most half of the pool: a program that makes names up would
-    otherwise take the memory of all others.
+    Their names use at most half of the pool. Otherwise, a program that invents topic names would
+    use the memory of all other programs.
     """
     return min(wanted, max(max_bytes // (2 * NAME_BYTES), LEAST_NAMES))
 
@@ -179,9 +179,10 @@ class IntakeCounts(NamedTuple):
             this input discarded.
         connections: open connections.
         accepted, refused: connections accepted, and connections refused because the user is not
-            allowed, or for a lack of memory.
+            allowed, or because of a lack of memory.
         idle_closed, partial_closed: connections closed by the two timeouts.
-        displaced: idle connections closed because another one waited for their place.
+        displaced: idle connections that were closed because other connections waited for their
+            places.
         blocked_ms: milliseconds in which the input waited for memory.
         running: whether the thread runs.
         error: errno that ended the thread; 0 if none did.
@@ -225,7 +226,8 @@ class Message(NamedTuple):
 
     Attributes:
         partition_key: as an unsigned number; None for AnyPartition.
-        sequence: number of the message in the order of arrival, or the one that `feed` gave it.
+        sequence: number of the message in the order of arrival, or the number that `feed` gave to
+            the message.
     """
 
     key: bytes
@@ -264,7 +266,7 @@ SPOOL_HEADER_BYTES: Final = 32
 
 
 class SpoolFrame(NamedTuple):
-    """Where the messages of a frame are in the data that was searched.
+    """The position of a frame's messages in the searched data.
 
     Attributes:
         begin, end: positions of the messages.
@@ -280,7 +282,7 @@ class SpoolFrame(NamedTuple):
 
 
 class SpoolProgress(NamedTuple):
-    """What was appended to a spool.
+    """The segments to which messages were appended.
 
     Attributes:
         sealed: the segments that were finished since the last call: base sequence, size, and the
