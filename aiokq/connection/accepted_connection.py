@@ -615,6 +615,7 @@ class AcceptedConnection:
                 await share.next()
                 if self._stopping:
                     break
+        self.transport.push()  # the next turn of the loop would send it later
         self.busy = False
         self.last_active = self._loop.time()
         return True

@@ -92,6 +92,7 @@ class ProducerEngine:
         self._on_gone = on_gone
         self._spawn = spawn
         self._producers: dict[CompressionSettings, Producer] = {}
+        self._started: dict[CompressionSettings, Producer] = {}
         self._lanes: dict[TopicState, Lane] = {}
         self._budget = Budget(budget_bytes(settings), on_room)
         self._idle = asyncio.Event()
@@ -128,7 +129,7 @@ class ProducerEngine:
         self._idle.clear()
         if lane.running:
             lane.woken.set()
-        else:
+        elif not self._send_now(lane):
             self._run(lane)
 
     def held(self) -> Mapping[str, InEngine]:
@@ -168,6 +169,40 @@ class ProducerEngine:
                 await self._idle.wait()
         except TimeoutError:
             logger.error("messages have no outcome after the producers were closed")
+
+    # hot: once per batch of the pool
+    def _send_now(self, lane: Lane) -> bool:
+        """Send the pieces of a lane that no task serves, as long as nothing has to be awaited.
+
+        A task for each batch, which also begins a turn of the loop later, would take a third of the
+        time from a datagram to its request.
+
+        Returns:
+            Whether all pieces are sent; else a task has to send the rest.
+        """
+        topic, compression = lane.topic, lane.topic.rules.compression
+        producer = self._started.get(compression)
+        if producer is None or self._closing or self._broken or topic.gone or lane.failed:
+            return False
+        if lane.in_flight and lane.compression != compression:
+            return False
+        lane.compression = compression
+        while lane.queue and len(lane.in_flight) < MOST_IN_FLIGHT and not lane.queue[0].alone:
+            piece = lane.queue[0]
+            try:
+                deliveries = producer.send_columns_nowait(topic.name, self._columns(topic, piece))
+            except (KafkaError, ValueError):  # nothing is accepted: the task meets it again
+                return False
+            del lane.queue[0]
+            piece.attempts += 1
+            self._launched(lane, piece)
+            # The task of the outcome is created when the request is written, not before.
+            asyncio.get_running_loop().call_soon(self._await_outcome, lane, piece, deliveries)
+        return not lane.queue
+
+    def _await_outcome(self, lane: Lane, piece: Piece, deliveries: Any) -> None:
+        with contextlib.suppress(Closed):  # `close` discards the messages then
+            self._spawn(self._settle(lane, piece, deliveries), "outcome")
 
     def _run(self, lane: Lane) -> None:
         """Start the task that serves a lane, unless the gateway has failed."""
@@ -327,6 +362,7 @@ class ProducerEngine:
             producer = self._cluster.producer(**self._options, **_compression(compression))
             self._producers[compression] = producer
         await producer.start()
+        self._started[compression] = producer
         return producer
 
     def _failed(self, lane: Lane, piece: Piece, errors: Sequence[BaseException | None]) -> None:

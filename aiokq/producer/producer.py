@@ -372,6 +372,26 @@ class Producer:
         self._check_accepts()
         return await self._appender.append_columns(topic, columns)
 
+    def send_columns_nowait(self, topic: str, columns: RecordColumns) -> Deliveries:
+        """Accept all rows of `columns` as records without waiting, or none of them.
+
+        Context: the event loop; does not wait.
+
+        Returns:
+            Deliveries, in the order of the rows; see `send_many`.
+
+        Raises:
+            BufferFull: buffer_memory may not suffice for all rows, or other calls wait for it:
+                await `send_columns`.
+            UnknownTopicOrPartition: the topic has no such partition, as far as its metadata is
+                known: await `send_columns`.
+            ConfigError: interceptors, serializers or a partitioner are set: await `send_columns`.
+            Closed: the producer is not started, or closed.
+            others: the errors of `SendNowait`.
+        """
+        self._check_accepts()
+        return self._appender.append_columns_nowait(topic, columns)
+
     async def flush(self) -> None:
         """Send without lingering; wait until each record accepted so far has an outcome.
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar, cast
 
+from aiokq.core import limits
 from aiokq.core.errors import (
     BufferFull,
+    ConfigError,
     KafkaError,
     RecordTooLarge,
     UnknownTopicOrPartition,
@@ -44,6 +46,9 @@ if TYPE_CHECKING:
 __all__ = ["RecordAppender", "ManyRecord", "SendNowait"]
 
 T = TypeVar("T")
+
+BATCH_OVERHEAD: Final = 128
+"""Bytes of a batch with one record beyond its key, value and headers, or more."""
 
 ManyRecord: TypeAlias = (
     tuple[object, object]
@@ -283,6 +288,23 @@ class RecordAppender:
                 return reached
 
             done = await self._wait_for_memory(columns.size(start), append_more, turn)
+        return deliveries
+
+    def append_columns_nowait(self, topic: str, columns: RecordColumns) -> Deliveries:
+        """Append all rows of `columns`, or none; see `Producer.send_columns_nowait`."""
+        if self._hooks is not None:
+            raise ConfigError(
+                "send_columns_nowait() calls no interceptors, serializers or partitioner: await "
+                "send_columns()"
+            )
+        accumulator = self._accumulator
+        # At most, each row opens a batch of its own, or enlarges one to `batch_size`.
+        _, most = columns.fitting(
+            None, limits.INT64_MAX, overhead=accumulator.batch_size + BATCH_OVERHEAD
+        )
+        if accumulator.waiting or not accumulator.has_memory(most):
+            raise BufferFull("buffer_memory may not suffice for all rows: await send_columns()")
+        deliveries, _ = accumulator.append_columns(topic, columns)
         return deliveries
 
     async def append_batch(self, batch: BatchBuilder, topic: str, partition: int) -> Deliveries:

@@ -241,6 +241,7 @@ class Sender:
                     self._spawn(self._connect(), f"connect to node {self.node.node_id}")
             elif self._acks:
                 self._send(connection)
+                connection.push()  # nothing else is written in this turn of the loop
             else:
                 await self._send_and_forget(connection)
 

@@ -132,6 +132,7 @@ CALLS: Final[dict[type, dict[str, Call]]] = {
         "send": lambda w: w.producer.send("t", b"v"),
         "send_batch": lambda w: w.producer.send_batch(w.batch, "t", partition=0),
         "send_columns": lambda w: w.producer.send_columns("t", columns()),
+        "send_columns_nowait": lambda w: w.producer.send_columns_nowait("t", columns()),
         "send_many": lambda w: w.producer.send_many("t", [(None, b"v")]),
         "send_nowait": lambda w: w.producer.send_nowait("t", b"v"),
         "start": lambda w: w.producer.start(),

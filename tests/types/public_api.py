@@ -27,6 +27,7 @@ async def produces(cluster: aiokq.Cluster) -> None:
         print(len(deliveries), await deliveries[0])
         columns = aiokq.RecordColumns(1, value=(None, b"\0\0\0\0\1\0\0\0", b"v"))
         assert_type(await producer.send_columns("orders", columns), aiokq.Deliveries)
+        assert_type(producer.send_columns_nowait("orders", columns), aiokq.Deliveries)
         await asyncio.wait_for(delivery, 1)
         await asyncio.gather(delivery, asyncio.shield(delivery))
         batch = producer.create_batch()

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from aiokq.errors import (
+    BufferFull,
     Closed,
     DeliveryFailed,
     InvalidRecord,
@@ -21,7 +22,12 @@ from aiokq.gateway import GatewaySettings
 from aiokq.gateway.client import encode
 from aiokq.gateway.engine import TopicState
 from aiokq.gateway.lane import Piece
-from aiokq.gateway.producer_engine import ProducerEngine, _compression, _producer_options
+from aiokq.gateway.producer_engine import (
+    MOST_IN_FLIGHT,
+    ProducerEngine,
+    _compression,
+    _producer_options,
+)
 
 
 def topic(name: str = "orders") -> TopicState:
@@ -66,6 +72,7 @@ class Run(ProducerEngine):
         discards: reason and number of messages of each discard.
         restamped: for each piece that is sent, whether its timestamps are replaced.
         refuses: raised for each piece that is sent; None if it is accepted.
+        full: raised for each piece that is sent without waiting.
         spawns: whether tasks can be started.
     """
 
@@ -75,6 +82,7 @@ class Run(ProducerEngine):
         self.discards: list[tuple[int, int]] = []
         self.restamped: list[bool] = []
         self.refuses: KafkaError | None = None
+        self.full: KafkaError | None = None
         self.spawns = True
         self.tasks: list[asyncio.Task[None]] = []
         self.pool = Pool(1 << 20)
@@ -120,6 +128,13 @@ class Run(ProducerEngine):
         self.pieces.append(asyncio.get_running_loop().create_future())
         return self.pieces[-1]
 
+    def send_columns_nowait(self, topic: str, values: list[bytes]) -> asyncio.Future[None]:
+        if self.full is not None:
+            raise self.full
+        self.sent.append(values)
+        self.pieces.append(asyncio.get_running_loop().create_future())
+        return self.pieces[-1]
+
     def fail(self, piece: int, *errors: KafkaError | None) -> None:
         self.pieces[piece].set_exception(DeliveryFailed(1, errors, []))
 
@@ -147,6 +162,49 @@ async def run() -> AsyncIterator[Run]:
     for task in made.tasks:
         task.cancel()
     await asyncio.gather(*made.tasks, return_exceptions=True)
+
+
+async def test_a_batch_is_sent_in_the_turn_in_which_it_is_taken(run: Run) -> None:
+    """Without a task, once the producer is started. What fails is sent again by a task."""
+    producer: Any = run
+    run._started[run.one.rules.compression] = producer
+    run.feed(b"a", b"b")
+    run.feed(b"c")
+    assert run.sent == [[b"a", b"b"], [b"c"]]
+    assert not run.tasks
+    assert run.held() == {"orders": (0, 3)}
+    run.pieces[1].set_result(None)
+    await run.until(lambda: run.held() == {"orders": (0, 2)})
+    run.fail(0, RequestTimeout("away"), None)
+    await run.until(lambda: len(run.sent) == 3)
+    assert run.sent[2] == [b"a"]
+    run.pieces[2].set_result(None)
+    await run.until(lambda: not run.held())
+    run.feed(b"d")
+    assert run.sent[3] == [b"d"]
+    run.pieces[3].set_result(None)
+    await run.drain()
+
+
+async def test_a_batch_that_has_to_wait_is_sent_by_a_task(run: Run) -> None:
+    """For memory, and while as many pieces are in flight as may be: in order."""
+    producer: Any = run
+    run._started[run.one.rules.compression] = producer
+    run.full = BufferFull("full")
+    run.feed(b"a")
+    assert run.sent == []
+    run.full = None
+    run.feed(b"b")
+    assert run.sent == []
+    await run.until(lambda: len(run.sent) == 2)
+    for n in range(MOST_IN_FLIGHT):
+        run.feed(b"%d" % n)
+    assert len(run.sent) == MOST_IN_FLIGHT
+    for number in range(MOST_IN_FLIGHT + 2):
+        await run.until(lambda number=number: len(run.pieces) > number)  # type: ignore[misc]
+        run.pieces[number].set_result(None)
+    await run.drain()
+    assert run.sent == [[b"a"], [b"b"], *([b"%d" % n] for n in range(MOST_IN_FLIGHT))]
 
 
 async def test_pieces_that_fail_are_sent_again_in_the_order_of_their_arrival(run: Run) -> None:

@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 
 import aiokq
-from aiokq.core.errors import DeliveryFailed, UnknownTopicOrPartition
+from aiokq.core.errors import (
+    BufferFull,
+    Closed,
+    ConfigError,
+    DeliveryFailed,
+    RecordTooLarge,
+    UnknownTopicOrPartition,
+)
 from aiokq.producer.interceptors import Interceptor
 from tests.sim.producer_world import producer, simulate
 
@@ -33,6 +40,32 @@ def test_rows_are_in_the_log_in_order(hooks: dict[str, Any]) -> None:
             await many
         for partition in range(2):
             assert kafka.log("orders", partition).values == values[partition::2]
+
+    simulate(body)
+
+
+def test_all_rows_are_accepted_without_waiting_or_none() -> None:
+    """Also before the topic's metadata is known. A row may need a batch of its own."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1, 1])
+        options = {"buffer_memory": 20_000, "batch_size": 2000, "max_request_size": 3000}
+        async with producer(world, kafka, **options) as p:
+            many = p.send_columns_nowait("orders", rows([b"a", b"b", b"c"], [0, 1, 0]))
+            assert [found.partition for found in await many] == [0, 1, 0]
+            with pytest.raises(BufferFull, match="await send_columns"):
+                p.send_columns_nowait("orders", rows([b"x"] * 10, [0] * 10))
+            with pytest.raises(UnknownTopicOrPartition):
+                p.send_columns_nowait("orders", rows([b"x", b"y"], [0, 7]))
+            with pytest.raises(RecordTooLarge):
+                p.send_columns_nowait("orders", rows([b"x", b"y" * 3000], [0, 0]))
+        with pytest.raises(Closed):
+            p.send_columns_nowait("orders", rows([b"x"], [0]))
+        assert kafka.log("orders", 0).values == [b"a", b"c"]
+        assert kafka.log("orders", 1).values == [b"b"]
+        async with producer(world, kafka, interceptors=(Interceptor(),)) as p:
+            with pytest.raises(ConfigError, match="await send_columns"):
+                p.send_columns_nowait("orders", rows([b"x"], [0]))
 
     simulate(body)
 
