@@ -251,7 +251,7 @@ class NodeLogin:
         return await self.make_now().authenticate(connection, message)
 
     def answers_at_once(self, connection: RequestContext) -> bool:
-        """Return whether a login needs not wait; see `SaslLogin.answers_at_once`."""
+        """Return whether a login need not wait; see `SaslLogin.answers_at_once`."""
         return self.make_now().answers_at_once(connection)
 
     def authenticate_at_once(
