@@ -394,8 +394,8 @@ class Gateway:
         if self.http is not None and self.http is not http:
             self._spawn(self.http.close(), "close http")
         self.http = http
-        self.router.configure(settings)
         self.delivery.configure(settings)
+        self.router.configure(settings, self.engine.max_message_bytes)
         await inputs.settle(differ, opened, replaced, settings.inputs)
 
     def _switched(self) -> None:
