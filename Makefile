@@ -20,6 +20,10 @@ BOOTSTRAP ?=
 # Number of rows of the flights file that `make run` publishes; empty: all 336,776.
 LIMIT ?=
 
+# Byte code is written even where the environment forbids it: without it a broker starts half as
+# fast, and each process of each tier of tests rewrites the asserts of all its tests.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: help
 help: ## Show the targets
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -42,8 +46,7 @@ $(CACHE)/stamps/venv: pyproject.toml tools/prerequisites.sh
 $(CACHE)/stamps/build: $(CACHE)/stamps/venv setup.py $(shell find aiokq/fastpath -name '*.py' -o -name '*.pxd' -o -name '*.h')
 	@echo "aiokq: compiling the core, which takes minutes ..."
 	@PYTHONWARNINGS=ignore bash tools/with_progress.sh $(PY) -m pip install --quiet --disable-pip-version-check --no-build-isolation --editable '.[arrow,spark]'
-	@# Byte code is written here, because with PYTHONDONTWRITEBYTECODE a broker starts half as fast.
-	@PYTHONDONTWRITEBYTECODE= $(PY) -m compileall -q aiokq
+	@$(PY) -m compileall -q aiokq
 	@$(PY) -c 'from aiokq import fastpath; print("aiokq: compiled core" if fastpath.COMPILED else "aiokq: PURE PYTHON core (no compiler?): correct, but several times slower")'
 	@mkdir -p $(@D) && touch $@
 

@@ -97,6 +97,19 @@ handlers of the broker and the tests of fastpath itself show what the build chan
 """
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not import modules of which the second build would leave out each test."""
+    if "not build_independent" not in config.option.markexpr or collection_path.is_dir():
+        return None
+    return is_build_independent(collection_path) or None
+
+
+def is_build_independent(path: Path) -> bool:
+    return path.is_relative_to(HERE) and path.relative_to(HERE).as_posix().startswith(
+        BUILD_INDEPENDENT
+    )
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks what the second build and what a short run leave out."""
     named = [(item.path.relative_to(HERE).as_posix(), item) for item in items]

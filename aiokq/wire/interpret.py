@@ -246,14 +246,13 @@ class _Writer:
     def array(self, field: Field, values: list[object] | None) -> bytes:
         if values is None:
             return self.length("i32", -1)
-        # Joined at once: to append to bytes copies them each time.
-        parts = [self.length("i32", len(values))]
+        out = self.length("i32", len(values))
         for value in values:
             if isinstance(field.of, type):
-                parts.append(self.struct(cast("Struct", value)))
+                out += self.struct(cast("Struct", value))
             else:
-                parts.append(self.value(cast("str", field.of), value))
-        return b"".join(parts)
+                out += self.value(cast("str", field.of), value)
+        return out
 
     def value(self, kind: str, value: object) -> bytes:
         if kind in FORMATS:

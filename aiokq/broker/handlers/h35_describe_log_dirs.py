@@ -41,12 +41,9 @@ async def handle(
         call.authorize(Operation.DESCRIBE, ResourceType.CLUSTER)
     except BrokerError as error:
         return DescribeLogDirsResponse(error_code=error.code, results=[])
-    wanted: set[tuple[str, int]] | None = None
+    wanted = None
     if request.topics is not None:
-        wanted = set()
-        for topic in request.topics:
-            async for index in call.each(topic.partitions):
-                wanted.add((topic.topic, index))
+        wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
     directories = logs.directories
     results = []
     for directory in directories.online:

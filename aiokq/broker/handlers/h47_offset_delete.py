@@ -16,7 +16,6 @@ from aiokq.broker.permissions import Operation, ResourceType
 from aiokq.core.errors import BrokerError, UnknownTopicOrPartition
 from aiokq.wire.offset_delete import (
     OffsetDeleteRequest,
-    OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
@@ -62,30 +61,28 @@ async def _sifted(
 ) -> tuple[list[OffsetDeleteRequestTopic], dict[str, list[OffsetDeleteResponsePartition]]]:
     """Return the permitted partitions that exist, and the responses for all other partitions.
 
-    A partition that the request repeats is returned once. The responses are grouped by topic.
+    The responses are grouped by topic.
     """
-    known: dict[str, dict[int, OffsetDeleteRequestPartition]] = {}
+    known: list[OffsetDeleteRequestTopic] = []
     refused: dict[str, list[OffsetDeleteResponsePartition]] = {}
-    async for topic in call.each(asked):
+    for topic in asked:
         found, code = None, UnknownTopicOrPartition.code
         try:
             call.authorize(Operation.READ, ResourceType.TOPIC, topic.name)
             found = topics.get(topic.name)
         except BrokerError as error:
             code = error.code
-        present: dict[int, OffsetDeleteRequestPartition] = {}
-        async for one in call.each(topic.partitions):
+        present = []
+        if call.pace.spend(1 + len(topic.partitions)):
+            await call.pace.next()
+        for one in topic.partitions:
             if found is not None and found.partition(one.partition_index) is not None:
-                present[one.partition_index] = one
+                present.append(one)
             else:
                 refusal = OffsetDeleteResponsePartition(
                     partition_index=one.partition_index, error_code=code
                 )
                 refused.setdefault(topic.name, []).append(refusal)
         if present:
-            known.setdefault(topic.name, {}).update(present)
-    distinct = [
-        OffsetDeleteRequestTopic(name=name, partitions=list(partitions.values()))
-        for name, partitions in known.items()
-    ]
-    return distinct, refused
+            known.append(OffsetDeleteRequestTopic(name=topic.name, partitions=present))
+    return known, refused

@@ -322,6 +322,33 @@ def test_a_crash_of_the_process_loses_nothing_but_locks():
         log.pwritev([b"x"], 0)
 
 
+def test_a_copy_of_a_disk_is_what_it_was_at_that_moment():
+    """What is written, linked, renamed or lost later is so on one of the two disks only."""
+    disk = MemoryFiles()
+    disk.mkdirs("/d/inner")
+    disk.sync_dir("/")
+    disk.sync_dir("/d")
+    disk.write_atomic("/d/inner/synced", b"1")
+    file = disk.open("/d/log", create=True)
+    file.pwritev([b"abc"], 0)
+    file.sync()
+    disk.link("/d/log", "/d/other")
+    disk.sync_dir("/d")
+    file.pwritev([b"def"], 3)
+    disk.rename("/d/log", "/d/renamed")
+    there = {"/d/": b"", "/d/inner/": b"", "/d/inner/synced": b"1"}
+    now = {**there, "/d/other": b"abcdef", "/d/renamed": b"abcdef"}
+    copied, cut = disk.copy(), disk.copy()
+    cut.power_cut()
+    assert cut.contents("/d") == {**there, "/d/other": b"abc", "/d/log": b"abc"}
+    file.truncate(0)
+    disk.remove_tree("/d/inner")
+    assert copied.contents("/d") == now
+    copied.open("/d/other").pwritev([b"x"], 0)
+    assert copied.contents("/d/")["/d/renamed"] == b"xbcdef"  # a link is a link in the copy too
+    assert disk.contents("/d") == {"/d/": b"", "/d/other": b"", "/d/renamed": b""}
+
+
 def test_a_random_power_cut_keeps_some_pages_and_a_prefix_of_the_names():
     """Pages are written in any order, so recovery meets holes as well as short files."""
     outcomes = set()

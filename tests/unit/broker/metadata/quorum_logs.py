@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from aiokq.broker.log.meta_properties import MetaProperties
 from aiokq.broker.log.uuid_text import format_uuid
@@ -172,3 +172,19 @@ def kill_after(files: MemoryFiles, number: int) -> list[int]:
     for operation in OPERATIONS:
         files.fail(operation, errno.EIO, matches=is_over, times=None)
     return calls
+
+
+def left_before_each(files: MemoryFiles, run: Callable[[], object]) -> list[MemoryFiles]:
+    """Return the disk as it is before each file operation of `run`, and after the last one."""
+    left: list[MemoryFiles] = []
+
+    def note(_: str) -> bool:
+        left.append(files.copy())
+        return False  # the operation does not fail
+
+    for operation in OPERATIONS:
+        files.fail(operation, matches=note, times=None)
+    run()
+    files.heal()
+    left.append(files.copy())
+    return left

@@ -81,15 +81,6 @@ def in_virtual_time(main: Coroutine[Any, Any, T]) -> T:
         return runner.run(main)
 
 
-def content(files: MemoryFiles, directory: str = contents.WRITTEN_AT) -> dict[str, bytes]:
-    """Return the content of every file below a directory; names of directories end with a slash."""
-    found = {f"{directory}/": b""}
-    for name in files.listdir(directory):
-        path = f"{directory}/{name}"
-        found |= content(files, path) if files.is_dir(path) else {path: files.read_bytes(path)}
-    return found
-
-
 # --- what a node serves and leaves
 
 
@@ -106,7 +97,7 @@ async def outcome(files: MemoryFiles, paths: Sequence[str], *, seed: int = 1) ->
             if one.is_online
         }
     found = image(files, f"{paths[0]}/{CLUSTER_METADATA}")
-    left = content(files)
+    left = files.contents(contents.WRITTEN_AT)
     return Outcome(
         groups,
         offsets,
@@ -218,7 +209,7 @@ def left_by(
         if count % step == 0:
             left = files.copy()
             end(left, count)
-            found.setdefault(frozenset(content(left).items()), left)
+            found.setdefault(frozenset(left.contents(contents.WRITTEN_AT).items()), left)
         return False  # the operation does not fail
 
     for operation in OPERATIONS:
