@@ -7,9 +7,10 @@ steps of some 10 to 500 microseconds, and the node's `Strangers` decides when a 
 
 - In one iteration of the event loop, steps use about `SECONDS_PER_TURN`, so that a request waits
   for few of them.
-- While clients send requests, the steps of all strangers together use at most `SHARE` of the loop's
-  time. The remaining steps wait in order of arrival, and new connections wait in the system.
-- While no client sends requests, strangers may use all the time.
+- While clients send requests, the steps of all strangers together use at most `SHARE` of the time
+  in which the loop works, and `IDLE_SHARE` of the time in which it would wait for the next request.
+  The remaining steps wait in order of arrival, and new connections wait in the system.
+- When no client has sent a request for `QUIET_SECONDS`, strangers may use all the time.
 
 Time is read from the monotonic clock, because reading the CPU time of a thread takes as long as a
 part of a step. A step in which another process takes the processor away counts as at most
@@ -31,8 +32,17 @@ if TYPE_CHECKING:
 
 __all__ = ["SECONDS_PER_TURN", "SHARE", "Strangers"]
 
-SHARE: Final = 0.1
+SHARE: Final = 0.06
 """The largest part of the loop's time that steps use while clients send requests."""
+
+IDLE_SHARE: Final = 0.25
+"""The same for the time between the requests of clients, in which the loop has nothing to do."""
+
+QUIET_SECONDS: Final = 0.001
+"""Seconds after the last request of a client from which strangers may use all the time.
+
+Requests of several clients often arrive shortly after each other.
+"""
 
 SECONDS_PER_TURN: Final = 0.0002
 """Time after which no more steps begin in an iteration of the loop, if no client has requests."""
@@ -43,7 +53,7 @@ MOST_SECONDS_PER_TURN: Final = 0.001
 LONGEST_STEP: Final = 0.002
 """Seconds as which a step counts at most; a TLS handshake with an RSA key takes about as long."""
 
-UNSEEN_SECONDS: Final = 0.00006
+UNSEEN_SECONDS: Final = 0.0002
 """Time of a connection outside of its steps: its handling by the system, and its end."""
 
 
@@ -57,8 +67,8 @@ class Strangers:
         now: returns seconds on a monotonic clock.
     """
 
-    __slots__ = ("_began_at", "_begun", "_left", "_now", "_renewed_at", "_scheduled", "_spent",
-                 "_turn", "_waiting")  # fmt: skip
+    __slots__ = ("_began_at", "_begun", "_left", "_now", "_renewed_at", "_requested_at",
+                 "_scheduled", "_spent", "_turn", "_waiting")  # fmt: skip
 
     def __init__(self, turn: Turn, now: Callable[[], float]) -> None:
         self._turn = turn
@@ -66,6 +76,7 @@ class Strangers:
         self._waiting: deque[Callable[[], None]] = deque()
         self._scheduled = False
         self._begun = turn.begun  # requests of clients before the last renewal
+        self._requested_at = -QUIET_SECONDS  # when requests of clients were noticed last
         self._renewed_at = 0.0
         self._began_at = 0.0
         self._spent = 0.0  # time of steps since the last renewal
@@ -89,11 +100,10 @@ class Strangers:
         Args:
             is_new: whether the step has accepted a connection.
         """
-        spent = min(self._now() - self._began_at, LONGEST_STEP)
-        if is_new:
-            spent += UNSEEN_SECONDS
-        self._spent += spent
-        self._left -= spent
+        spent = self._now() - self._began_at
+        unseen = UNSEEN_SECONDS if is_new else 0.0
+        self._spent += spent + unseen
+        self._left -= min(spent, LONGEST_STEP) + unseen
 
     def end_turn(self) -> None:
         """Begin no more steps in this iteration, because the step in progress takes long."""
@@ -136,12 +146,16 @@ class Strangers:
                 self.end()
 
     def _renew(self) -> None:
-        """Give steps time again: all if no client has begun a request, else their share."""
+        """Give time to steps: all time if clients are quiet, else their share."""
         now, begun = self._now(), self._turn.begun
         others = now - self._renewed_at - self._spent
         self._renewed_at, self._spent = now, 0.0
-        if begun == self._begun:
+        if begun != self._begun:
+            self._begun, self._requested_at = begun, now
+            share = SHARE
+        elif now - self._requested_at >= QUIET_SECONDS:
             self._left = SECONDS_PER_TURN
             return
-        self._begun = begun
-        self._left = min(self._left + others * SHARE / (1 - SHARE), MOST_SECONDS_PER_TURN)
+        else:
+            share = IDLE_SHARE
+        self._left = min(self._left + others * share / (1 - share), MOST_SECONDS_PER_TURN)

@@ -7,8 +7,10 @@ import asyncio
 import pytest
 
 from aiokq.connection.strangers import (
+    IDLE_SHARE,
     LONGEST_STEP,
     MOST_SECONDS_PER_TURN,
+    QUIET_SECONDS,
     SECONDS_PER_TURN,
     SHARE,
     UNSEEN_SECONDS,
@@ -67,11 +69,11 @@ async def test_a_step_that_took_long_is_made_up_for() -> None:
     world = World()
     world.strangers.do(lambda: world.step(0.0015))
     world.strangers.do(world.step)
-    for _ in range(10):
+    for _ in range(15):
         world.request()
         await asyncio.sleep(0)
     assert world.done == 1
-    for _ in range(10):
+    for _ in range(15):
         world.request()
         await asyncio.sleep(0)
     assert world.done == 2
@@ -82,7 +84,7 @@ async def test_a_step_that_another_process_interrupts_counts_for_a_limited_time(
     world = World()
     world.strangers.do(lambda: world.step(10.0))
     world.strangers.do(world.step)
-    for _ in range(int(10 * LONGEST_STEP / 0.001)):
+    for _ in range(int(2 * LONGEST_STEP / SHARE / 0.001)):
         world.request()
         await asyncio.sleep(0)
     assert world.done == 2
@@ -91,10 +93,31 @@ async def test_a_step_that_another_process_interrupts_counts_for_a_limited_time(
 async def test_when_clients_are_quiet_no_debt_is_left() -> None:
     """An idle loop makes nobody wait."""
     world = World()
+    world.request()
     world.strangers.do(lambda: world.step(1.0))
     world.strangers.do(world.step)
+    world.request()
+    await asyncio.sleep(0)
+    assert world.done == 1
+    world.work(QUIET_SECONDS)
     await asyncio.sleep(0)
     assert world.done == 2
+
+
+async def test_between_requests_steps_have_a_larger_share_of_the_time() -> None:
+    """A client that waits for each answer is delayed by few of them."""
+    world = World()
+    for _ in range(10_000):
+        world.strangers.do(world.step)
+    began, before = world.now, world.done
+    for _ in range(500):
+        world.request(0.0)
+        await asyncio.sleep(0)
+        for _ in range(5):
+            world.work(0.0001)
+            await asyncio.sleep(0)
+    used = (world.done - before) * SECONDS_PER_TURN / 2
+    assert used == pytest.approx((world.now - began) * IDLE_SHARE, rel=0.1)
 
 
 async def test_time_that_was_not_used_is_not_saved_up() -> None:
