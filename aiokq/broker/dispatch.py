@@ -168,8 +168,8 @@ class Dispatcher:
         """Handle one request of a connection before its login (`connection.LoginHandler`).
 
         Returns:
-            The response; None if something has to be awaited for it, or if it is no ordinary
-            request of a login. `handle` then handles it.
+            The response; None if the request must wait for something, or is not an ordinary request
+            of a login. Then `handle` must handle the request.
 
         Raises:
             CloseConnection, ProtocolError: see `handle`.

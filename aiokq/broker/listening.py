@@ -138,8 +138,8 @@ class NodeServers:
             limits.queued_max_request_bytes,
             has_logins=any(one.uses_sasl for one in listeners.security.values()),
         )
-        # Strangers on other listeners do not delay new clients of a listener without a login, nor
-        # brokers and administrators.
+        # New connections of listeners without a login, and of brokers and administrators, do not
+        # wait for unauthenticated connections of other listeners.
         strangers = Strangers(turn, environment.clock.monotonic)
         shared = listeners.security.keys() - listeners.protected
         try:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from aiokq.broker.security.authorization.standard_authorizer import StandardAuthorizer
     from aiokq.broker.storage import Storage
     from aiokq.connection.request_context import CloseConnection, RequestContext
+    from aiokq.connection.turn import Pace
     from aiokq.core.environment import Environment
     from aiokq.core.errors import BrokerError
     from aiokq.core.offload import Offload
@@ -111,15 +112,15 @@ class NodeAcls:
             return []
         return [acl for acl in self._enforcing.acls() if acl_filter.matches(acl)]
 
-    async def create(self, acls: Sequence[AclValue]) -> list[BrokerError | None]:
+    async def create(self, acls: Sequence[AclValue], pace: Pace) -> list[BrokerError | None]:
         """Create ACLs; see `MetadataChanges.create_acls`."""
-        return await self._changes.create_acls(acls)
+        return await self._changes.create_acls(acls, pace)
 
     async def delete(
-        self, filters: Sequence[AclFilter]
+        self, filters: Sequence[AclFilter], pace: Pace
     ) -> list[Sequence[AccessControlEntryRecord] | BrokerError]:
         """Delete the ACLs that match a filter; see `MetadataChanges.delete_acls`."""
-        return await self._changes.delete_acls(filters)
+        return await self._changes.delete_acls(filters, pace)
 
 
 class NodeConfigs:
@@ -251,7 +252,7 @@ class NodeLogin:
         return await self.make_now().authenticate(connection, message)
 
     def answers_at_once(self, connection: RequestContext) -> bool:
-        """Return whether a login needs not wait; see `SaslLogin.answers_at_once`."""
+        """Return whether a login need not wait; see `SaslLogin.answers_at_once`."""
         return self.make_now().answers_at_once(connection)
 
     def authenticate_at_once(

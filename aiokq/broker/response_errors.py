@@ -26,6 +26,9 @@ _Collect: TypeAlias = Callable[[list[int], Iterable["Struct"]], None]
 STRUCTS_PER_STEP: Final = 32
 """Number of structs after which `count_errors_in_steps` yields."""
 
+CODES_PER_STEP: Final = 256
+"""Number of error codes that `count_errors_in_steps` counts before it yields."""
+
 SUFFIX: Final = "error_code"
 """The ending of the name of each field with an error code."""
 
@@ -49,7 +52,10 @@ def count_errors_in_steps(counters: CounterBy, response: Response) -> Generator[
                     yield
         elif field.kind == "i16" and field.name.endswith(SUFFIX) and value:
             codes.append(value)
-    _count(counters, codes)
+    for start in range(0, len(codes), CODES_PER_STEP):
+        if start:
+            yield
+        _count(counters, codes[start : start + CODES_PER_STEP])
 
 
 def _count(counters: CounterBy, codes: Iterable[int]) -> None:

@@ -3,7 +3,10 @@
 A service is recognised by the host name of the cluster. The checks compare the client's settings
 with the logins of the service, before a connection is made. No text of a check contains a secret.
 
-Source: the documentation of each service, as of 2026.
+Sources, looked up in 2026 (the guide "Managed Kafkas" names the pages): Amazon MSK Developer
+Guide, "Port information" and "Sign-in credentials"; Confluent Cloud, "OAuth Configuration
+Reference" and "mTLS"; Microsoft's samples for Event Hubs; Google Cloud, "Configure SASL
+authentication" and "Configure mTLS authentication".
 Tests: ``tests/unit/cli/test_clouds.py``, ``tests/fault/test_doctor_of_clouds.py``.
 """
 
@@ -174,8 +177,10 @@ def _of_confluent(settings: ClusterValues, login: SaslLogin) -> Iterator[Problem
         )
     if settings.sasl_mechanism == "OAUTHBEARER" and "logicalCluster" not in login.extensions:
         yield Problem(
-            "the extension logicalCluster is missing",
+            "the extension logicalCluster is missing, which only Enterprise clusters behind AWS "
+            "PrivateLink do without",
             "set sasl_oauthbearer_extensions=logicalCluster=lkc-...,identityPoolId=pool-...",
+            Status.WARN,
         )
 
 
@@ -259,10 +264,11 @@ MSK: Final = Cloud(
         r"kafka(?:-serverless)?\.(?P<region>[a-z0-9-]+)\.amazonaws\.com(?:\.cn)?"
     ),
     (
-        Way((9098, 9198), "SASL_SSL", "OAUTHBEARER"),
-        Way((9096, 9196), "SASL_SSL", "SCRAM-SHA-512"),
-        Way((9094, 9194), "SSL", None),
-        Way((9092,), "PLAINTEXT", None),
+        # each: within AWS, public access, IPv6
+        Way((9098, 9198, 20098), "SASL_SSL", "OAUTHBEARER"),
+        Way((9096, 9196, 20096), "SASL_SSL", "SCRAM-SHA-512"),
+        Way((9094, 9194, 20094), "SSL", None),
+        Way((9092, 20092), "PLAINTEXT", None),
     ),
     "aws_msk_iam",
     _of_msk,
@@ -274,8 +280,8 @@ MSK: Final = Cloud(
         Step.MECHANISM: "the port decides: 9098 IAM, 9096 SCRAM, 9094 TLS",
         Step.API_VERSIONS: "the port decides: 9098 IAM, 9096 SCRAM, 9094 TLS",
         Step.CREDENTIALS: "the identity needs kafka-cluster:Connect on this cluster, and its "
-        "token the cluster's region; a secret for SCRAM has a name with AmazonMSK_ and is "
-        "associated with the cluster",
+        "token the cluster's region; a secret for SCRAM has a name that begins with AmazonMSK_, a "
+        "KMS key of your own, and is associated with the cluster",
     },
 )
 
@@ -312,8 +318,9 @@ GOOGLE: Final = Cloud(
     ),
     "google_managed_kafka",
     _of_google,
-    "google-auth must find the credentials of a service account: GOOGLE_APPLICATION_CREDENTIALS, "
-    "or the service account of this machine",
+    "google-auth must find credentials: GOOGLE_APPLICATION_CREDENTIALS, or the service account of "
+    "this machine; credentials that do not name an account need "
+    "GOOGLE_MANAGED_KAFKA_AUTH_PRINCIPAL, too",
     {
         Step.TCP: "the cluster is reached from the networks that it is connected to only",
         Step.CREDENTIALS: "the service account needs the role Managed Kafka Client",

@@ -94,8 +94,8 @@ def run(
     """
     if ctx.invoked_subcommand is not None:
         return
-    # Before the handler is set, SIGHUP would end the process. The file is read later than this, so
-    # nothing is missed.
+    # Until the handler is set, SIGHUP would end the process, so ignore it. The file is read later,
+    # so no change of the file is missed.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     from aiokq.gateway.gateway import Gateway
 
@@ -154,7 +154,7 @@ def _notify(state: str) -> None:
         return
     address = "\0" + path[1:] if path.startswith("@") else path
     with (
-        contextlib.suppress(OSError),  # systemd then ends the start by its time limit
+        contextlib.suppress(OSError),  # systemd then fails the start after its timeout
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notified,
     ):
         notified.connect(address)

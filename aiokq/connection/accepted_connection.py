@@ -398,7 +398,7 @@ class AcceptedConnection:
             self.transport.fail(error)
 
     def _attend(self) -> None:
-        """Let the requests of a client without a task be handled, or what is no request."""
+        """Arrange the handling of the requests, or invalid bytes, of a client without a task."""
         self._idle.pop(self, None)
         if self._paused & _Pause.REFUSED:
             self._drop_requests()
@@ -411,7 +411,7 @@ class AcceptedConnection:
             self._server.strangers.do(self._log_in)
 
     def _log_in(self) -> None:
-        """Handle the next requests of a client that has not logged in yet, in a step of strangers.
+        """Handle the next requests of an unauthenticated client, in a step of `Strangers`.
 
         After the login, or if something has to be awaited, a task takes over.
         """
@@ -445,7 +445,7 @@ class AcceptedConnection:
                 self._idle[self] = None
 
     def _handle_login(self, handle: LoginHandler) -> bool:
-        """Handle the first queued request of a client that has not logged in yet.
+        """Handle the first queued request of an unauthenticated client.
 
         Returns:
             False if the connection is closed, or a task handles the request.
@@ -479,7 +479,7 @@ class AcceptedConnection:
         return True
 
     def _refuse_later(self, answer: Sequence[Fragment] | None, delay: float) -> None:
-        """Do as `_refuse`, and close the connection, for a client without a task."""
+        """Do the same as `_refuse` for a client without a task, and close the connection."""
         self._pause(_Pause.REFUSED)
         self._drop_requests()
         if delay > 0:

@@ -225,7 +225,7 @@ class TcpListener:
         connecting.begin()
 
     def forget(self, connecting: _Connecting) -> None:
-        """Remove a connection that has a transport, or gets none."""
+        """Remove a connection that has a transport, or will not get one."""
         self._connecting.pop(connecting, None)
 
     def _look_at_reserve(self) -> None:
@@ -257,8 +257,8 @@ class TcpListener:
 class _Connecting:
     """An accepted connection that has no transport yet.
 
-    The loop's coroutine waits for one future only, until it has called `connection_made`. A task
-    for it would cost more than the rest of the accept, and is not needed.
+    The loop's coroutine awaits only one future before it calls `connection_made`. No task is used
+    for the coroutine, because a task would cost more than the rest of the accept.
     """
 
     __slots__ = ("_connection", "_is_cancelled", "_listener", "_protocol", "_steps")
@@ -275,7 +275,7 @@ class _Connecting:
         )
 
     def begin(self, waited: asyncio.Future[object] | None = None) -> None:
-        """Let the loop create the transport; continue when the future that it awaits is done."""
+        """Let the loop create the transport; continue when the awaited future is done."""
         try:
             future = self._steps.send(None)
         except StopIteration as made:

@@ -210,8 +210,8 @@ class LoginHandler(Protocol):
             frame: the request without its size.
 
         Returns:
-            The response with its size in front; None if `RequestHandler.handle` has to handle the
-            request. Nothing was changed then.
+            The response with its size in front. None if `RequestHandler.handle` must handle the
+            request; the call has then changed nothing.
 
         Raises:
             CloseConnection, ProtocolError, Exception: see `RequestHandler.handle`.

@@ -79,8 +79,8 @@ class Server:
         budgets: memory for requests, shared by the node's servers; None for memory of this server
             alone.
         sockets: options of the listening sockets; None for the defaults.
-        strangers: decides when the node works for connections before their login, for all servers
-            of the node; None for a decision of this server alone.
+        strangers: limits the time for unauthenticated connections, for all servers of the node;
+            None for a limit of this server alone.
 
     Attributes:
         handler: handles the requests. May be replaced before `start`.

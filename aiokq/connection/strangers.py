@@ -1,9 +1,10 @@
-"""`Strangers`: the part of the event loop's time that connections get before their login.
+"""`Strangers`: limits the event loop's time that connections use before their login.
 
 Anybody can connect, and a connection costs the broker as much as several requests: the accept, a
-TLS handshake, and the messages of a login. A storm of connections must not take this time from the
-clients that have logged in, or that need no login. All work for a stranger is therefore done in
-steps of some 10 to 500 microseconds, and the node's `Strangers` decides when a step may begin:
+TLS handshake, and the messages of a login. Many new connections must not take this time from
+clients that have logged in, or that need no login. All work for an unauthenticated connection (a
+stranger) is therefore done in steps of about 10 to 500 microseconds, and the node's `Strangers`
+decides when a step may begin:
 
 - In one iteration of the event loop, steps use about `SECONDS_PER_TURN`, so that a request waits
   for few of them.
@@ -12,9 +13,8 @@ steps of some 10 to 500 microseconds, and the node's `Strangers` decides when a 
   The remaining steps wait in order of arrival, and new connections wait in the system.
 - When no client has sent a request for `QUIET_SECONDS`, strangers may use all the time.
 
-Time is read from the monotonic clock, because reading the CPU time of a thread takes as long as a
-part of a step. A step in which another process takes the processor away counts as at most
-`LONGEST_STEP`.
+Time is read from the monotonic clock, because reading the CPU time of a thread is slow compared
+with a step. A step during which another process uses the CPU counts as at most `LONGEST_STEP`.
 
 Tests: ``tests/unit/connection/test_strangers.py``; with real sockets:
 ``tests/fault/test_hostile_connections.py``.
@@ -121,7 +121,7 @@ class Strangers:
         return True
 
     def do_later(self, step: Callable[[], None]) -> None:
-        """Do a step after those that wait already, in a later iteration of the loop."""
+        """Do a step in a later iteration of the loop, after the steps that already wait."""
         self._waiting.append(step)
         if not self._scheduled:
             self._schedule()

@@ -37,7 +37,7 @@ class Address(NamedTuple):
 
 
 class StrangerSteps(Protocol):
-    """Decides when work for connections begins whose clients have not logged in yet."""
+    """Decides when work for unauthenticated connections may begin."""
 
     def begin(self) -> bool:
         """Return whether a step may begin now; if so, the caller calls `end` after the step."""
@@ -52,7 +52,7 @@ class StrangerSteps(Protocol):
         ...
 
     def end_turn(self) -> None:
-        """Begin no more steps in this iteration of the loop, because the last one took long."""
+        """Begin no more steps in this iteration of the loop: the current step takes long."""
         ...
 
     def do(self, step: Callable[[], None]) -> bool:
@@ -65,7 +65,7 @@ class Acceptor(DescriptorHolder, Protocol):
 
     @property
     def strangers(self) -> StrangerSteps:
-        """Decides when a connection is accepted, and when its TLS handshake goes on."""
+        """Decides when a connection is accepted, and when its TLS handshake continues."""
         ...
 
     def accept(

@@ -10,12 +10,12 @@ import asyncio
 import logging
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from aiokq.core.user_errors import INTERRUPTS
 
-__all__ = ["BURST", "EVERY", "LineLimit", "OneLine", "log_line", "stderr_handler"]
+__all__ = ["BURST", "EVERY", "LineLimit", "OneLine", "TextLimit", "log_line", "stderr_handler"]
 
 FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
@@ -28,6 +28,11 @@ BURST: Final = 4
 A cause may end and recur often. For example, a broker that shuts down closes all connections and
 may accept new ones before it exits.
 """
+
+
+TEXT_BURST: Final = 200
+TEXTS_PER_SECOND: Final = 1.0
+"""Number of lines of one text that a logger with a `TextLimit` writes at once, and on average."""
 
 
 class OneLine(logging.Formatter):
@@ -81,6 +86,40 @@ def log_line(
         elif logging.raiseExceptions and sys.stderr is not None:
             print(message, file=sys.stderr)
             traceback.print_exception(error)
+
+
+class TextLimit(logging.Filter):
+    """A limit on the lines of a logger that clients cause, for each text apart.
+
+    Lines have the same text if they differ only in their arguments, such as the name of a group.
+    The number of lines left out is in the next line of the text. If the level of the logger is
+    DEBUG, nothing is left out.
+
+    Args:
+        now: returns seconds on a monotonic clock.
+    """
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        super().__init__()
+        self._now = now
+        self._texts: dict[str, tuple[float, float, int]] = {}
+        """By text: lines that may be written, when that was, and lines left out."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text = record.msg
+        if not isinstance(text, str) or logging.getLogger(record.name).isEnabledFor(logging.DEBUG):
+            return True
+        now = self._now()
+        room, at, left_out = self._texts.get(text, (TEXT_BURST, now, 0))
+        room = min(TEXT_BURST, room + (now - at) * TEXTS_PER_SECOND)
+        if room < 1:
+            self._texts[text] = room, now, left_out + 1
+            return False
+        self._texts[text] = room - 1, now, 0
+        if left_out and isinstance(record.args, tuple):
+            record.msg = f"{text} left_out=%d"
+            record.args = (*record.args, left_out)
+        return True
 
 
 class LineLimit:

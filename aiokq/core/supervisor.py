@@ -138,8 +138,8 @@ class Supervisor:
     def guarded(self, callback: Callable[P, None], *, name: str) -> Callable[P, None]:
         """Return `callback` for the event loop; its exception fails the supervisor.
 
-        asyncio only logs the exception of a callback, and the owner would go on without what the
-        callback had to do.
+        asyncio only logs the exception of a callback, and the owner would continue although the
+        callback has not done its work.
         """
 
         def run(*args: P.args, **kwargs: P.kwargs) -> None:

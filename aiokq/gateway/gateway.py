@@ -206,8 +206,8 @@ class Gateway:
                 self._spawn(self.spool.sync_forever(), "sync of the spool")
         stack.push_async_callback(self._close_http)
         self.http = await self._open_http(settings)
-        # Last, because what an input has read is no longer in the kernel's queue, where a socket
-        # that was passed in keeps it for the next start.
+        # Last, because data that an input has read is no longer in the kernel's queue. A socket
+        # that systemd passed in keeps this queue for the next start.
         stack.callback(self._inputs.stop)
         try:
             self._inputs.read(self.pool, None if self.spool is None else self.spool.writer)
@@ -394,8 +394,8 @@ class Gateway:
         if self.http is not None and self.http is not http:
             self._spawn(self.http.close(), "close http")
         self.http = http
-        self.router.configure(settings)
         self.delivery.configure(settings)
+        self.router.configure(settings, self.engine.max_message_bytes)
         await inputs.settle(differ, opened, replaced, settings.inputs)
 
     def _switched(self) -> None:
@@ -617,7 +617,7 @@ class Gateway:
             logger.error("messages were discarded at shutdown: %s", lost.discarded[SHUTDOWN])
 
     async def _abandon(self) -> None:
-        """Close what a failed start has opened, and discard what its inputs have read."""
+        """Close the parts opened by a failed start; discard messages that its inputs have read."""
         try:
             if self._inputs.inputs:
                 self._inputs.stop()

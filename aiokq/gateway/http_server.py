@@ -43,6 +43,12 @@ MOST_CONNECTIONS: Final = 256
 MOST_ANSWERS: Final = 16
 """Requests of one connection that are answered in one turn of the loop."""
 
+MOST_EVENTS: Final = 64
+"""Number of parts of a request that are parsed in one iteration of the loop.
+
+A body of 64 KB may have as many chunks of one byte, which take a second.
+"""
+
 MOST_HEAD: Final = 16 * 1024
 MOST_BODY: Final = 64 * 1024
 MOST_WAITING: Final = MOST_HEAD + MOST_BODY
@@ -134,6 +140,8 @@ class _Connection(asyncio.Protocol):
         self._full = False
         """Whether the program reads its answers too slowly."""
         self._paused = False
+        self._rests = False
+        """Whether the parser continues in the next iteration of the loop."""
         self._eof = False
         self._ends = False
         """Whether the connection is closed after the answer that is under way."""
@@ -188,11 +196,12 @@ class _Connection(asyncio.Protocol):
 
     def _proceed(self) -> None:
         """Answer complete requests, at most MOST_ANSWERS in one iteration of the loop."""
-        answered, more = 0, False
-        while self._transport is not None and not (self._busy or self._full or self._ends):
+        answered = 0
+        while self._transport is not None and not (
+            self._busy or self._full or self._ends or self._rests
+        ):
             if answered == MOST_ANSWERS:
-                self._loop.call_soon(self._proceed)
-                more = True
+                self._rest()
                 break
             answered += 1
             if self._transport.is_closing():
@@ -210,7 +219,7 @@ class _Connection(asyncio.Protocol):
             self._answer(request)
         if self._transport is None or self._transport.is_closing():
             return
-        if self._eof and not (more or self._busy or self._full):
+        if self._eof and not (self._rests or self._busy or self._full):
             self._transport.close()
             return
         pauses = len(self._data) > MOST_WAITING
@@ -220,14 +229,23 @@ class _Connection(asyncio.Protocol):
             self._transport.resume_reading()
         self._paused = pauses
 
+    def _rest(self) -> None:
+        """Let other tasks run before more is parsed."""
+        self._rests = True
+        self._loop.call_soon(self._resume)
+
+    def _resume(self) -> None:
+        self._rests = False
+        self._proceed()
+
     def _next(self) -> Request | None:
-        """Return the next request; None if it is not complete.
+        """Return the next request; None if it is not complete, or parsed on in the next iteration.
 
         Raises:
             Refusal: the request cannot be parsed, or is too long.
         """
         try:
-            while True:
+            for _ in range(MOST_EVENTS):
                 event = self._http.next_event()
                 if event is h11.NEED_DATA:
                     if not self._data:
@@ -250,6 +268,8 @@ class _Connection(asyncio.Protocol):
                     return None
         except h11.RemoteProtocolError as error:
             raise Refusal(error.error_status_hint, f"{error}\n") from error
+        self._rest()
+        return None
 
     def _continue(self) -> None:
         """Send "100 Continue" to a client that waits for it before it sends the body."""

@@ -283,7 +283,7 @@ class ProducerEngine:
             if isinstance(error, Closed) and not self._closing:
                 raise  # the producer has failed: end the gateway instead of discarding everything
             return
-        if lane.appending is piece:  # if not, `close` has discarded it
+        if lane.appending is piece:  # otherwise, `close` has discarded the piece
             self._launched(lane, piece)
             self._spawn(self._settle(lane, piece, deliveries), "outcome")
 

@@ -60,7 +60,7 @@ RETRY_SECONDS: Final = (0.1, 2.0)
 """Shortest and longest pause between lookups that no broker answers."""
 
 REFRESH_SECONDS: Final = 300.0
-"""Time after which the limits of the topics are requested again."""
+"""Time after which the limits of the topics are requested again; after an error, less."""
 
 TOPIC_RESOURCE: Final = 2
 LIMITS: Final = (
@@ -131,6 +131,8 @@ class Router:
         self._to_create: deque[str] = deque()
         self._creations = 0
         self._woken = asyncio.Event()
+        self._limits_wanted = asyncio.Event()
+        """Set when the limits of all topics are to be requested at once."""
         self._by_name: dict[str, TopicState] = {}
         self.topics: dict[int, TopicState] = {}
         self.answered = False
@@ -193,19 +195,37 @@ class Router:
             rows = range(taken.count)
             self._accounting.discarded(topic, taken, rows, BAD_TOPIC, taken.charge)
 
-    def configure(self, settings: GatewaySettings) -> None:
-        """Use other settings, for the topics that are known, too."""
+    def configure(self, settings: GatewaySettings, max_message_bytes: int) -> None:
+        """Use other settings, also for registered topics."""
         self._settings = settings
+        self._max_message_bytes = max_message_bytes
         for topic in self.topics.values():
             topic.rules = settings.of_topic(topic.name)
             self._pool.configure(topic.slot, **self._limits(topic))
 
     def use(self, cluster: Cluster, max_message_bytes: int) -> None:
-        """Look up topics on another Cluster."""
-        self._cluster = cluster
+        """Use another engine, and look up topics on its Cluster.
+
+        The answers of another Cluster are forgotten.
+        """
         self._max_message_bytes = max_message_bytes
+        if cluster is not self._cluster:
+            self._cluster = cluster
+            self._forget_answers()
+        for topic in self.topics.values():
+            self._pool.configure(topic.slot, **self._limits(topic))
+
+    def _forget_answers(self) -> None:
+        now = asyncio.get_running_loop().time()
+        for name in self._missing:
+            self._missing[name] = _Missing(now)
+        self._to_create.clear()
+        self._woken.set()
         for topic in self.topics.values():
             topic.seen = None
+            # Without limits, the new cluster itself refuses what it does not accept.
+            topic.max_batch_bytes = topic.earliest_ms = topic.latest_ms = None
+        self._limits_wanted.set()
 
     def discard_missing(self) -> int:
         """Discard the messages of topics that are not known, with reason shutdown."""
@@ -234,6 +254,7 @@ class Router:
                 await self._wait(now)
                 continue
             names = ready[:NAMES]
+            cluster = self._cluster
             try:
                 found = await self._metadata(names)
             except KafkaError as error:
@@ -244,7 +265,12 @@ class Router:
                 continue
             pause = RETRY_SECONDS[0]
             self.answered = True
-            await self._register([one for one in found if one.error_code == 0 and one.partitions])
+            if cluster is self._cluster:
+                await self._register(
+                    [one for one in found if one.error_code == 0 and one.partitions]
+                )
+            if cluster is not self._cluster:
+                continue  # the answer is not that of the cluster that is used now
             self._judge([one for one in found if one.error_code != 0 or not one.partitions])
 
     async def _wait(self, now: float) -> None:
@@ -271,6 +297,7 @@ class Router:
     async def _register(self, found: list[MetadataResponseTopic]) -> None:
         """Register topics that exist, with their limits."""
         topics = []
+        cluster = self._cluster
         for one in found:
             name = one.name or ""
             topic = TopicState(name, self._settings.of_topic(name))
@@ -278,7 +305,10 @@ class Router:
             _set_partitions(topic, leaders)
             topics.append(topic)
         await self._learn_limits(topics)
+        if cluster is not self._cluster:
+            return
         for topic in topics:
+            topic.rules = self._settings.of_topic(topic.name)  # a reload may have changed them
             self._missing.pop(topic.name, None)
             if topic.name in self._by_name:
                 continue
@@ -351,15 +381,18 @@ class Router:
             ],
             timeout_ms=int(REQUEST_SECONDS * 1000),
         )
+        cluster = self._cluster
         try:
-            response = await self._cluster.request(
-                request, node="controller", timeout=REQUEST_SECONDS
-            )
+            response = await cluster.request(request, node="controller", timeout=REQUEST_SECONDS)
         except KafkaError as error:
+            if cluster is not self._cluster:
+                return
             logger.warning("topics cannot be created: topics=%s error=%s", len(names), error)
             for name in names:
                 if name in self._missing:
                     self._missing[name].requested = False
+            return
+        if cluster is not self._cluster:
             return
         for one in response.topics:
             if one.error_code == 0:
@@ -401,10 +434,13 @@ class Router:
                 for name in by_name
             ]
         )
+        cluster = self._cluster
         try:
-            response = await self._cluster.request(request, timeout=CONFIG_SECONDS)
+            response = await cluster.request(request, timeout=CONFIG_SECONDS)
         except KafkaError as error:
             logger.info("limits of topics are not known: topics=%s error=%s", len(topics), error)
+            return False
+        if cluster is not self._cluster:
             return False
         for one in response.results:
             topic = by_name.get(one.resource_name)
@@ -413,15 +449,25 @@ class Router:
         return True
 
     async def _refresh_limits(self) -> None:
+        pause = REFRESH_SECONDS
         while True:
-            await asyncio.sleep(REFRESH_SECONDS)
+            try:
+                async with asyncio.timeout(pause):
+                    await self._limits_wanted.wait()
+                pause = RETRY_SECONDS[1]
+            except TimeoutError:
+                pass
+            self._limits_wanted.clear()
             topics = list(self.topics.values())
+            answered = True
             for start in range(0, len(topics), NAMES):
-                if not await self._learn_limits(topics[start : start + NAMES]):
+                answered = await self._learn_limits(topics[start : start + NAMES])
+                if not answered:
                     break
             for topic in topics:
                 if not topic.gone:
                     self._pool.configure(topic.slot, **self._limits(topic))
+            pause = REFRESH_SECONDS if answered else min(2 * pause, REFRESH_SECONDS)
 
     def _limits(self, topic: TopicState) -> dict[str, int]:
         """Return the limits of a topic as arguments for the pool."""

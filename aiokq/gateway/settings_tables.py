@@ -310,7 +310,7 @@ class CompressionSettings(Section):
 
 
 class RateLimitSettings(Section):
-    """A limit of messages per topic and window of time; messages above it are discarded."""
+    """A limit on the messages of a topic per window of time; further messages are discarded."""
 
     interval_ms: Annotated[int, Field(ge=1, le=2**31 - 1)]
     """Length of a window. The first window of a topic begins with its first message."""

@@ -246,13 +246,14 @@ class _Writer:
     def array(self, field: Field, values: list[object] | None) -> bytes:
         if values is None:
             return self.length("i32", -1)
-        out = self.length("i32", len(values))
+        # Joined at once: to append to bytes copies them each time.
+        parts = [self.length("i32", len(values))]
         for value in values:
             if isinstance(field.of, type):
-                out += self.struct(cast("Struct", value))
+                parts.append(self.struct(cast("Struct", value)))
             else:
-                out += self.value(cast("str", field.of), value)
-        return out
+                parts.append(self.value(cast("str", field.of), value))
+        return b"".join(parts)
 
     def value(self, kind: str, value: object) -> bytes:
         if kind in FORMATS:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import re
 import socket
+import time
 from pathlib import Path
 
 import aiohttp
@@ -14,7 +16,8 @@ import pytest
 
 from aiokq.errors import Closed, ConfigError
 from aiokq.gateway import Gateway
-from aiokq.gateway.http_server import MOST_CONNECTIONS
+from aiokq.gateway.http_messages import Refusal, Request, Response
+from aiokq.gateway.http_server import MOST_CONNECTIONS, HttpServer
 from tests.fault.gateway_support import LIMIT, Rig, balanced, configuration, directory, message, rig
 
 WITH_HTTP = {"http": {"port": 0}}
@@ -355,6 +358,39 @@ async def test_what_is_no_request_is_refused_and_not_read_on(sent: bytes, status
         assert answers[0][:3] == status
         assert len(answers) == (2 if status == b"405" else 1)
         assert (await ask(r, "GET", "/healthz"))[0] == 200
+
+
+async def test_a_body_of_very_many_chunks_lets_other_tasks_run():
+    """64 KB in chunks of one byte are 64,000 parts, which take a second."""
+    answered = []
+
+    def answer(request: Request) -> Response:
+        answered.append(request)
+        return Refusal(404).response
+
+    server = HttpServer(answer, lambda work, name: work.close())
+    await server.start("127.0.0.1", 0)
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
+        writer.write(b"1\r\nx\r\n" * 60_000 + b"0\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        response = asyncio.ensure_future(reader.readuntil(b"\r\n\r\n"))
+        gc.collect()
+        gc.disable()
+        longest, last = 0.0, time.thread_time()
+        while not response.done():
+            await asyncio.sleep(0)
+            now = time.thread_time()
+            longest, last = max(longest, now - last), now
+        gc.enable()
+        assert (await response).startswith(b"HTTP/1.1 404 ")
+        assert longest < 0.1
+        writer.write_eof()
+        await reader.read()  # the second request is answered, then the connection is closed
+        assert [request.method for request in answered] == ["POST", "GET"]
+        writer.close()
+    finally:
+        await server.close(1.0)
 
 
 async def test_a_program_that_does_not_read_its_answers_is_disconnected(

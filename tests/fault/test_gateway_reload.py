@@ -21,7 +21,7 @@ import pytest
 
 import aiokq
 from aiokq.errors import ConfigError
-from aiokq.fastpath.gateway import Intake
+from aiokq.fastpath.gateway import TOO_LONG, Intake
 from aiokq.gateway import Gateway, input_set, inputs
 from aiokq.gateway.accounting import Snapshot
 from aiokq.gateway.inputs import OpenInput
@@ -76,12 +76,13 @@ class Running:
             "limit": 60_000,
             "path": path,
         }
+        self.base = BASE
         self.inputs = [DATAGRAM]
         self.gateway: Gateway
 
     def write(self, **options: Any) -> None:
         self.options |= options
-        parts = (BASE, *self.inputs)
+        parts = (self.base, *self.inputs)
         self.file.write_text("".join(part.format(**self.options) for part in parts))
 
     async def reload(self, **options: Any) -> list[str]:
@@ -211,6 +212,24 @@ async def test_the_engine_can_change_under_traffic():
         snapshot = await r.settled(sender.sent)
         assert snapshot.total.acked == sender.sent
         await check_order(kafka.bootstrap_servers, sender)
+
+
+async def test_the_largest_message_of_engine_bruce_can_change():
+    async with running() as (r, _):
+        limit = "[delivery]\nmessage_max_bytes = {largest}\n"
+        r.base = BASE.replace("[delivery]\n", limit)
+        await r.reload(engine="bruce", largest=2000)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as opened:
+            opened.connect(f"{r.path}/datagram")
+            opened.send(message("orders", bytes(5000)))
+            opened.send(message("orders", b"small"))
+            snapshot = await r.settled(2)
+            assert snapshot.total.acked == 1
+            assert snapshot.total.discarded[TOO_LONG] == 1
+            assert await r.reload(largest=10_000) == ["delivery.message_max_bytes"]
+            opened.send(message("orders", bytes(5000)))
+            snapshot = await r.settled(3)
+        assert snapshot.total.acked == 2
 
 
 async def test_messages_go_to_other_brokers_after_the_reload():

@@ -13,6 +13,18 @@ from tests.peers.apache_kafka import ApacheKafka, apache_kafka, why_absent
 _numbers = itertools.count()
 
 
+JAVA_SECONDS = 300.0
+"""Time limit of a test with Apache Kafka or Java that sets none: on a busy machine, each start of
+Java may take many seconds, and some tests have a dozen.
+"""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("kafka") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(JAVA_SECONDS))
+
+
 @pytest.fixture(scope="session")
 def apache() -> Iterator[ApacheKafka]:
     """One node of Apache Kafka for all tests of the run; it auto-creates topics."""

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from aiokq.broker.replica.partition import Partition
     from aiokq.broker.replica.purgatory import FetchPurgatory
     from aiokq.connection.request_context import CloseConnection, RequestContext
+    from aiokq.connection.turn import Pace
     from aiokq.core.clock import Clock
     from aiokq.core.errors import BrokerError
     from aiokq.core.files import Files
@@ -446,12 +447,12 @@ class Acls(Protocol):
         """Return the ACLs in force that match a filter."""
         ...
 
-    async def create(self, acls: Sequence[AclValue]) -> list[BrokerError | None]:
+    async def create(self, acls: Sequence[AclValue], pace: Pace) -> list[BrokerError | None]:
         """Create ACLs; see `MetadataChanges.create_acls`."""
         ...
 
     async def delete(
-        self, filters: Sequence[AclFilter]
+        self, filters: Sequence[AclFilter], pace: Pace
     ) -> list[Sequence[AccessControlEntryRecord] | BrokerError]:
         """Delete the ACLs that match a filter; see `MetadataChanges.delete_acls`."""
         ...

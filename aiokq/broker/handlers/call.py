@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Set
+from itertools import islice
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from aiokq.broker.gate import Undecided
@@ -27,6 +28,9 @@ T = TypeVar("T")
 
 Question: TypeAlias = tuple[Operation, ResourceType, Iterable[str]]
 """An operation, the type of the resources, and their names."""
+
+CHANGES_AT_ONCE: Final = 100
+"""Number of changes that are recorded before other tasks may run."""
 
 NAMES_AT_ONCE: Final = 64
 """Number of names about which the gate is asked before other tasks may run."""
@@ -72,6 +76,15 @@ class Call(NamedTuple):
         """Record changes of the client in the audit log; see `Audit.changed`."""
         if self.gate.audit is not None:
             self.gate.audit.changed(self.connection, what, items)
+
+    async def changed_many(self, what: str, items: Iterable[str]) -> None:
+        """Do as `changed` does for changes of any number; other tasks may run meanwhile."""
+        if self.gate.audit is not None:
+            rest = iter(items)
+            while some := list(islice(rest, CHANGES_AT_ONCE)):
+                self.changed(what, some)
+                if self.pace.spend(len(some)):
+                    await self.pace.next()
 
     async def settle(self, *questions: Question) -> None:
         """Let an authorizer that asks the user's code await its answers in advance.

@@ -11,17 +11,22 @@ GROUP_ID_NOT_FOUND, FENCED_INSTANCE_ID, STALE_MEMBER_EPOCH.
 v3  throttle time       v7  static members     v9   the consumer protocol (KIP-848)
 v5  no retention time   v8  flexible           v10  topic ids in place of names
 v6  leader epochs
+
+The offsets of very many partitions are committed in parts, so that other tasks run in between. In
+such a request, a partition that is repeated is committed and answered once, by its last entry.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import uuid
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from aiokq.broker.handlers.decisions import Decisions
 from aiokq.broker.permissions import Operation, ResourceType
 from aiokq.core.errors import BrokerError, UnknownTopicId, UnknownTopicOrPartition
 from aiokq.wire.offset_commit import (
     OffsetCommitRequest,
+    OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
@@ -35,11 +40,19 @@ if TYPE_CHECKING:
 
 FIRST_WITH_TOPIC_IDS: Final = 10
 
+PARTITIONS_AT_ONCE: Final = 512
+"""Number of partitions whose offsets are committed before other tasks run."""
+
+_Place: TypeAlias = tuple[str, uuid.UUID]
+"""Name and id of a topic, as they are answered."""
+
 
 async def handle(
     topics: Topics, groups: Groups, request: OffsetCommitRequest, call: Call
 ) -> OffsetCommitResponse:
     """Commit the offsets of permitted partitions that exist, and refuse the other partitions."""
+    if sum(len(topic.partitions) for topic in request.topics) > PARTITIONS_AT_ONCE:
+        return await _commit_many(topics, groups, request, call)
     refused = []
     accepted = []
     try:
@@ -77,6 +90,96 @@ async def handle(
             response = _failed(accepted, error.code)
     response.topics = _merged(response.topics + refused)
     return response
+
+
+async def _commit_many(
+    topics: Topics, groups: Groups, request: OffsetCommitRequest, call: Call
+) -> OffsetCommitResponse:
+    codes: dict[_Place, dict[int, int]] = {}
+    accepted = await _sift_many(topics, request, call, codes)
+    part: list[OffsetCommitRequestTopic] = []
+    room = PARTITIONS_AT_ONCE
+    for (name, topic_id), by_index in accepted.items():
+        offsets = list(by_index.values())
+        begin = 0
+        while begin < len(offsets):
+            some = offsets[begin : begin + room]
+            part.append(OffsetCommitRequestTopic(name=name, topic_id=topic_id, partitions=some))
+            begin += len(some)
+            room -= len(some)
+            if not room:
+                await _commit_part(groups, request, call, part, codes)
+                part, room = [], PARTITIONS_AT_ONCE
+    if part:
+        await _commit_part(groups, request, call, part, codes)
+    response = OffsetCommitResponse()
+    for (name, topic_id), of_topic in codes.items():
+        answers = [
+            OffsetCommitResponsePartition(partition_index=index, error_code=code)
+            async for index, code in call.each(of_topic.items())
+        ]
+        response.topics.append(
+            OffsetCommitResponseTopic(name=name, topic_id=topic_id, partitions=answers)
+        )
+    return response
+
+
+async def _sift_many(
+    topics: Topics, request: OffsetCommitRequest, call: Call, codes: dict[_Place, dict[int, int]]
+) -> dict[_Place, dict[int, OffsetCommitRequestPartition]]:
+    """Return the permitted partitions that exist; add the other partitions' errors to `codes`."""
+    denial = 0
+    try:
+        call.authorize(Operation.READ, ResourceType.GROUP, request.group_id)
+    except BrokerError as error:
+        denial = error.code
+    permits = Decisions(call, Operation.READ, ResourceType.TOPIC)
+    accepted: dict[_Place, dict[int, OffsetCommitRequestPartition]] = {}
+    async for topic in call.each(request.topics):
+        found, code = _find(topics, topic, call.version), denial
+        try:
+            if not denial and (found is not None or call.version < FIRST_WITH_TOPIC_IDS):
+                permits.check(topic.name if found is None else found.name)
+        except BrokerError as error:
+            code = error.code
+        place = topic.name, topic.topic_id
+        missing = UnknownTopicOrPartition.code
+        if found is not None and not code:
+            place = found.name, found.topic_id
+        elif found is None and call.version >= FIRST_WITH_TOPIC_IDS:
+            missing = UnknownTopicId.code
+        offsets, refused = accepted.setdefault(place, {}), codes.setdefault(place, {})
+        async for one in call.each(topic.partitions):
+            index = one.partition_index
+            if code or found is None or found.partition(index) is None:
+                refused[index] = code or missing
+            else:
+                offsets[index] = one
+    return accepted
+
+
+async def _commit_part(
+    groups: Groups,
+    request: OffsetCommitRequest,
+    call: Call,
+    part: list[OffsetCommitRequestTopic],
+    codes: dict[_Place, dict[int, int]],
+) -> None:
+    request.topics = part
+    try:
+        response = await groups.write(
+            request.group_id,
+            lambda shard, instant: shard.commit_offsets(request, call.version, instant),
+        )
+    except BrokerError as error:
+        response = _failed(part, error.code)
+    call.counters.offsets_committed += _committed(response)
+    for topic in response.topics:
+        codes[topic.name, topic.topic_id].update(
+            (one.partition_index, one.error_code) for one in topic.partitions
+        )
+    if call.pace.spend(PARTITIONS_AT_ONCE):
+        await call.pace.next()
 
 
 def _find(topics: Topics, topic: OffsetCommitRequestTopic, version: int) -> Topic | None:

@@ -39,6 +39,8 @@ from aiokq.wire.offset_fetch import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from aiokq.broker.handlers.areas import Groups, Topics
     from aiokq.broker.handlers.call import Call
 
@@ -50,6 +52,9 @@ NO_OFFSET: Final = -1
 TOPICS_AT_ONCE: Final = 256
 """Number of topics of a group whose offsets are read before other tasks run."""
 
+PARTITIONS_AT_ONCE: Final = 512
+"""Number of partitions of a topic whose offsets are read before other tasks run."""
+
 
 async def handle(
     topics: Topics, groups: Groups, request: OffsetFetchRequest, call: Call
@@ -57,7 +62,7 @@ async def handle(
     """Return the offsets of each group, or its error."""
     if call.version < FIRST_WITH_GROUPS:
         group = await _fetch(topics, groups, call, _as_group(request), request)
-        return _as_single(group, call.version)
+        return await _as_single(group, call)
     response = OffsetFetchResponse()
     for asked in request.groups:
         response.groups.append(await _fetch(topics, groups, call, asked, request))
@@ -77,28 +82,23 @@ def _as_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
     return OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
 
 
-def _as_single(group: OffsetFetchResponseGroup, version: int) -> OffsetFetchResponse:
+async def _as_single(group: OffsetFetchResponseGroup, call: Call) -> OffsetFetchResponse:
     """Return the response for one group, in the form of the versions before 8."""
-    code = group.error_code if version < FIRST_WITH_GROUP_ERROR else 0
-    return OffsetFetchResponse(
-        error_code=group.error_code,
-        topics=[
-            OffsetFetchResponseTopic(
-                name=topic.name,
-                partitions=[
-                    OffsetFetchResponsePartition(
-                        partition_index=one.partition_index,
-                        committed_offset=one.committed_offset,
-                        committed_leader_epoch=one.committed_leader_epoch,
-                        metadata=one.metadata,
-                        error_code=one.error_code or code,
-                    )
-                    for one in topic.partitions
-                ],
+    code = group.error_code if call.version < FIRST_WITH_GROUP_ERROR else 0
+    response = OffsetFetchResponse(error_code=group.error_code)
+    for topic in group.topics:
+        partitions = [
+            OffsetFetchResponsePartition(
+                partition_index=one.partition_index,
+                committed_offset=one.committed_offset,
+                committed_leader_epoch=one.committed_leader_epoch,
+                metadata=one.metadata,
+                error_code=one.error_code or code,
             )
-            for topic in group.topics
-        ],
-    )
+            async for one in call.each(topic.partitions)
+        ]
+        response.topics.append(OffsetFetchResponseTopic(name=topic.name, partitions=partitions))
+    return response
 
 
 async def _fetch(
@@ -115,9 +115,10 @@ async def _fetch(
     except BrokerError as error:
         return _failed(group, error.code, version)
     asked_all = group.topics is None
+    is_divided = _divide(group)
     refused = await _name_topics(topics, call, group, by_id=by_id)
     try:
-        if asked_all or len(group.topics or ()) <= TOPICS_AT_ONCE:
+        if asked_all or (not is_divided and len(group.topics or ()) <= TOPICS_AT_ONCE):
             answer = groups.read(
                 group.group_id,
                 lambda shard: shard.fetch_offsets(group, require_stable=request.require_stable),
@@ -133,6 +134,34 @@ async def _fetch(
         permitted = await call.permitted_of_many(Operation.DESCRIBE, ResourceType.TOPIC, names)
         answer.topics = [topic for topic in answer.topics if topic.name in permitted]
     answer.topics += refused
+    return _joined(answer) if is_divided else answer
+
+
+def _divide(group: OffsetFetchRequestGroup) -> bool:
+    """Divide topics of very many partitions into several; return whether there is one."""
+    asked = group.topics or ()
+    if all(len(topic.partition_indexes) <= PARTITIONS_AT_ONCE for topic in asked):
+        return False
+    group.topics = [
+        OffsetFetchRequestTopics(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            partition_indexes=topic.partition_indexes[start : start + PARTITIONS_AT_ONCE],
+        )
+        for topic in asked
+        for start in range(0, len(topic.partition_indexes) or 1, PARTITIONS_AT_ONCE)
+    ]
+    return True
+
+
+def _joined(answer: OffsetFetchResponseGroup) -> OffsetFetchResponseGroup:
+    """Join the parts of topics that `_divide` has divided, because clients expect each once."""
+    joined: dict[object, OffsetFetchResponseTopics] = {}
+    for topic in answer.topics:
+        first = joined.setdefault((topic.name, topic.topic_id), topic)
+        if first is not topic:
+            first.partitions += topic.partitions
+    answer.topics = list(joined.values())
     return answer
 
 
@@ -144,12 +173,8 @@ async def _read(
     Raises:
         BrokerError: see `CoordinatorRuntime.read` and `GroupShard.fetch_offsets`.
     """
-    asked = group.topics or []
-    parts = [
-        asked[start : start + TOPICS_AT_ONCE] for start in range(0, len(asked), TOPICS_AT_ONCE)
-    ]
     answer: OffsetFetchResponseGroup | None = None
-    for part in parts:
+    for part in _parts(group.topics or []):
         group.topics = part
         found = groups.read(
             group.group_id,
@@ -163,6 +188,20 @@ async def _read(
             await call.pace.next()
     assert answer is not None
     return answer
+
+
+def _parts(topics: list[OffsetFetchRequestTopics]) -> Iterator[list[OffsetFetchRequestTopics]]:
+    """Yield the topics in parts of at most `TOPICS_AT_ONCE` topics, with few partitions."""
+    part: list[OffsetFetchRequestTopics] = []
+    partitions = 0
+    for topic in topics:
+        part.append(topic)
+        partitions += len(topic.partition_indexes)
+        if len(part) == TOPICS_AT_ONCE or partitions >= PARTITIONS_AT_ONCE:
+            yield part
+            part, partitions = [], 0
+    if part or not topics:
+        yield part
 
 
 async def _name_topics(

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 FIRST_WITH_MEMBERS: Final = 3
 
+MEMBERS_AT_ONCE: Final = 256
+"""Number of members that are removed before other tasks run."""
+
 
 async def handle(groups: Groups, request: LeaveGroupRequest, call: Call) -> LeaveGroupResponse:
     """Remove each member; if the group does not exist, each member gets UNKNOWN_MEMBER_ID."""
@@ -37,23 +40,33 @@ async def handle(groups: Groups, request: LeaveGroupRequest, call: Call) -> Leav
     try:
         call.authorize(Operation.READ, ResourceType.GROUP, request.group_id)
         check_group_id(request.group_id)
-        response = await groups.write(
-            request.group_id, lambda shard, instant: shard.leave(request, instant)
-        )
-    except UnknownMemberId as error:
-        code = error.code
-        response = LeaveGroupResponse(
-            members=[
-                MemberResponse(
-                    member_id=one.member_id,
-                    group_instance_id=one.group_instance_id,
-                    error_code=code,
-                )
-                for one in request.members
-            ]
-        )
+        response = LeaveGroupResponse()
+        members = request.members
+        for start in range(0, len(members) or 1, MEMBERS_AT_ONCE):
+            request.members = members[start : start + MEMBERS_AT_ONCE]
+            response.members += await _leave(groups, request)
+            if call.pace.spend(len(request.members)):
+                await call.pace.next()
     except BrokerError as error:
         return LeaveGroupResponse(error_code=error.code)
     if single:
         return LeaveGroupResponse(error_code=response.members[0].error_code)
     return response
+
+
+async def _leave(groups: Groups, request: LeaveGroupRequest) -> list[MemberResponse]:
+    try:
+        response = await groups.write(
+            request.group_id, lambda shard, instant: shard.leave(request, instant)
+        )
+    except UnknownMemberId as error:
+        code = error.code
+        return [
+            MemberResponse(
+                member_id=one.member_id,
+                group_instance_id=one.group_instance_id,
+                error_code=code,
+            )
+            for one in request.members
+        ]
+    return response.members

@@ -44,12 +44,13 @@ from aiokq.wire.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopic,
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from aiokq.broker.handlers.areas import Topics, Transactions
     from aiokq.broker.handlers.call import Call
@@ -67,15 +68,11 @@ async def handle(
     if call.version >= FIRST_BETWEEN_BROKERS:
         return await _between_brokers(topics, transactions, request, call)
     transactional_id = request.v3_and_below_transactional_id
-    wanted = {
-        TopicPartition(topic.name, index): 0
-        for topic in request.v3_and_below_topics
-        for index in topic.partitions
-    }
+    wanted = dict.fromkeys(await _partitions(request.v3_and_below_topics, call), 0)
     try:
         call.authorize(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
     except BrokerError as error:
-        return _response(dict.fromkeys(wanted, error.code))
+        return await _response(dict.fromkeys(wanted, error.code), call)
     permits = Decisions(call, Operation.WRITE, ResourceType.TOPIC)
     refused = False
     for tp in wanted:
@@ -92,7 +89,8 @@ async def handle(
             wanted[tp] = error.code
             refused = True
     if refused:
-        return _response({tp: code or OperationNotAttempted.code for tp, code in wanted.items()})
+        other = OperationNotAttempted.code
+        return await _response({tp: code or other for tp, code in wanted.items()}, call)
     try:
         await transactions.add_partitions(
             transactional_id,
@@ -104,10 +102,10 @@ async def handle(
         )
     except ProducerFenced as error:
         fenced = error if call.version >= FIRST_WITH_PRODUCER_FENCED else InvalidProducerEpoch
-        return _response(dict.fromkeys(wanted, fenced.code))
+        return await _response(dict.fromkeys(wanted, fenced.code), call)
     except BrokerError as error:
-        return _response(dict.fromkeys(wanted, error.code))
-    return _response(wanted)
+        return await _response(dict.fromkeys(wanted, error.code), call)
+    return await _response(wanted, call)
 
 
 async def _between_brokers(
@@ -120,27 +118,29 @@ async def _between_brokers(
         return AddPartitionsToTxnResponse(error_code=error.code)
     results = []
     for transaction in request.transactions:
-        codes = await _of_transaction(topics, transactions, transaction)
-        if call.pace.spend(1 + len(codes)):
-            await call.pace.next()
+        codes = await _of_transaction(topics, transactions, transaction, call)
         results.append(
             AddPartitionsToTxnResult(
-                transactional_id=transaction.transactional_id, topic_results=_topic_results(codes)
+                transactional_id=transaction.transactional_id,
+                topic_results=await _topic_results(codes, call),
             )
         )
+        if call.pace.spend():
+            await call.pace.next()
     return AddPartitionsToTxnResponse(results_by_transaction=results)
 
 
 async def _of_transaction(
-    topics: Topics, transactions: Transactions, transaction: AddPartitionsToTxnTransaction
+    topics: Topics,
+    transactions: Transactions,
+    transaction: AddPartitionsToTxnTransaction,
+    call: Call,
 ) -> dict[TopicPartition, int]:
     """Add or verify the partitions of one transaction; return their error codes."""
-    wanted = [
-        TopicPartition(topic.name, index)
-        for topic in transaction.topics
-        for index in topic.partitions
-    ]
-    missing = {tp for tp in wanted if topics.partition(tp.topic, tp.partition) is None}
+    wanted = list(await _partitions(transaction.topics, call))
+    missing = {
+        tp async for tp in call.each(wanted) if topics.partition(tp.topic, tp.partition) is None
+    }
     if missing:
         unknown, other = UnknownTopicOrPartition.code, OperationNotAttempted.code
         return {tp: unknown if tp in missing else other for tp in wanted}
@@ -157,13 +157,27 @@ async def _of_transaction(
     return dict.fromkeys(wanted, 0)
 
 
-def _response(codes: Mapping[TopicPartition, int]) -> AddPartitionsToTxnResponse:
-    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_topic_results(codes))
+async def _partitions(
+    topics: Iterable[AddPartitionsToTxnTopic], call: Call
+) -> dict[TopicPartition, None]:
+    """Return the partitions of a transaction, each once, in order."""
+    partitions: dict[TopicPartition, None] = {}
+    for topic in topics:
+        async for index in call.each(topic.partitions):
+            partitions[TopicPartition(topic.name, index)] = None
+    return partitions
 
 
-def _topic_results(codes: Mapping[TopicPartition, int]) -> list[AddPartitionsToTxnTopicResult]:
+async def _response(codes: Mapping[TopicPartition, int], call: Call) -> AddPartitionsToTxnResponse:
+    results = await _topic_results(codes, call)
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
+
+
+async def _topic_results(
+    codes: Mapping[TopicPartition, int], call: Call
+) -> list[AddPartitionsToTxnTopicResult]:
     topics: dict[str, AddPartitionsToTxnTopicResult] = {}
-    for tp, code in codes.items():
+    async for tp, code in call.each(codes.items()):
         topic = topics.setdefault(tp.topic, AddPartitionsToTxnTopicResult(name=tp.topic))
         topic.results_by_partition.append(
             AddPartitionsToTxnPartitionResult(

@@ -33,6 +33,7 @@ from aiokq.core.errors import (
 )
 from aiokq.wire.txn_offset_commit import (
     TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
@@ -47,6 +48,9 @@ FIRST_WITH_LOAD_IN_PROGRESS: Final = 2
 FIRST_WITH_TRANSACTION_ABORTABLE: Final = 4
 FIRST_THAT_ADDS_PARTITIONS: Final = 5
 
+PARTITIONS_AT_ONCE: Final = 512
+"""Number of partitions whose offsets are committed before other tasks run."""
+
 
 async def handle(
     topics: Topics,
@@ -59,18 +63,15 @@ async def handle(
     """Commit the offsets of permitted partitions that exist, and refuse the other partitions."""
     codes = await _refusals(topics, request, call)
     wanted = request.topics
-    request.topics = [
-        TxnOffsetCommitRequestTopic(name=topic.name, partitions=permitted)
-        async for topic in call.each(wanted)
-        if (
-            permitted := [
-                each for each in topic.partitions if (topic.name, each.partition_index) not in codes
-            ]
-        )
-    ]
-    if request.topics:
+    offsets: dict[tuple[str, int], TxnOffsetCommitRequestPartition] = {}
+    for topic in wanted:
+        async for each in call.each(topic.partitions):
+            if (topic.name, each.partition_index) not in codes:
+                offsets[topic.name, each.partition_index] = each
+    if offsets:
         try:
-            response = await _commit(topics, admission, groups, configs, request, call)
+            await _join(topics, admission, groups, configs, request, call)
+            await _commit(groups, request, call, offsets, codes)
         except BrokerError as error:
             kind: BrokerError | type[BrokerError] = error
             if (
@@ -79,29 +80,19 @@ async def handle(
             ):
                 kind = CoordinatorNotAvailable  # the error in versions 0 and 1
             code = kind.code
-            for topic in request.topics:
-                for each in topic.partitions:
-                    codes[topic.name, each.partition_index] = code
-        else:
-            for answered in response.topics:
-                for partition in answered.partitions:
-                    codes[answered.name, partition.partition_index] = partition.error_code
-                    call.counters.offsets_committed += not partition.error_code
-    return TxnOffsetCommitResponse(
-        topics=[
-            TxnOffsetCommitResponseTopic(
-                name=topic.name,
-                partitions=[
-                    TxnOffsetCommitResponsePartition(
-                        partition_index=each.partition_index,
-                        error_code=codes[topic.name, each.partition_index],
-                    )
-                    for each in topic.partitions
-                ],
+            async for place in call.each(offsets):
+                codes.setdefault(place, code)
+    response = TxnOffsetCommitResponse()
+    async for topic in call.each(wanted):
+        answers = [
+            TxnOffsetCommitResponsePartition(
+                partition_index=each.partition_index,
+                error_code=codes[topic.name, each.partition_index],
             )
-            async for topic in call.each(wanted)
+            async for each in call.each(topic.partitions)
         ]
-    )
+        response.topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=answers))
+    return response
 
 
 async def _refusals(
@@ -114,8 +105,8 @@ async def _refusals(
         call.authorize(Operation.READ, ResourceType.GROUP, request.group_id)
     except BrokerError as error:
         code = error.code
-        async for topic in call.each(request.topics):
-            for each in topic.partitions:
+        for topic in request.topics:
+            async for each in call.each(topic.partitions):
                 codes[topic.name, each.partition_index] = code
         return codes
     permits = Decisions(call, Operation.READ, ResourceType.TOPIC)
@@ -133,20 +124,59 @@ async def _refusals(
 
 
 async def _commit(
+    groups: Groups,
+    request: TxnOffsetCommitRequest,
+    call: Call,
+    offsets: dict[tuple[str, int], TxnOffsetCommitRequestPartition],
+    codes: dict[tuple[str, int], int],
+) -> None:
+    """Write the offsets of partitions, and add the error codes to `codes`.
+
+    Very many offsets are written in parts, so that other tasks run in between.
+
+    Raises:
+        BrokerError: see `CoordinatorRuntime.write` and `GroupShard.commit_transactional_offsets`.
+            Partitions without a code were not written.
+    """
+    producer = TransactionalProducer(request.producer_id, request.producer_epoch)
+    places = list(offsets)
+    for begin in range(0, len(places), PARTITIONS_AT_ONCE):
+        part: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
+        for place in places[begin : begin + PARTITIONS_AT_ONCE]:
+            part.setdefault(place[0], []).append(offsets[place])
+        request.topics = [
+            TxnOffsetCommitRequestTopic(name=name, partitions=partitions)
+            for name, partitions in part.items()
+        ]
+        response = await groups.write(
+            request.group_id,
+            lambda shard, instant: shard.commit_transactional_offsets(
+                request, call.version, instant
+            ),
+            producer=producer,
+        )
+        for answered in response.topics:
+            for partition in answered.partitions:
+                codes[answered.name, partition.partition_index] = partition.error_code
+                call.counters.offsets_committed += not partition.error_code
+        if call.pace.spend(PARTITIONS_AT_ONCE if len(places) > PARTITIONS_AT_ONCE else 1):
+            await call.pace.next()
+
+
+async def _join(
     topics: Topics,
     admission: Admission,
     groups: Groups,
     configs: Configs,
     request: TxnOffsetCommitRequest,
     call: Call,
-) -> TxnOffsetCommitResponse:
-    """Ensure that the group's partition is in the transaction, then write the offsets.
+) -> None:
+    """Ensure that the group's partition is in the transaction.
 
     From version 5 on, the partition is added if it is not in the transaction.
 
     Raises:
-        BrokerError: see `join_transaction`, `CoordinatorRuntime.write` and
-            `GroupShard.commit_transactional_offsets`.
+        BrokerError: see `join_transaction`.
         InvalidGroupId: the group id is empty.
     """
     check_group_id(request.group_id)
@@ -171,8 +201,3 @@ async def _commit(
         )
     except BrokerError as error:
         raise coordinator_error(error) from error
-    return await groups.write(
-        request.group_id,
-        lambda shard, instant: shard.commit_transactional_offsets(request, version, instant),
-        producer=producer,
-    )

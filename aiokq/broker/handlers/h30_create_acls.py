@@ -54,14 +54,15 @@ async def handle(acls: Acls, request: CreateAclsRequest, call: Call) -> CreateAc
     try:
         call.authorize(Operation.ALTER, ResourceType.CLUSTER)
         check_enforced(acls)
-        if any(map(_has_filter_code, request.creations)):
-            raise UnknownServer("An ACL must not have the types ANY or MATCH, as a filter may.")
-        results = await acls.create(values)
+        async for each in call.each(request.creations):
+            if _has_filter_code(each):
+                raise UnknownServer("An ACL must not have the types ANY or MATCH, as a filter may.")
+        results = await acls.create(values, call.pace)
     except BrokerError as error:
         results = [error] * len(values)
     else:
         created = [acl for acl, error in zip(values, results, strict=True) if error is None]
-        call.changed("ACL created", map(acl_line, created))
+        await call.changed_many("ACL created", map(acl_line, dict.fromkeys(created)))
     return CreateAclsResponse(
         results=[
             AclCreationResult(

@@ -50,23 +50,30 @@ async def handle(acls: Acls, request: DeleteAclsRequest, call: Call) -> DeleteAc
         )
         async for each in call.each(request.filters)
     ]
-    for each in filters:
+    async for each in call.each(filters):
         check_filter(each)
     results: Sequence[Sequence[AccessControlEntryRecord] | BrokerError]
     try:
         call.authorize(Operation.ALTER, ResourceType.CLUSTER)
         check_enforced(acls)
-        results = await acls.delete(filters)
+        results = await acls.delete(filters, call.pace)
     except BrokerError as error:
         results = [error] * len(filters)
     deleted = {
         acl.id: acl for found in results if not isinstance(found, BrokerError) for acl in found
     }
-    call.changed("ACL deleted", (acl_line(acl_value(acl)) for acl in deleted.values()))
-    return DeleteAclsResponse(filter_results=[_result(found) async for found in call.each(results)])
+    await call.changed_many("ACL deleted", (acl_line(acl_value(acl)) for acl in deleted.values()))
+    answers = []
+    for found in results:
+        answers.append(await _result(found, call))
+        if call.pace.spend():
+            await call.pace.next()
+    return DeleteAclsResponse(filter_results=answers)
 
 
-def _result(found: Sequence[AccessControlEntryRecord] | BrokerError) -> DeleteAclsFilterResult:
+async def _result(
+    found: Sequence[AccessControlEntryRecord] | BrokerError, call: Call
+) -> DeleteAclsFilterResult:
     if isinstance(found, BrokerError):
         return DeleteAclsFilterResult(error_code=found.code, error_message=found.message)
     return DeleteAclsFilterResult(
@@ -84,6 +91,6 @@ def _result(found: Sequence[AccessControlEntryRecord] | BrokerError) -> DeleteAc
                 operation=acl.operation,
                 permission_type=acl.permission_type,
             )
-            for acl in found
+            async for acl in call.each(found)
         ],
     )

@@ -7,11 +7,14 @@ TOPIC_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FA
 INVALID_REQUEST. KIP-133, KIP-226, KIP-569.
 
 v1  sources and synonyms   v3  types and documentation   v4  flexible
+
+A resource that the request repeats is described once, with the settings that any of its entries
+names. In Kafka, the response repeats it, too, so that a small request gets a response of any size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from typing import TYPE_CHECKING
 
 from aiokq.broker.handlers.config_permissions import authorize_configs
@@ -49,12 +52,27 @@ async def handle(
 ) -> DescribeConfigsResponse:
     """Describe all settings of each resource, or only the settings that the request names."""
     results = []
-    for resource in request.resources:
-        result = _describe(topics, cluster, configs, call, resource, request)
+    named: dict[tuple[int, str], list[DescribeConfigsResource]] = {}
+    async for resource in call.each(request.resources):
+        named.setdefault((resource.resource_type, resource.resource_name), []).append(resource)
+    for resources in named.values():
+        names = await _names(resources, call)
+        result = _describe(topics, cluster, configs, call, resources[0], names, request)
         results.append(result)
         if call.pace.spend(1 + len(result.configs)):
             await call.pace.next()
     return DescribeConfigsResponse(results=results)
+
+
+async def _names(resources: list[DescribeConfigsResource], call: Call) -> Set[str]:
+    """Return the settings that entries of one resource name; an empty set for all settings."""
+    names: set[str] = set()
+    for resource in resources:
+        if not resource.configuration_keys:
+            return set()
+        async for name in call.each(resource.configuration_keys):
+            names.add(name)
+    return names
 
 
 def _describe(
@@ -63,6 +81,7 @@ def _describe(
     configs: Configs,
     call: Call,
     resource: DescribeConfigsResource,
+    names: Set[str],
     request: DescribeConfigsRequest,
 ) -> DescribeConfigsResult:
     result = DescribeConfigsResult(
@@ -79,7 +98,6 @@ def _describe(
     except BrokerError as error:
         result.error_code, result.error_message = error.code, error.message
         return result
-    names = resource.configuration_keys
     result.configs = [
         _encode(entry, request) for entry in entries if not names or entry.name in names
     ]

@@ -41,9 +41,12 @@ async def handle(
         call.authorize(Operation.DESCRIBE, ResourceType.CLUSTER)
     except BrokerError as error:
         return DescribeLogDirsResponse(error_code=error.code, results=[])
-    wanted = None
+    wanted: set[tuple[str, int]] | None = None
     if request.topics is not None:
-        wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
+        wanted = set()
+        for topic in request.topics:
+            async for index in call.each(topic.partitions):
+                wanted.add((topic.topic, index))
     directories = logs.directories
     results = []
     for directory in directories.online:

@@ -16,6 +16,7 @@ from aiokq.broker.permissions import Operation, ResourceType
 from aiokq.core.errors import BrokerError, UnknownTopicOrPartition
 from aiokq.wire.offset_delete import (
     OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
@@ -61,28 +62,30 @@ async def _sifted(
 ) -> tuple[list[OffsetDeleteRequestTopic], dict[str, list[OffsetDeleteResponsePartition]]]:
     """Return the permitted partitions that exist, and the responses for all other partitions.
 
-    The responses are grouped by topic.
+    A partition that the request repeats is returned once. The responses are grouped by topic.
     """
-    known: list[OffsetDeleteRequestTopic] = []
+    known: dict[str, dict[int, OffsetDeleteRequestPartition]] = {}
     refused: dict[str, list[OffsetDeleteResponsePartition]] = {}
-    for topic in asked:
+    async for topic in call.each(asked):
         found, code = None, UnknownTopicOrPartition.code
         try:
             call.authorize(Operation.READ, ResourceType.TOPIC, topic.name)
             found = topics.get(topic.name)
         except BrokerError as error:
             code = error.code
-        present = []
-        if call.pace.spend(1 + len(topic.partitions)):
-            await call.pace.next()
-        for one in topic.partitions:
+        present: dict[int, OffsetDeleteRequestPartition] = {}
+        async for one in call.each(topic.partitions):
             if found is not None and found.partition(one.partition_index) is not None:
-                present.append(one)
+                present[one.partition_index] = one
             else:
                 refusal = OffsetDeleteResponsePartition(
                     partition_index=one.partition_index, error_code=code
                 )
                 refused.setdefault(topic.name, []).append(refusal)
         if present:
-            known.append(OffsetDeleteRequestTopic(name=topic.name, partitions=present))
-    return known, refused
+            known.setdefault(topic.name, {}).update(present)
+    distinct = [
+        OffsetDeleteRequestTopic(name=name, partitions=list(partitions.values()))
+        for name, partitions in known.items()
+    ]
+    return distinct, refused

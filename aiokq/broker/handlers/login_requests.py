@@ -1,8 +1,8 @@
 """LoginRequests: handles the requests of a login at once, without a task and without waiting.
 
-Anybody can send these requests, so they have to be cheap. What needs more than the fast way has,
-such as a token whose keys have to be fetched, or tokens without the header of a request, takes the
-way of all other requests (`Dispatcher.handle`), with the same handlers and the same answers.
+Anybody can send these requests, so they must cost little. Requests that cannot be handled at once
+are left to `Dispatcher.handle`, which uses the same handlers and returns the same responses.
+Examples are a token whose keys must be fetched, and tokens without a request header.
 
 Tests: ``tests/unit/broker/handlers/test_login_requests.py``, which compares both ways.
 """
@@ -56,7 +56,7 @@ class LoginRequests:
         self._versions: dict[int, tuple[FinalizedFeatures, bytes]] = {}
 
     def answer(self, context: RequestContext, frame: memoryview) -> list[Fragment] | None:
-        """Return the response to a request; None if it must take the general way.
+        """Return the response to a request; None if `Dispatcher.handle` must handle it.
 
         Raises:
             CloseConnection: the gate does not admit the request, or the login has failed.
@@ -82,7 +82,7 @@ class LoginRequests:
             return None
         header = decode_request_header(frame)
         response = answer(context, frame, header)
-        if gate.quotas is not None:  # counts the request; a login is not throttled
+        if gate.quotas is not None:  # count the request; a login is not throttled
             gate.throttle_ms(context, key, header.client_id, nbytes)
         return response
 

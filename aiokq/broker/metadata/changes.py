@@ -15,11 +15,12 @@ import contextlib
 import logging
 import uuid
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from aiokq.broker.metadata.controller.topic_layout import CreatedTopic, TopicSpec
 from aiokq.broker.metadata.image.metadata_delta import MetadataDelta
 from aiokq.broker.metadata.image.topic_names import INTERNAL_TOPICS, check_topic_name
+from aiokq.connection.turn import at_once
 from aiokq.core.errors import BrokerError, Closed, TopicExists
 from aiokq.core.supervisor import shielded
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from aiokq.broker.metadata.log.cluster_metadata_log import ClusterMetadataLog
     from aiokq.broker.metadata.publisher.publisher import MetadataPublisher
     from aiokq.broker.metadata.publisher.topics import Topic
+    from aiokq.connection.turn import Pace, Steps
     from aiokq.core.offload import Offload
     from aiokq.wire.alter_user_scram_credentials import (
         ScramCredentialDeletion,
@@ -49,6 +51,9 @@ __all__ = ["MetadataChanges"]
 logger = logging.getLogger("aiokq.broker")
 
 R = TypeVar("R")
+
+_Decide: TypeAlias = "Callable[[MetadataImage], Decision[R] | Coroutine[None, None, Decision[R]]]"
+"""Decides about a change; a coroutine if that may take long."""
 
 
 class MetadataChanges:
@@ -317,8 +322,13 @@ class MetadataChanges:
         )
         logger.info("broker unregistered: node=%d", broker_id)
 
-    async def create_acls(self, acls: Sequence[AclValue]) -> list[BrokerError | None]:
+    async def create_acls(
+        self, acls: Sequence[AclValue], pace: Pace | None = None
+    ) -> list[BrokerError | None]:
         """Create ACLs; they are in force on return. An ACL that exists already is no error.
+
+        Args:
+            pace: lets other tasks run; None if there are few ACLs.
 
         Returns:
             An error or None for each ACL.
@@ -328,13 +338,17 @@ class MetadataChanges:
             KafkaStorage: the ACLs could not be recorded; none was created.
         """
         return await self._change(
-            lambda image: self._controller.create_acls(image, acls), "create ACLs"
+            lambda image: self._paced(self._controller.create_acls(image, acls), pace),
+            "create ACLs",
         )
 
     async def delete_acls(
-        self, filters: Sequence[AclFilter]
+        self, filters: Sequence[AclFilter], pace: Pace | None = None
     ) -> list[Sequence[AccessControlEntryRecord] | BrokerError]:
         """Delete the ACLs that match a filter; they are no longer in force on return.
+
+        Args:
+            pace: lets other tasks run; None if there are few filters.
 
         Returns:
             The ACLs that matched each filter, or its error.
@@ -344,7 +358,8 @@ class MetadataChanges:
             KafkaStorage: the deletion could not be recorded; no ACL was deleted.
         """
         return await self._change(
-            lambda image: self._controller.delete_acls(image, filters), "delete ACLs"
+            lambda image: self._paced(self._controller.delete_acls(image, filters), pace),
+            "delete ACLs",
         )
 
     async def alter_client_quotas(
@@ -445,7 +460,20 @@ class MetadataChanges:
         if self._published is not None:
             await asyncio.shield(self._published)
 
-    async def _change(self, decide: Callable[[MetadataImage], Decision[R]], name: str) -> R:
+    def _paced(self, steps: Steps[R], pace: Pace | None) -> R | Coroutine[None, None, R]:
+        return at_once(steps) if pace is None else pace.run(self._while_open(steps))
+
+    def _while_open(self, steps: Steps[R]) -> Steps[R]:
+        """Do work in steps; raise Closed when the node stops, which would wait for its end."""
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
+            self._check_open()
+            yield
+
+    async def _change(self, decide: _Decide[R], name: str) -> R:
         return await self._complete(self._make(decide), name)
 
     @staticmethod
@@ -457,7 +485,7 @@ class MetadataChanges:
         """
         return await shielded(change, name=name, expected=(BrokerError, Closed))
 
-    async def _make(self, decide: Callable[[MetadataImage], Decision[R]]) -> R:
+    async def _make(self, decide: _Decide[R]) -> R:
         self._check_open()
         async with self._deciding:
             self._check_open()
@@ -465,7 +493,9 @@ class MetadataChanges:
             records: Sequence[Message] = ()
             refusal: BrokerError | None = None
             try:
-                answer, records = decide(self._metadata.image)
+                # The image stays as it is while a long decision lets other tasks run.
+                decided = decide(self._metadata.image)
+                answer, records = await decided if isinstance(decided, Coroutine) else decided
             except BrokerError as error:
                 refusal = error
             if records:

@@ -143,5 +143,5 @@ def server_signature(mechanism: ScramMechanism, server_key: bytes, auth_message:
 
 
 def _xor(one: bytes, other: bytes) -> bytes:
-    """Return the exclusive or of two texts of the same length."""
+    """Return the exclusive or of two byte strings of the same length."""
     return (int.from_bytes(one) ^ int.from_bytes(other)).to_bytes(len(one))

@@ -45,7 +45,7 @@ class Handshakes:
     `Strangers`.
 
     Args:
-        steps: decides when a handshake goes on; None for a decision of this listener alone.
+        steps: decides when a handshake continues; None for a limit of this listener alone.
 
     Attributes:
         chains: the validity of the clients' certificates, if the listener asks for them.
@@ -107,7 +107,7 @@ class Handshakes:
 
     def _compute(self, connection: TlsConnection, compute: Callable[[], None]) -> None:
         if connection not in self._connections:
-            return  # it was closed while it waited
+            return  # the connection was closed while it waited
         self._steps.end_turn()
         self.hold(connection, 0)
         self._under_way[connection] = None

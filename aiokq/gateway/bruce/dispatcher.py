@@ -30,6 +30,9 @@ __all__ = ["Delivery", "Dispatcher", "DispatcherOptions", "Failure", "Request"]
 MAX_IN_FLIGHT: Final = 5
 """Largest number of requests in flight at a broker."""
 
+FEW: Final = 64
+"""Number of deadlines of complete batches that are kept in any case."""
+
 
 class Failure(NamedTuple):
     """The reason why messages are discarded."""
@@ -127,7 +130,10 @@ class Dispatcher:
         self._pause = pause
         self._queue: deque[Chunk] = deque()
         self._batches: dict[str | None, Batch] = {}
-        """Incomplete batches by topic; None for the combined batch."""
+        """Incomplete batches by topic; None for the combined batch. None of them is empty."""
+        self._deadlines: list[tuple[float, int, str | None]] = []
+        """A heap of deadlines of batches. A batch may have had some of them before."""
+        self._batched = 0
         self._delayed: list[tuple[float, int, list[Chunk]]] = []
         self._delays = 0
         self._returned: list[Chunk] = []
@@ -149,28 +155,50 @@ class Dispatcher:
         batch = self._batches.get(topic)
         if batch is None:
             batch = self._batches[topic] = Batch(limits)
+        before = batch.deadline
         self._queue.extend(batch.add(chunk, now))
+        if not len(batch):
+            del self._batches[topic]
+        elif batch.deadline is not None and batch.deadline != before:
+            self._batched += 1
+            heapq.heappush(self._deadlines, (batch.deadline, self._batched, topic))
+            if len(self._deadlines) > 2 * len(self._batches) + FEW:
+                self._forget_deadlines()
 
     def flush(self) -> None:
-        """Complete all batches."""
+        """Complete all batches. Later messages are batched by the limits that come with them."""
         for batch in self._batches.values():
             self._queue.extend(batch.take())
+        self._batches.clear()
+        self._deadlines.clear()
 
     def tick(self, now: float) -> None:
-        """Complete batches that are old enough, and queue messages whose resend is due."""
-        for batch in self._batches.values():
-            if batch.deadline is not None and batch.deadline <= now:
+        """Complete batches that are old enough, and queue message sets that waited for a resend."""
+        while self._deadlines and self._deadlines[0][0] <= now:
+            deadline, _, topic = heapq.heappop(self._deadlines)
+            batch = self._batches.get(topic)
+            if batch is not None and batch.deadline == deadline:
+                del self._batches[topic]
                 self._queue.extend(batch.take())
         while self._delayed and self._delayed[0][0] <= now:
             _, _, chunks = heapq.heappop(self._delayed)
             self._queue.extendleft(reversed(chunks))
 
     def deadline(self) -> float | None:
-        """Return the time at which `tick` must be called; None if no call is needed."""
-        times = [batch.deadline for batch in self._batches.values() if batch.deadline is not None]
-        if self._delayed:
-            times.append(self._delayed[0][0])
+        """Return when `tick` has something to do; None if it has not."""
+        while self._deadlines and not self._is_current(self._deadlines[0]):
+            heapq.heappop(self._deadlines)
+        times = [heap[0][0] for heap in (self._deadlines, self._delayed) if heap]
         return min(times, default=None)
+
+    def _is_current(self, entry: tuple[float, int, str | None]) -> bool:
+        batch = self._batches.get(entry[2])
+        return batch is not None and batch.deadline == entry[0]
+
+    def _forget_deadlines(self) -> None:
+        """Remove the deadlines of batches that were complete before."""
+        self._deadlines = [entry for entry in self._deadlines if self._is_current(entry)]
+        heapq.heapify(self._deadlines)
 
     # ------------------------------------------------------------ requests out
 

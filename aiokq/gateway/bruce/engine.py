@@ -124,9 +124,7 @@ class BruceEngine:
         self._pauses = self._new_backoff()
         self._requests_for_metadata = self._new_backoff()
         self.counters = BruceCounters()
-        self.max_message_bytes = (
-            options.dispatcher.limits.set_bytes - SET_OVERHEAD - LONE_RECORD_OVERHEAD
-        )
+        self.max_message_bytes = _max_message_bytes(options)
 
     def _new_backoff(self) -> PauseBackoff:
         options = self._options
@@ -160,12 +158,17 @@ class BruceEngine:
         return self._holdings.counts()
 
     def reconfigure(self) -> None:
-        self._flushing = False  # old messages are sent by the current rules
+        self._flushing = False  # messages that are already held are sent by the current rules
+        for dispatcher in self._dispatchers.values():
+            dispatcher.flush()  # later messages are batched by the current rules
+        if self._dispatchers:
+            asyncio.get_running_loop().call_soon(self._pump)
 
     def configure(self, options: BruceOptions) -> None:
         """Use other options from now on; the limit of the messages in the engine stays."""
         before, self._options = self._options, options
-        if before[1:4] != options[1:4]:
+        self.max_message_bytes = _max_message_bytes(options)
+        if _pauses(before) != _pauses(options):
             self._pauses = self._new_backoff()
             self._requests_for_metadata = self._new_backoff()
         for dispatcher in self._dispatchers.values():
@@ -642,3 +645,11 @@ class BruceEngine:
             self.counters.restarts += 1
             logger.info("leaders have changed: messages are routed again")
             self._task(self._restart(refresh=False), "bruce: restart")
+
+
+def _max_message_bytes(options: BruceOptions) -> int:
+    return options.dispatcher.limits.set_bytes - SET_OVERHEAD - LONE_RECORD_OVERHEAD
+
+
+def _pauses(options: BruceOptions) -> tuple[float, int, float]:
+    return options.pause_initial, options.pause_max_doublings, options.min_pause

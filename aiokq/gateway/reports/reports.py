@@ -389,9 +389,9 @@ class _Inputs:
         return totals
 
     def newly_displaced(self) -> list[tuple[str, int]]:
-        """Return the inputs that closed idle connections for others since the last call.
+        """Return the inputs that have closed idle connections for others since the last call.
 
-        Each has the number of these connections.
+        Each input comes with the number of these connections.
         """
         before = self._displaced
         self._displaced = {one.intake: one.counts().displaced for one in self._gateway.inputs}

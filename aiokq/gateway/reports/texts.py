@@ -1,4 +1,4 @@
-"""Formats times, and untrusted bytes, for reports."""
+"""Formats times and untrusted bytes for reports."""
 
 from __future__ import annotations
 

@@ -51,7 +51,8 @@ class Change:
         """Write and delete the files, and record failures. Any thread; waits for the disk."""
         self._write(self.outcomes)
         if self.error is not None and self.error.errno in FULL_ERRORS and self.deleted:
-            # The file of an end may need a block of a full disk before a segment can be deleted.
+            # The disk is full. Truncate the deleted segments, because an outcome file may need a
+            # block.
             for segment in self.deleted:
                 with contextlib.suppress(OSError):
                     segment.empty()
@@ -67,7 +68,7 @@ class Change:
                 self._fail(segment, error)
 
     def _write(self, segments: Iterable[Segment]) -> None:
-        """Write the outcomes of segments; with `sync`, the ends that `keep_end` names to disk."""
+        """Write the outcomes of segments; with `sync`, sync those that `keep_end` names."""
         kept = set(self._before.values()) if self._sync else set()
         synced = []
         for segment in segments:
@@ -80,7 +81,7 @@ class Change:
                     synced.append(segment)
         if synced:
             try:
-                sync_directory(synced[0].directory)  # their files may be new
+                sync_directory(synced[0].directory)  # the outcome files may be new
             except OSError as error:
                 for segment in synced:
                     self._fail(segment, error)

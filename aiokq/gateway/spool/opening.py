@@ -93,7 +93,10 @@ def _sync_parent(directory: str) -> None:
 
 
 def _sync_stored(directory: str, segments: list[Segment]) -> None:
-    """Sync the segments and their names. An error is only logged: the messages are delivered."""
+    """Sync the segments and their names.
+
+    An error is only logged, because the messages can still be delivered.
+    """
     try:
         for segment in segments:
             fd = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)

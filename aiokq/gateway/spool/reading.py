@@ -44,8 +44,8 @@ def next_frame(segment: Segment, position: int, expected: int) -> SpoolFrame | N
     """Return the first valid frame at or after `position`, with its positions in the file.
 
     A message may contain bytes that look like frames. A frame is checked only if its header is
-    possible, and the checks of one search read at most CHECKED_BYTES and the size of the segment.
-    After that, the frames that follow are not found.
+    plausible, and the checks of one search read at most CHECKED_BYTES plus the size of the segment.
+    When this limit is reached, later frames are not found.
 
     Args:
         expected: the next sequence; the frame has this sequence or a later one.
@@ -64,7 +64,7 @@ def next_frame(segment: Segment, position: int, expected: int) -> SpoolFrame | N
             header = data[at : at + FRAME_HEADER_BYTES]
             if len(header) < FRAME_HEADER_BYTES:
                 header = segment.read(FRAME_HEADER_BYTES, where)
-            # All messages in between have at least LEAST_MESSAGE bytes.
+            # Each message in between has at least LEAST_MESSAGE bytes.
             most = expected + (where - begin) // LEAST_MESSAGE
             size = _possible(header, expected, most)
             if size and where + size <= segment.size:
@@ -117,7 +117,7 @@ class Reader:
         segments: the segments, which the owner extends.
         replay_end: messages before this sequence were written by an earlier process.
         on_change: called with a segment that was read to its end, or that lost messages.
-        on_found: called at the end of a search after damage; `feed` returns nothing before.
+        on_found: called at the end of a search after damage; until then, `feed` feeds nothing.
 
     Attributes:
         fed: number of messages that were fed.
@@ -273,7 +273,7 @@ class Reader:
         return True
 
     def _begin_search(self, segment: Segment) -> None:
-        """Begin to search the next frame, which may take longer than the loop can wait."""
+        """Begin to search for the next frame in a thread, because the search may take long."""
         self._search_end = segment.size
         search = self._search = asyncio.get_running_loop().run_in_executor(
             None, _search, segment.copy(), self._position, self._expected

@@ -63,7 +63,7 @@ def sync_directory(path: str) -> None:
     """Write the names in a directory to the disk.
 
     Raises:
-        OSError: the disk refuses it.
+        OSError: the directory cannot be synced.
     """
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -232,7 +232,7 @@ class Segment:
     def empty(self) -> None:
         """Free the blocks of a segment whose messages are all finished. Any thread.
 
-        The name of the file still tells where the segment before it ends, and an empty file has no
+        The name of the file still shows where the segment before it ends, and an empty file has no
         messages. A damaged segment is kept.
 
         Raises:
@@ -257,7 +257,7 @@ class Segment:
             os.unlink(done_path(self._directory, self.base))
 
     def copy(self) -> Segment:
-        """Return a segment for another thread, which reads the messages that are there now."""
+        """Return a copy of the segment for another thread, with its current size."""
         copied = Segment(self._directory, self.base)
         copied.size = self.size
         return copied

@@ -189,7 +189,7 @@ class Spool:
             self._finish_across(sequences)
 
     def _finish_across(self, sequences: memoryview) -> None:
-        """Record outcomes of messages in any segments, in any order."""
+        """Record the outcomes of messages of several segments, in any order."""
         ordered = memoryview(array("q", sorted(sequences)))
         bases, at = self._bases, 0
         while at < len(ordered):

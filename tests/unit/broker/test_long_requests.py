@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import gc
 import time
+import uuid
 
 import pytest
 
@@ -12,7 +14,7 @@ from aiokq import wire
 from aiokq.broker.handlers import APIS
 from aiokq.connection import turn as module
 from aiokq.connection.request_context import RequestContext
-from aiokq.core.errors import ConnectionLost
+from aiokq.core.errors import Closed, ConnectionLost
 from tests.unit.broker.every_request import every_request
 from tests.unit.broker.harness import Broker, batch, offsets
 from tests.unit.broker.test_gate import Denying
@@ -104,8 +106,6 @@ async def held(broker, frame, client=None):
 async def test_a_request_of_many_names_does_not_hold_the_loop(key, by_group, denies):
     request, version = request_of(key, by_group)
     frame = frame_of(request, version)
-    if key == 68 and not denies:
-        pytest.skip("the group's coordinator stores the names in one step")
     async with world() as broker:
         await broker.ask(wire.FindCoordinatorRequest(key="g"), 0)
         await broker.frame(frame_of(*small(key, by_group)))  # compile the codecs
@@ -124,6 +124,281 @@ def small(key, by_group):
         if isinstance(value, list):
             setattr(request, field.name, value[:1500])
     return request, version
+
+
+OF_PARTITIONS = [
+    (2, 9), (8, 9), (8, 10), (9, 7), (9, 10), (21, 2), (23, 4), (24, 3), (28, 5), (35, 4), (43, 2),
+    (45, 1), (47, 0), (61, 0),
+]  # fmt: skip
+"""The APIs whose requests list partitions of a topic, with a version."""
+
+PARTITION = ("partition_index", "partition")
+
+
+def with_many_partitions(request, indexes):
+    """Replace each list of partitions in a request by one that has the indexes."""
+    for field in type(request).__fields__:
+        value = getattr(request, field.name)
+        if not isinstance(value, list) or not value:
+            continue
+        if field.name in {"partitions", "partition_indexes"}:
+            setattr(request, field.name, [with_index(value[0], index) for index in indexes])
+        elif not isinstance(value[0], str | int):
+            for each in value:
+                with_many_partitions(each, indexes)
+
+
+def with_index(partition, index):
+    if isinstance(partition, int):
+        return index
+    partition = copy.copy(partition)
+    setattr(partition, PARTITION[0] if hasattr(partition, PARTITION[0]) else PARTITION[1], index)
+    return partition
+
+
+@pytest.mark.parametrize("denies", [False, True], ids=["open", "denied"])
+@pytest.mark.parametrize(
+    ("key", "version"), OF_PARTITIONS, ids=[f"{APIS[key].name}-{v}" for key, v in OF_PARTITIONS]
+)
+async def test_a_request_of_many_partitions_does_not_hold_the_loop(key, version, denies):
+    """One partition again and again, and partitions that do not exist."""
+    async with world() as broker:
+        await broker.create("t", 3)
+        ids = {"t": broker.node.topics.get("t").topic_id}
+        await broker.ask(wire.FindCoordinatorRequest(key="g"), 0)
+
+        def frame(count):
+            request = every_request(key, version, ["t"], ids, "g")[0]
+            with_many_partitions(request, [1] * count + list(range(3, 3 + count)))
+            return frame_of(request, version)
+
+        await broker.frame(frame(1500))
+        if denies:
+            broker.node.gate.authorizer = Denying()
+        longest, whole, answer = await held(broker, frame(MANY))
+        assert answer is not None
+        assert longest < LONGEST, f"{longest:.3f} of {whole:.3f} s"
+
+
+@pytest.mark.parametrize("version", [9, 10])
+async def test_many_offsets_are_committed_in_parts_as_few_are_at_once(version):
+    async with world() as broker:
+        await broker.create("t", 1500)
+        topic_id = broker.node.topics.get("t").topic_id
+        await broker.ask(wire.FindCoordinatorRequest(key="g"), 0)
+
+        def commit(indexes):
+            return wire.OffsetCommitRequest(
+                group_id="g",
+                topics=[
+                    wire.OffsetCommitRequestTopic(
+                        name=name,
+                        topic_id=an_id,
+                        partitions=[
+                            wire.OffsetCommitRequestPartition(
+                                partition_index=index, committed_offset=offset
+                            )
+                            for index, offset in indexes
+                        ],
+                    )
+                    for name, an_id in (("t", topic_id), ("absent", uuid.UUID(int=5)))
+                ],
+            )
+
+        indexes = [(index, 100 + index) for index in range(1600)]
+        response = await broker.ask(commit([*indexes, (7, 1), (7, 2)]), version)
+        codes = {
+            (topic.name if version == 9 else topic.topic_id, one.partition_index): one.error_code
+            for topic in response.topics
+            for one in topic.partitions
+        }
+        there, absent = ("t", "absent") if version == 9 else (topic_id, uuid.UUID(int=5))
+        assert len(codes) == sum(len(topic.partitions) for topic in response.topics) == 3200
+        assert {codes[there, index] for index in range(1500)} == {0}
+        assert {codes[there, index] for index in range(1500, 1600)} == {3}
+        assert {codes[absent, index] for index in range(1600)} == {3 if version == 9 else 100}
+        fetched = await broker.ask(
+            wire.OffsetFetchRequest(
+                groups=[
+                    wire.OffsetFetchRequestGroup(
+                        group_id="g",
+                        topics=[
+                            wire.OffsetFetchRequestTopics(
+                                name="t", topic_id=topic_id, partition_indexes=list(range(1600))
+                            )
+                        ],
+                    )
+                ]
+            ),
+            version,
+        )
+        [topic] = fetched.groups[0].topics
+        found = {one.partition_index: one.committed_offset for one in topic.partitions}
+        assert found == {**dict(indexes[:1500]), 7: 2, **dict.fromkeys(range(1500, 1600), -1)}
+        # The commit of a member that the group does not have is refused for each part.
+        stranger = commit(indexes)
+        stranger.member_id, stranger.generation_id_or_member_epoch = "nobody", 5
+        response = await broker.ask(stranger, version)
+        refused = {one.error_code for one in response.topics[0].partitions}
+        assert refused - {3}
+        assert 0 not in refused
+
+
+@pytest.mark.parametrize("exists", [False, True])
+async def test_many_members_leave_in_parts(exists):
+    async with world() as broker:
+        await broker.ask(wire.FindCoordinatorRequest(key="g"), 0)
+        if exists:
+            join = wire.JoinGroupRequest(
+                group_id="g",
+                session_timeout_ms=10_000,
+                rebalance_timeout_ms=10_000,
+                protocol_type="consumer",
+                protocols=[wire.JoinGroupRequestProtocol(name="range", metadata=b"")],
+            )
+            joined = await broker.ask(join, 3)
+            assert joined.error_code == 0
+        request = wire.LeaveGroupRequest(
+            group_id="g", members=[wire.MemberIdentity(member_id=name) for name in NAMES]
+        )
+        if exists:
+            request.members[700].member_id = joined.member_id
+        longest, whole, answer = await held(broker, frame_of(request, 5))
+        assert longest < LONGEST, f"{longest:.3f} of {whole:.3f} s"
+        response = wire.decode_response(wire.LeaveGroupResponse, answer, 5)[1]
+        assert [one.member_id for one in response.members] == [
+            one.member_id for one in request.members
+        ]
+        left = [at for at, one in enumerate(response.members) if not one.error_code]
+        assert left == ([700] if exists else [])
+
+
+async def test_a_resource_that_a_request_repeats_is_described_once():
+    """Each of the names takes 6 bytes, and its description some 10,000."""
+    async with world() as broker:
+        await broker.create("t")
+        request = wire.DescribeConfigsRequest(
+            resources=[
+                wire.DescribeConfigsResource(resource_type=2, resource_name="t"),
+                wire.DescribeConfigsResource(
+                    resource_type=2, resource_name="t", configuration_keys=["retention.ms"]
+                ),
+                wire.DescribeConfigsResource(
+                    resource_type=2, resource_name="u", configuration_keys=["retention.ms"]
+                ),
+            ]
+        )
+        response = await broker.ask(request, 4)
+        assert [result.resource_name for result in response.results] == ["t", "u"]
+        assert len(response.results[0].configs) > 20
+        request.resources = request.resources[:1] * MANY
+        longest, whole, answer = await held(broker, frame_of(request, 4))
+        assert longest < LONGEST, f"{longest:.3f} of {whole:.3f} s"
+        assert len(answer) < 20_000
+
+
+async def test_settings_that_a_request_names_are_looked_up_not_searched():
+    async with world() as broker:
+        await broker.create("t")
+        names = [*NAMES, "retention.ms"]
+        request = wire.DescribeConfigsRequest(
+            resources=[
+                wire.DescribeConfigsResource(
+                    resource_type=2, resource_name="t", configuration_keys=names[start:]
+                )
+                for start in (0, 1, 2)
+            ]
+        )
+        longest, whole, answer = await held(broker, frame_of(request, 4))
+        assert longest < LONGEST, f"{longest:.3f} of {whole:.3f} s"
+        [result] = wire.decode_response(wire.DescribeConfigsResponse, answer, 4)[1].results
+        assert [entry.name for entry in result.configs] == ["retention.ms"]
+
+
+def with_acls():
+    return Broker(
+        authorizer_class_name="org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        super_users="User:ANONYMOUS",
+    )
+
+
+def creations(names):
+    return wire.CreateAclsRequest(
+        creations=[
+            wire.AclCreation(
+                resource_type=2,
+                resource_name=name,
+                resource_pattern_type=3,
+                principal="User:alice",
+                host="*",
+                operation=3,
+                permission_type=3,
+            )
+            for name in names
+        ]
+    )
+
+
+def deletions(names, **fields):
+    asked = {
+        "resource_type_filter": 2,
+        "pattern_type_filter": 3,
+        "principal_filter": None,
+        "host_filter": None,
+        "operation": 1,
+        "permission_type": 1,
+        **fields,
+    }
+    return wire.DeleteAclsRequest(
+        filters=[wire.DeleteAclsFilter(resource_name_filter=name, **asked) for name in names]
+    )
+
+
+MANY_ACLS = 2500
+"""The node of this test appends to the metadata log on the loop, a broker does so in a thread."""
+
+
+async def test_changes_of_many_acls_do_not_hold_the_loop():
+    async with with_acls() as broker:
+        for part in (creations(NAMES[:MANY_ACLS]), creations(NAMES[MANY_ACLS : MANY_ACLS + 500])):
+            longest, whole, answer = await held(broker, frame_of(part, 3))
+            assert longest < LONGEST, f"{longest:.3f} of {whole:.3f} s"
+            response = wire.decode_response(wire.CreateAclsResponse, answer, 3)[1]
+            assert {result.error_code for result in response.results} == {0}
+        # Each of the filters is compared with all ACLs, because none of them names a resource.
+        hosts = wire.DeleteAclsRequest(
+            filters=[
+                each
+                for number in range(300)
+                for each in deletions([None], host_filter=f"h{number}").filters
+            ]
+        )
+        longest, whole, _ = await held(broker, frame_of(hosts, 3))
+        assert longest < LONGEST, f"{longest:.3f} of {whole:.3f} s"
+        longest, whole, answer = await held(broker, frame_of(deletions(NAMES[:MANY_ACLS]), 3))
+        assert longest < LONGEST, f"{longest:.3f} of {whole:.3f} s"
+        response = wire.decode_response(wire.DeleteAclsResponse, answer, 3)[1]
+        assert {len(result.matching_acls) for result in response.filter_results} == {1}
+        assert len(broker.node.metadata._metadata.image.principals.acls) == 500
+
+
+async def test_a_node_stops_while_acls_are_compared():
+    async with with_acls() as broker:
+        await broker.frame(frame_of(creations(NAMES[:2000]), 3))
+        filters = [
+            each
+            for number in range(20_000)
+            for each in deletions([None], host_filter=f"h{number}").filters
+        ]
+        deleting = asyncio.ensure_future(
+            broker.frame(frame_of(wire.DeleteAclsRequest(filters=filters), 3))
+        )
+        await asyncio.sleep(0.2)
+        assert not deleting.done()
+        async with asyncio.timeout(5):
+            await broker.node.metadata.close()
+        with pytest.raises(Closed):
+            await deleting
 
 
 async def test_the_metadata_of_many_topics_does_not_hold_the_loop():

@@ -45,6 +45,8 @@ def told(servers: str, protocol: str = "SASL_SSL", **login: object) -> list[str]
         ("lkc-1ab.eu-central-1.aws.glb.confluent.cloud:9092", KEY),
         (f"{MSK}:9098", token("aws_msk_iam")),
         (f"{MSK}:9198", token("aws_msk_iam")),
+        (f"{MSK}:20098", token("aws_msk_iam")),  # IPv6
+        (f"{MSK.replace('b-1.', 'b-1-public.')}:9196", SCRAM),
         (f"{MSK}:9096", SCRAM),
         (
             "boot-abc.c1.kafka-serverless.us-east-1.amazonaws.com:9098",
@@ -92,7 +94,7 @@ def test_the_settings_of_the_guide_have_no_problem(servers, login):
                 "sasl_oauth_token_provider": lambda: "a.b.c",
                 "sasl_oauthbearer_extensions": "identityPoolId=pool-1",
             },
-            ["logicalCluster is missing"],
+            ["warn: ", "logicalCluster is missing"],
         ),
         (CONFLUENT, token("aws_msk_iam"), ["aws_msk_iam is of another service"]),
         (

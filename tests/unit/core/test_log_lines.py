@@ -10,7 +10,15 @@ from typing import Any
 
 import pytest
 
-from aiokq.core.log_lines import BURST, EVERY, LineLimit, OneLine, log_line
+from aiokq.core.log_lines import (
+    BURST,
+    EVERY,
+    TEXT_BURST,
+    LineLimit,
+    OneLine,
+    TextLimit,
+    log_line,
+)
 from tests.sim.harness.simulation import run
 
 pytestmark = pytest.mark.build_independent
@@ -122,3 +130,47 @@ def test_closing_logs_the_number_of_omitted_lines(caplog: pytest.LogCaptureFixtu
         assert lines(caplog)[BURST:] == ["others=1"]
 
     run(1, body)
+
+
+class Limited:
+    """A logger with a TextLimit and a clock that tests set."""
+
+    def __init__(self, level: int) -> None:
+        self.now = 0.0
+        self.lines: list[str] = []
+        self.logger = logging.Logger("aiokq.test_log_lines.limited", level)
+        self.logger.addFilter(TextLimit(lambda: self.now))
+        handler = logging.Handler()
+        handler.emit = lambda record: self.lines.append(record.getMessage())  # type: ignore[method-assign]
+        self.logger.addHandler(handler)
+
+
+def test_lines_of_one_text_are_limited_and_those_left_out_are_counted() -> None:
+    log = Limited(logging.INFO)
+    for number in range(TEXT_BURST + 30):
+        log.logger.warning("group is empty: group=%s", number)
+    assert len(log.lines) == TEXT_BURST
+    log.logger.info("member joins: group=%s", "g")
+    assert log.lines[-1] == "member joins: group=g"
+    log.now = 1.5
+    log.logger.warning("group is empty: group=%s", "g")
+    assert log.lines[-1] == "group is empty: group=g left_out=30"
+    log.logger.warning("group is empty: group=%s", "h")
+    assert len(log.lines) == TEXT_BURST + 2
+    log.now = 10_000.0
+    for _ in range(2 * TEXT_BURST):
+        log.logger.warning("group is empty: group=%s", "g")
+    assert len(log.lines) == 2 * TEXT_BURST + 2
+    assert log.lines[TEXT_BURST + 2].endswith("group=g left_out=1")
+
+
+def test_at_debug_no_line_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    limit = TextLimit(lambda: 0.0)
+    logger.addFilter(limit)
+    try:
+        with caplog.at_level(logging.DEBUG, logger.name):
+            for number in range(2 * TEXT_BURST):
+                logger.info("member joins: member=%d", number)
+        assert len(caplog.messages) == 2 * TEXT_BURST
+    finally:
+        logger.removeFilter(limit)

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from aiokq.fastpath.gateway import BAD_TOPIC, ERROR_ACK, REASONS, SHUTDOWN, Pool
+from aiokq.fastpath.gateway import BAD_TOPIC, ERROR_ACK, REASONS, SHUTDOWN, TOO_LONG, Pool
 from aiokq.gateway import GatewaySettings
 from aiokq.gateway.accounting import Accounting, Discard
 from aiokq.gateway.client import encode
+from aiokq.gateway.dead_letters import Letter
 from aiokq.gateway.engine import TopicState
 
 
 class Books:
     """A pool, its accounting, and the topic `orders`."""
 
-    def __init__(self) -> None:
-        self.pool = Pool(1_000_000)
+    def __init__(self, pool: Pool | None = None) -> None:
+        self.pool = Pool(1_000_000) if pool is None else pool
         self.accounting = Accounting(self.pool)
         self.topic = self.register("orders")
 
@@ -93,6 +96,52 @@ def test_the_numbers_of_a_deleted_topic_stay_and_go_on_when_it_is_created_again(
     books.check()
     totals = books.accounting.snapshot().topics["orders"]
     assert (totals.received, totals.acked, sum(totals.discarded)) == (3, 1, 2)
+
+
+def test_a_name_of_a_deleted_topic_that_is_ended_is_not_counted_for_the_topic():
+    """A slot has counted no message that waited for a lookup."""
+    pool = Pool(
+        1_000_000, max_topic_names=1, refused_bytes=1 << 20, refused_reasons=(TOO_LONG, BAD_TOPIC)
+    )
+    books = Books(pool)
+    letters: Any = Letters()
+    books.accounting.dead_letters = letters
+    books.feed("orders", b"a", b"too long for it")
+    pool.forget(books.topic.slot)
+    books.accounting.forget(books.topic)
+    taken = pool.take(books.topic.slot, flush=True)
+    assert taken is not None
+    books.accounting.acked(books.topic, taken, range(1), taken.charge)
+    assert pool.take(books.topic.slot) is None
+    books.feed("orders", b"b", b"c")  # which waits for a lookup, until another name ends it
+    books.feed("other", b"d")
+    books.check()
+    document = books.accounting.snapshot().document()
+    assert document["topics"]["orders"]["discarded"] == {}
+    assert document["in_flight"] == 4
+    for letter in letters.accepted:
+        books.accounting.dead_lettered(letter, letter.rows, 0)
+    books.check()
+    document = books.accounting.snapshot().document()
+    assert document["dead_lettered"] == 3
+    assert document["topics"]["orders"]["discarded"] == {}
+    assert document["topics"]["orders"]["dead_lettered"] == 1
+
+
+class Letters:
+    """Accepts the dead letters of all messages that the pool refused."""
+
+    enabled = True
+    refused_bytes = 0
+
+    def __init__(self) -> None:
+        self.accepted: list[Letter] = []
+
+    def wants(self, topic: str, reason: int) -> bool:
+        return True
+
+    def accept(self, letter: Letter) -> None:
+        self.accepted.append(letter)
 
 
 def test_a_discard_is_told_with_reason_messages_and_timestamps():

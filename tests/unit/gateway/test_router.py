@@ -16,7 +16,12 @@ from aiokq.gateway.accounting import Accounting
 from aiokq.gateway.client import encode
 from aiokq.gateway.engine import TopicState
 from aiokq.gateway.router import NO_LIMIT_MS, Router, _set_limits, _set_partitions
-from aiokq.wire import DescribeConfigsResourceResult, DescribeConfigsResult
+from aiokq.wire import (
+    DescribeConfigsResourceResult,
+    DescribeConfigsResult,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
 
 
 def router(settings: GatewaySettings | None = None, metadata: object = None) -> Router:
@@ -172,6 +177,140 @@ async def test_the_creation_of_topics_holds_up_no_other_new_topic():
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+NEW = GatewaySettings.checked(
+    {
+        "batching": {"mode": "off"},
+        "rate_limit": {"interval_ms": 1000, "max_messages": 3},
+        "empty_value": "null",
+    }
+)
+
+
+async def test_a_reload_during_a_lookup_reaches_the_new_topic():
+    routes = router()
+    answer = asyncio.Event()
+    routes._cluster = Slow(answer)  # type: ignore[assignment]
+    registered = asyncio.ensure_future(routes._register([found("orders")]))
+    await asyncio.sleep(0)
+    routes.configure(NEW, 1000)
+    answer.set()
+    await registered
+    assert routes._by_name["orders"].rules == NEW.of_topic("orders")
+    assert routes._limits(routes._by_name["orders"])["max_message_bytes"] == 1000
+
+
+async def test_answers_of_another_cluster_are_dropped():
+    """A topic may exist on the new cluster, with other limits."""
+    settings = GatewaySettings()
+    routes = router(settings)
+    one = topic(settings)
+    one.max_batch_bytes, one.earliest_ms, one.latest_ms = 10_000, 1, 2
+    one.slot = routes._pool.register(b"orders", **routes._limits(one))
+    routes.topics[one.slot] = routes._by_name["orders"] = one
+    answer = asyncio.Event()
+    old: Any = Slow(answer)
+    routes._cluster = old
+    routes._pool.feed(encode("new", b"v"))
+    routes.notice()
+    routes._missing["new"].since = -1000.0
+    routes._missing["new"].requested = True
+    routes._to_create.append("new")
+    waiting = [
+        asyncio.ensure_future(routes._register([found("new")])),
+        asyncio.ensure_future(routes._learn_limits([one])),
+        asyncio.ensure_future(routes._create(["new"])),
+    ]
+    await asyncio.sleep(0)
+    routes.use(Slow(answer), 5000)  # type: ignore[arg-type]
+    assert (one.max_batch_bytes, one.earliest_ms, one.latest_ms) == (None, None, None)
+    assert routes._limits(one)["max_message_bytes"] == 5000
+    answer.set()
+    await asyncio.gather(*waiting)
+    assert one.max_batch_bytes is None
+    assert list(routes._by_name) == ["orders"]
+    missing = routes._missing["new"]
+    assert (missing.since, missing.requested, list(routes._to_create)) == (None, False, [])
+    assert routes._pool.waits(b"new")
+
+
+async def test_the_limits_of_another_cluster_are_requested_at_once():
+    routes = router()
+    tasks: list[asyncio.Task[None]] = []
+    routes._spawn = lambda coro, name: tasks.append(asyncio.create_task(coro, name=name))
+    one = topic()
+    one.slot = routes._pool.register(b"orders")
+    routes.topics[one.slot] = routes._by_name["orders"] = one
+    routes.start()
+    await asyncio.sleep(0)
+    answer = asyncio.Event()
+    answer.set()
+    routes.use(Slow(answer), 1_000_000)  # type: ignore[arg-type]
+    async with asyncio.timeout(10):
+        while one.max_batch_bytes is None:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+    assert one.max_batch_bytes == 2000
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_a_lookup_that_another_cluster_has_answered_decides_nothing():
+    """Otherwise a topic of the new cluster would be a bad topic."""
+    routes = router()
+    tasks: list[asyncio.Task[None]] = []
+    routes._spawn = lambda coro, name: tasks.append(asyncio.create_task(coro, name=name))
+    answer = asyncio.Event()
+    old: Any = Slow(answer, code=17)  # InvalidTopic, which ends a name at once
+    routes._cluster = old
+    routes._pool.feed(encode("new", b"v"))
+    routes.notice()
+    routes.start()
+    while not old.requests:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    routes.use(Brokers(), 1_000_000)  # type: ignore[arg-type]
+    routes._cluster.topics.add("new")  # type: ignore[attr-defined]
+    answer.set()
+    async with asyncio.timeout(10):
+        while "new" not in routes._by_name:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+    assert sum(routes._pool.counts().discarded) == 0
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def found(name: str) -> MetadataResponseTopic:
+    partitions = [MetadataResponsePartition(partition_index=0, leader_id=1)]
+    return MetadataResponseTopic(name=name, partitions=partitions)
+
+
+class Slow:
+    """A cluster that answers after an event: no topic exists, and each has max.message.bytes."""
+
+    def __init__(self, answer: asyncio.Event, code: int = 3) -> None:
+        self._answer = answer
+        self._code = code
+        self.metadata = SimpleNamespace(topics={})
+        self.requests = 0
+
+    async def request(self, request: Any, **options: Any) -> Any:
+        self.requests += 1
+        await self._answer.wait()
+        if hasattr(request, "topics"):
+            topics = [
+                SimpleNamespace(name=one.name, error_code=self._code, partitions=[])
+                for one in request.topics
+            ]
+            return SimpleNamespace(topics=topics)
+        size = DescribeConfigsResourceResult(name="max.message.bytes", value="2000")
+        return SimpleNamespace(
+            results=[
+                DescribeConfigsResult(resource_name=one.resource_name, configs=[size])
+                for one in request.resources
+            ]
+        )
 
 
 class Brokers:

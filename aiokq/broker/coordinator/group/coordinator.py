@@ -17,6 +17,7 @@ from aiokq.broker.coordinator.runtime import CoordinatorRuntime
 from aiokq.broker.metadata.controller.topic_layout import TopicSpec
 from aiokq.broker.metadata.image.topic_names import OFFSETS_TOPIC
 from aiokq.core.errors import BrokerError, Closed
+from aiokq.core.log_lines import TextLimit
 from aiokq.core.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -126,10 +127,25 @@ class GroupCoordinator(CoordinatorRuntime["GroupShard"]):
             background=background,
             on_failure=on_failure,
         )
+        # A member joins, leaves and synchronizes as often as its client likes, and each time there
+        # is a line about its group.
+        self._lines = TextLimit(environment.clock.monotonic)
         self._registry = topics
         topics.listeners.append(self._drop_offsets_if_deleted)
         counters.groups.add_source(self._count_groups)
         counters.group_members.add_source(self._count_members)
+
+    async def start(self) -> None:
+        """Begin to load the partitions that this node leads; see `CoordinatorRuntime.start`."""
+        logger.addFilter(self._lines)
+        await super().start()
+
+    async def close(self) -> None:
+        """Stop, and wait for background work to end. Idempotent."""
+        try:
+            await super().close()
+        finally:
+            logger.removeFilter(self._lines)
 
     def _drop_offsets_if_deleted(self, topic: Topic) -> None:
         if self._registry.get(topic.name) is topic or not self.active_shards():

@@ -42,17 +42,17 @@ class RegistryTopicView:
         return self._version
 
     def topic(self, name: str) -> ViewedTopic | None:
-        return self._view(self._topics.get(name))
+        found = self._topics.get(name)
+        return None if found is None else self._view(found)
 
     def by_id(self, topic_id: uuid.UUID) -> ViewedTopic | None:
-        return self._view(self._topics.by_id(topic_id))
+        found = self._topics.by_id(topic_id)
+        return None if found is None else self._view(found)
 
     def names(self) -> Iterable[str]:
         return [topic.name for topic in self._topics]
 
-    def _view(self, topic: Topic | None) -> ViewedTopic | None:
-        if topic is None:
-            return None
+    def _view(self, topic: Topic) -> ViewedTopic:
         racks = {node: rack for node, rack in self._racks().items() if rack}
         partition_racks = {}
         if racks:

@@ -1,7 +1,8 @@
 """Decisions about CreateAcls and DeleteAcls requests.
 
 The functions return the metadata records to write. They depend only on their arguments, and have no
-side effects.
+side effects. They yield after some steps, because a request may have very many filters, each of
+which is compared with all ACLs.
 
 Source: Kafka ``AclControlManager.java``, ``ResourcePatternFilter.java``,
 ``AccessControlEntryFilter.java`` (4.2).
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.metadata.controller.decision import Decision
 from aiokq.broker.metadata.image.principals_image import AclValue
+from aiokq.connection.turn import STEPS_PER_LOOK
 from aiokq.core.acl_types import (
     ANY_NAME,
     CLUSTER_NAME,
@@ -33,11 +35,22 @@ from aiokq.wire.principal_records import (
 
 if TYPE_CHECKING:
     from aiokq.broker.metadata.image.image import MetadataImage
+    from aiokq.connection.turn import Steps
 
 __all__ = ["AclFilter", "create_acls", "delete_acls"]
 
 MOST_RECORDS: Final = 10_000
 """Maximum number of ACLs that one request creates or deletes, as in Kafka."""
+
+MOST_MATCHES: Final = 10 * MOST_RECORDS
+"""Maximum number of ACLs in the results of all filters of one request.
+
+An ACL is in the result of each filter that it matches, so that a small request could have a
+response of any size.
+"""
+
+MATCHES_PER_STEP: Final = 8
+"""Number of comparisons of an ACL with a filter that count as one step."""
 
 
 class AclFilter(NamedTuple):
@@ -97,7 +110,7 @@ class AclFilter(NamedTuple):
 
 def create_acls(
     image: MetadataImage, acls: Sequence[AclValue], *, new_id: Callable[[], uuid.UUID]
-) -> Decision[list[BrokerError | None]]:
+) -> Steps[Decision[list[BrokerError | None]]]:
     """Return an error or None for each ACL, and the records of the ACLs that do not exist yet.
 
     Raises:
@@ -106,7 +119,9 @@ def create_acls(
     results: list[BrokerError | None] = []
     existing = image.principals.acl_values
     created: dict[AclValue, AccessControlEntryRecord] = {}
-    for acl in acls:
+    for count, acl in enumerate(acls, 1):
+        if not count % STEPS_PER_LOOK:
+            yield
         error = _refusal(acl)
         results.append(error)
         if error is not None or acl in existing or acl in created:
@@ -119,7 +134,7 @@ def create_acls(
 
 def delete_acls(
     image: MetadataImage, filters: Iterable[AclFilter]
-) -> Decision[list[Sequence[AccessControlEntryRecord] | BrokerError]]:
+) -> Steps[Decision[list[Sequence[AccessControlEntryRecord] | BrokerError]]]:
     """Return the ACLs that match each filter, or its error, and the records that remove them.
 
     An ACL that matches several filters is in the result of each.
@@ -127,15 +142,27 @@ def delete_acls(
     Raises:
         InvalidRequest: too many ACLs match.
     """
+    search = _Search(list(image.principals.acls.values()))
+    matches = 0
+    known: dict[AclFilter, list[AccessControlEntryRecord]] = {}
     results: list[Sequence[AccessControlEntryRecord] | BrokerError] = []
     removed: dict[uuid.UUID, RemoveAccessControlEntryRecord] = {}
-    for each in filters:
+    for count, each in enumerate(filters, 1):
+        if not count % STEPS_PER_LOOK:
+            yield
         try:
             each.check()
         except InvalidRequest as error:
             results.append(error)
             continue
-        matching = [acl for acl in image.principals.acls.values() if each.matches(acl)]
+        matching = known.get(each)
+        if matching is None:
+            matching = known[each] = yield from search.matching(each)
+        matches += len(matching)
+        if matches > MOST_MATCHES:
+            raise InvalidRequest(
+                f"The filters match more than {MOST_MATCHES} acls, counting an acl for each filter."
+            )
         for acl in matching:
             removed[acl.id] = RemoveAccessControlEntryRecord(id=acl.id)
         if len(removed) > MOST_RECORDS:
@@ -144,6 +171,35 @@ def delete_acls(
             )
         results.append(matching)
     return Decision(results, list(removed.values()))
+
+
+class _Search:
+    """Finds the ACLs that match filters; most filters name a resource or a principal."""
+
+    def __init__(self, acls: Sequence[AccessControlEntryRecord]) -> None:
+        self._all = acls
+        self._by_name: dict[str, list[AccessControlEntryRecord]] = {}
+        self._by_principal: dict[str, list[AccessControlEntryRecord]] = {}
+
+    def matching(self, each: AclFilter) -> Steps[list[AccessControlEntryRecord]]:
+        """Return the ACLs that match a filter, in the order of their creation."""
+        if not self._by_name:
+            for count, acl in enumerate(self._all, 1):
+                self._by_name.setdefault(acl.resource_name, []).append(acl)
+                self._by_principal.setdefault(acl.principal, []).append(acl)
+                if not count % STEPS_PER_LOOK:
+                    yield
+        acls = self._all
+        if each.resource_name is not None and each.pattern_type != PatternType.MATCH:
+            acls = self._by_name.get(each.resource_name, ())
+        if each.principal is not None:
+            acls = min(acls, self._by_principal.get(each.principal, ()), key=len)
+        matching: list[AccessControlEntryRecord] = []
+        size = MATCHES_PER_STEP * STEPS_PER_LOOK
+        for start in range(0, len(acls), size):
+            matching += filter(each.matches, acls[start : start + size])
+            yield
+        return matching
 
 
 def _record(acl: AclValue, acl_id: uuid.UUID) -> AccessControlEntryRecord:

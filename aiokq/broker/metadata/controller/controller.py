@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from aiokq.broker.metadata.image.image import MetadataImage
     from aiokq.broker.metadata.image.principals_image import AclValue
     from aiokq.broker.metadata.image.topic_image import TopicImage
+    from aiokq.connection.turn import Steps
     from aiokq.core.errors import BrokerError
     from aiokq.wire.principal_records import AccessControlEntryRecord
     from aiokq.wire.quorum_records import VotersRecord
@@ -424,7 +425,7 @@ class Controller:
 
     def create_acls(
         self, image: MetadataImage, acls: Sequence[AclValue]
-    ) -> Decision[list[BrokerError | None]]:
+    ) -> Steps[Decision[list[BrokerError | None]]]:
         """Return an error or None for each ACL, and the records of the new ones; see `acl_changes`.
 
         Raises:
@@ -437,7 +438,7 @@ class Controller:
     @staticmethod
     def delete_acls(
         image: MetadataImage, filters: Iterable[AclFilter]
-    ) -> Decision[list[Sequence[AccessControlEntryRecord] | BrokerError]]:
+    ) -> Steps[Decision[list[Sequence[AccessControlEntryRecord] | BrokerError]]]:
         """Return the ACLs that match each filter and the records that remove them.
 
         Raises:

@@ -54,7 +54,7 @@ class Exchange(Protocol):
 
     @property
     def answer(self) -> Callable[[bytes], bytes] | None:
-        """Does as `respond`, without waiting; None if the mechanism may have to wait."""
+        """A function like `respond` that never waits; None if the mechanism may have to wait."""
         ...
 
     async def respond(self, message: bytes) -> bytes:

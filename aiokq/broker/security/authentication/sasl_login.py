@@ -171,7 +171,7 @@ class SaslLogin:
     def authenticate_at_once(
         self, connection: RequestContext, message: bytes
     ) -> SaslAuthenticateResponse:
-        """Do as `authenticate` if `answers_at_once` returns True.
+        """Do the same as `authenticate`, without waiting; `answers_at_once` must return True.
 
         Raises:
             CloseConnection: the login has failed.
@@ -225,10 +225,10 @@ class SaslLogin:
         return answer, self._check_outcome(connection, login, exchange)
 
     def _check_outcome(self, connection: RequestContext, login: _Login, exchange: Exchange) -> int:
-        """Log the client in if an exchange is complete; return the lifetime of the session in ms.
+        """If the exchange is complete, log the client in; return the session lifetime in ms, or 0.
 
         Raises:
-            ExchangeFailed: the client is another one than before.
+            ExchangeFailed: the client has another principal than before.
         """
         outcome = exchange.outcome
         if outcome is None:

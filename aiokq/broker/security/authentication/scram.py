@@ -218,7 +218,10 @@ class ScramExchange:
         assert record is not None
         self._sent = self._record = None
         if not hmac.compare_digest(final.nonce.encode(), sent.nonce.encode()):
-            raise ExchangeFailed("the nonce is not that of this exchange")
+            reason = "the nonce is not that of this exchange"
+            if final.nonce == first.nonce + sent.nonce:
+                reason = "the client repeats its nonce, as librdkafka before 2.6.1 does: update it"
+            raise ExchangeFailed(reason)
         mechanism = self._credentials.mechanism
         signed = auth_message(first, sent, final)
         is_proof = is_proof_of(mechanism, bytes(record.stored_key), signed, final.proof)

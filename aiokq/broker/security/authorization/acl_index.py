@@ -61,15 +61,21 @@ class _Grant:
         left = self._entries.pop(entry, 0) + count
         if left > 0:
             self._entries[entry] = left
-        self.allowed = self.denied = 0
-        for operation, permission in self._entries:
-            bits = EVERY_OPERATION if operation == Operation.ALL else _bit(operation)
-            if permission == PermissionType.ALLOW:
-                implied = _IMPLIED.get(operation)
-                self.allowed |= bits | (0 if implied is None else 1 << implied)
-            elif permission == PermissionType.DENY:
-                self.denied |= bits
+            self._take(entry)
+        else:
+            self.allowed = self.denied = 0
+            for entry in self._entries:
+                self._take(entry)
         return bool(self._entries)
+
+    def _take(self, entry: tuple[int, int]) -> None:
+        operation, permission = entry
+        bits = EVERY_OPERATION if operation == Operation.ALL else _bit(operation)
+        if permission == PermissionType.ALLOW:
+            implied = _IMPLIED.get(operation)
+            self.allowed |= bits | (0 if implied is None else 1 << implied)
+        elif permission == PermissionType.DENY:
+            self.denied |= bits
 
 
 def _bit(operation: int) -> int:

@@ -95,9 +95,10 @@ class _Answer:
         asked_at: monotonic time of the last answer, valid or not, in seconds.
         is_pending: whether the function is being asked.
         first: a future that is done when the first answer arrives; None from then on.
+        waiters: number of requests that wait for the first answer.
     """
 
-    __slots__ = ("applied", "asked_at", "first", "is_known", "is_pending")
+    __slots__ = ("applied", "asked_at", "first", "is_known", "is_pending", "waiters")
 
     def __init__(self) -> None:
         self.applied: Applied | None = None
@@ -105,6 +106,7 @@ class _Answer:
         self.asked_at = 0.0
         self.is_pending = False
         self.first: asyncio.Future[None] | None = None
+        self.waiters = 0
 
 
 class _Question:
@@ -246,11 +248,16 @@ class CallerQuotas:
 
     async def _settled(self, answers: Sequence[_Answer]) -> None:
         """Await first answers, for a limited time."""
+        for answer in answers:
+            answer.waiters += 1
         try:
             firsts = [answer.first for answer in answers if answer.first is not None]
             await asyncio.wait(firsts, timeout=HELD_SECONDS)
         finally:
             for answer in answers:
+                answer.waiters -= 1
+                if answer.waiters:
+                    continue  # the client waits on another connection, too
                 # A question that was not asked in time is dropped, because its request waits no
                 # longer.
                 question = self._first.pop(id(answer), None)

@@ -62,4 +62,4 @@ def cloud_tokens(
         return EventHubsTokens(host, offload=offload)
     from aiokq.connection.sasl.clouds.google import ManagedKafkaTokens
 
-    return ManagedKafkaTokens(offload=offload, clock=clock)
+    return ManagedKafkaTokens(offload=offload, clock=clock, environ=environ)

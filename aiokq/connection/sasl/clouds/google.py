@@ -3,7 +3,8 @@
 The service accepts a text in the form of a JWT whose third part is the access token instead of a
 signature.
 
-Source: Google Cloud, "Managed Service for Apache Kafka: client authentication".
+Source: Google Cloud, "Managed Service for Apache Kafka: Configure SASL authentication"; its server
+of tokens and its Java login handler (repository ``googleapis/managedkafka``).
 Tests: ``tests/unit/connection/sasl/clouds/test_google.py``.
 """
 
@@ -11,11 +12,14 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+from collections.abc import Callable
 from datetime import UTC
 from typing import TYPE_CHECKING, Any, Final
 
 from aiokq.connection.sasl.clouds.library import library, need, no_credentials
 from aiokq.connection.sasl.oauth_token import OAuthToken
+from aiokq.core.errors import AuthenticationFailed
 
 if TYPE_CHECKING:
     from aiokq.core.clock import Clock
@@ -23,10 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ManagedKafkaTokens"]
 
-_SCOPES: Final = (
-    "https://www.googleapis.com/auth/cloud-platform",
-    "https://www.googleapis.com/auth/userinfo.email",
-)
+_SCOPES: Final = ("https://www.googleapis.com/auth/cloud-platform",)
+_PRINCIPAL: Final = "GOOGLE_MANAGED_KAFKA_AUTH_PRINCIPAL"
 
 
 class ManagedKafkaTokens:
@@ -37,13 +39,21 @@ class ManagedKafkaTokens:
         clock: the time in the envelope.
         credentials: credentials of google-auth; the application default credentials if not given.
         request: the transport of google-auth.
+        environ: returns the value of an environment variable; the principal of credentials that do
+            not name an account is in ``GOOGLE_MANAGED_KAFKA_AUTH_PRINCIPAL``.
 
     Raises:
         ConfigError: google-auth is not installed.
     """
 
     def __init__(
-        self, *, offload: Offload, clock: Clock, credentials: Any = None, request: Any = None
+        self,
+        *,
+        offload: Offload,
+        clock: Clock,
+        credentials: Any = None,
+        request: Any = None,
+        environ: Callable[[str], str | None] = os.environ.get,
     ) -> None:
         if credentials is None:
             need("google.auth", "gcp")
@@ -52,6 +62,7 @@ class ManagedKafkaTokens:
         self._clock = clock
         self._credentials = credentials
         self._request = request
+        self._environ = environ
 
     def __repr__(self) -> str:
         return "<ManagedKafkaTokens>"
@@ -60,7 +71,8 @@ class ManagedKafkaTokens:
         """Return a new token.
 
         Raises:
-            AuthenticationFailed: google-auth finds no credentials, or gets no token.
+            AuthenticationFailed: google-auth finds no credentials, or gets no token; or nothing
+                says whose the credentials are.
         """
         return await self._offload.run(self._fetch)
 
@@ -74,10 +86,18 @@ class ManagedKafkaTokens:
             credentials.refresh(self._request)
             # google-auth gives the time in UTC, but without a time zone.
             ends = credentials.expiry.replace(tzinfo=UTC).timestamp()
-            email = credentials.service_account_email
+            # A machine's service account is called "default" until the metadata server is asked.
+            email = getattr(credentials, "service_account_email", None)
+            email = None if email == "default" else email
             token = credentials.token
         except Exception as error:
             raise no_credentials("Google", error) from error
+        email = email or self._environ(_PRINCIPAL)
+        if not email:
+            raise AuthenticationFailed(
+                "there is no token of Google: the credentials do not name an account, as those of "
+                f"users do not: set the environment variable {_PRINCIPAL} to the account's address"
+            )
         claims = {
             "exp": ends,
             "iat": self._clock.timestamp_ms() / 1000,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from random import Random
 from typing import Any
@@ -113,6 +114,60 @@ def test_batches_are_completed_by_time_and_by_flush() -> None:
     world.dispatcher.flush()
     assert sent(world.request()) == [b"a"]
     assert world.dispatcher.deadline() is None
+
+
+def test_a_batch_after_a_flush_has_the_limits_that_come_with_it() -> None:
+    """A reload flushes the batches."""
+    world = World()
+    now = Now(world.now, WALL_MS)
+    world.dispatcher.batch("t", BatchLimits(time_ms=60_000), world.messages.chunk("t", b"a"), now)
+    assert world.dispatcher.deadline() == world.now + 60
+    world.dispatcher.flush()
+    assert world.dispatcher.deadline() is None
+    limits = BatchLimits(time_ms=10, messages=2)
+    world.dispatcher.batch("t", limits, world.messages.chunk("t", b"b"), now)
+    assert world.dispatcher.deadline() == pytest.approx(world.now + 0.01)
+    world.dispatcher.batch("t", limits, world.messages.chunk("t", b"c"), now)
+    assert sent(world.request()) == [b"a", b"b", b"c"]
+    assert world.dispatcher.deadline() is None
+
+
+def test_a_deadline_costs_no_look_at_all_batches() -> None:
+    """Each batch has its own deadline, and complete batches leave nothing behind."""
+    world = World(limits=RequestLimits(10_000_000, 1_000_000))
+    limits = BatchLimits(time_ms=1000, messages=2)
+    for n in range(300):
+        now = Now(world.now + n / 1000, WALL_MS)
+        world.dispatcher.batch(f"t{n}", limits, world.messages.chunk(f"t{n}", b"%d" % n), now)
+    for n in range(3000):
+        now = Now(world.now + n / 10_000, WALL_MS)
+        for value in (b"x", b"y"):
+            world.dispatcher.batch("often", limits, world.messages.chunk("often", value), now)
+    dispatcher = world.dispatcher
+    assert len(dispatcher._batches) == 300
+    assert len(dispatcher._deadlines) < 700
+    assert len(sent(world.request())) == 6000
+    calls = 0
+
+    def count(frame: object, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        dispatcher.tick(world.now)
+        deadline = dispatcher.deadline()
+    finally:
+        sys.setprofile(None)
+    assert calls < 50
+    assert deadline == world.now + 1
+    for n in range(300):
+        assert world.dispatcher.deadline() == pytest.approx(world.now + 1 + n / 1000)
+        world.dispatcher.tick(world.now + 1 + n / 1000 + 0.0001)
+        assert sent(world.request()) == [b"%d" % n]
+        world.dispatcher.in_flight.clear()
+    assert world.dispatcher.deadline() is None
+    assert not dispatcher._batches
 
 
 @pytest.mark.parametrize("code", [5, 6, 7])

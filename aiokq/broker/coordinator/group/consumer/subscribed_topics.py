@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import uuid
 from collections.abc import Iterable, Mapping
+from operator import attrgetter
 
 from aiokq.assign.server_model import TopicSpec
 from aiokq.broker.coordinator.group.consumer.member import ConsumerMember
@@ -61,13 +62,13 @@ def metadata_hash(names: Iterable[str], view: TopicView) -> int:
     The hash is 0 if none of the topics exists. Kafka uses XXH3. The difference is harmless: after
     aiokq has loaded a hash that Kafka wrote, it recomputes the target assignment once.
     """
+    # Sorted after the look-up: a member may subscribe to very many names without a topic.
+    found = [topic for name in names if (topic := view.topic(name)) is not None]
+    if not found:
+        return 0
     digest = hashlib.blake2b(digest_size=8)
-    seen = False
-    for name in sorted(names):
-        topic = view.topic(name)
-        if topic is not None:
-            seen = True
-            digest.update(topic.topic_id.bytes)
-            racks = sorted((number, sorted(names)) for number, names in topic.racks.items())
-            digest.update(repr((topic.name, topic.partitions, racks)).encode())
-    return int.from_bytes(digest.digest(), "big", signed=True) if seen else 0
+    for topic in sorted(found, key=attrgetter("name")):
+        digest.update(topic.topic_id.bytes)
+        racks = sorted((number, sorted(names)) for number, names in topic.racks.items())
+        digest.update(repr((topic.name, topic.partitions, racks)).encode())
+    return int.from_bytes(digest.digest(), "big", signed=True)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import errno
 import functools
+import logging
 import uuid
 
 import pytest
@@ -20,6 +21,7 @@ from aiokq.broker.coordinator.shard_load import RECORDS_PER_TURN
 from aiokq.broker.coordinator.shard_log import ShardLog
 from aiokq.core.background import FAIL_ON_BUGS
 from aiokq.core.errors import KafkaError, KafkaStorage, UnknownServer
+from aiokq.core.log_lines import TEXT_BURST
 from aiokq.fastpath import crc32c
 from aiokq.records.control import ControlType, EndTransactionMarker
 from aiokq.records.header import read_header
@@ -775,3 +777,28 @@ def test_a_timer_that_fails_waits_for_its_own_failures(monkeypatch):
         assert runs["sound"] == list(range(1, 41))
 
     run(1, main)
+
+
+async def test_a_member_cannot_fill_the_log_with_lines_about_its_group(caplog):
+    """Each of these requests has a line."""
+    caplog.set_level(logging.INFO, "aiokq.broker.coordinator")
+    async with GroupBroker() as broker:
+        await broker.find()
+        for number in range(TEXT_BURST + 50):
+            member = f"m{number}"
+            for epoch in (0, -1):
+                response = await broker.ask(
+                    wire.ConsumerGroupHeartbeatRequest(
+                        group_id="g",
+                        member_id=member,
+                        member_epoch=epoch,
+                        rebalance_timeout_ms=1000 if epoch == 0 else -1,
+                        subscribed_topic_names=["t"] if epoch == 0 else None,
+                        topic_partitions=[] if epoch == 0 else None,
+                    ),
+                    1,
+                )
+                assert response.error_code == 0
+        joins = [line for line in caplog.messages if line.startswith("member joins:")]
+        assert TEXT_BURST <= len(joins) <= TEXT_BURST + 40
+    assert logging.getLogger("aiokq.broker.coordinator").filters == []

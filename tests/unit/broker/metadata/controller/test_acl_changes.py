@@ -7,12 +7,21 @@ import uuid
 import pytest
 
 from aiokq.broker.metadata.controller import acl_changes
-from aiokq.broker.metadata.controller.acl_changes import AclFilter, create_acls, delete_acls
+from aiokq.broker.metadata.controller.acl_changes import AclFilter
 from aiokq.broker.metadata.image.image import MetadataImage
+from aiokq.connection.turn import at_once
 from aiokq.core.errors import InvalidRequest
 
 VALUE = (2, "t", 3, "User:alice", "*", 4, 3)
 EVERYTHING = AclFilter(1, None, 1, None, None, 1, 1)
+
+
+def create_acls(*args, **kwargs):
+    return at_once(acl_changes.create_acls(*args, **kwargs))
+
+
+def delete_acls(*args):
+    return at_once(acl_changes.delete_acls(*args))
 
 
 def ids():
@@ -60,6 +69,32 @@ def test_too_many_acls_are_refused_together(monkeypatch):
         image.replay(record)
     with pytest.raises(InvalidRequest):
         delete_acls(image, [EVERYTHING])
+
+
+def test_results_have_a_limit_because_filters_may_match_the_same_acls(monkeypatch):
+    monkeypatch.setattr(acl_changes, "MOST_MATCHES", 4)
+    image = image_with(VALUE, (*VALUE[:3], "User:bob", *VALUE[4:]))
+    assert len(delete_acls(image, [EVERYTHING] * 2).records) == 2
+    with pytest.raises(InvalidRequest, match="counting an acl for each filter"):
+        delete_acls(image, [EVERYTHING] * 3)
+
+
+@pytest.mark.parametrize("pattern_type", [1, 2, 3, 4])
+@pytest.mark.parametrize("name", [None, "t", "topic", "*", "absent"])
+@pytest.mark.parametrize("principal", [None, "User:alice", "User:nobody"])
+def test_the_index_finds_what_a_comparison_with_each_acl_finds(pattern_type, name, principal):
+    values = [
+        (2, resource, pattern, user, "*", 4, 3)
+        for resource in ("t", "top", "topic", "*")
+        for pattern in (3, 4)
+        for user in ("User:alice", "User:bob")
+    ]
+    image = image_with(*values)
+    asked = AclFilter(1, name, pattern_type, principal, None, 1, 1)
+    decision = delete_acls(image, [asked])
+    expected = [acl for acl in image.principals.acls.values() if asked.matches(acl)]
+    assert decision.answer == [expected]
+    assert len(decision.records) == len(expected)
 
 
 def test_equal_acls_of_another_writer_are_counted():

@@ -276,6 +276,17 @@ async def test_malformed_first_messages_are_refused_with_the_text_for_all(messag
     assert "alice" not in failed.value.reason
 
 
+async def test_the_log_names_the_clients_that_repeat_their_nonce() -> None:
+    """librdkafka before 2.6.1; otherwise an administrator would look for a wrong password."""
+    exchange = ScramExchange(of(stored(record("alice", "pencil"))))
+    first = ClientFirst("alice", "abcdef")
+    challenge = ServerFirst.parse(await exchange.respond(first.render()))
+    final = ClientFinal(first.nonce + challenge.nonce, bytes(32))
+    with pytest.raises(ExchangeFailed, match=r"librdkafka before 2\.6\.1") as raised:
+        await exchange.respond(final.render())
+    assert raised.value.told is None
+
+
 async def test_hostile_final_messages_are_refused() -> None:
     """A nonce of another exchange (CVE-2024-56128), proofs of other lengths, and garbage."""
     records = stored(record("alice", "pencil"))

@@ -351,3 +351,37 @@ async def test_a_node_that_closes_leaves_no_coroutine_behind() -> None:
     await asyncio.gather(*world.tasks, return_exceptions=True)
     del world
     gc.collect()
+
+
+async def test_a_client_that_leaves_does_not_end_the_wait_of_its_other_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A client could otherwise evade its quota with two connections for each of its ids."""
+    monkeypatch.setattr(caller_quotas, "AT_ONCE", 1)
+    release = asyncio.Event()
+
+    async def quota(principal: str, client_id: str, key: str) -> float:
+        await release.wait()
+        return 5.0
+
+    world = World(quota)
+    others = world.quotas.ask(connection("other"), HEARTBEAT, "slow")
+    assert others is not None
+    held = [asyncio.ensure_future(others)]
+    for _ in range(2):
+        waiting = world.quotas.ask(connection(), HEARTBEAT, "c")
+        assert waiting is not None
+        held.append(asyncio.ensure_future(waiting))
+    await asyncio.sleep(0)
+    held[1].cancel()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert held[1].cancelled()
+    assert not held[2].done()
+    release.set()
+    await held[2]
+    applied = world.quotas.applied(connection(), "c", "request_percentage")
+    assert applied is not None
+    assert applied.limit == 5.0
+    await world.settled()
+    await held[0]

@@ -53,6 +53,35 @@ async def test_the_access_token_is_in_an_envelope() -> None:
     assert "secret" not in repr(token)
 
 
+class OfUser(Credentials):
+    service_account_email = None  # type: ignore[assignment]  # credentials of users have no account
+
+
+class OfMachine(Credentials):
+    service_account_email = "default"
+
+
+@pytest.mark.parametrize("kind", [OfUser, OfMachine])
+async def test_the_environment_names_an_account_that_credentials_do_not(
+    kind: type[Credentials],
+) -> None:
+    variables: dict[str, str] = {}
+    tokens = ManagedKafkaTokens(
+        offload=InlineOffload(),
+        clock=SystemClock(),
+        credentials=kind(),
+        request=object(),
+        environ=variables.get,
+    )
+    with pytest.raises(AuthenticationFailed, match="GOOGLE_MANAGED_KAFKA_AUTH_PRINCIPAL") as raised:
+        await tokens.fetch()
+    assert "ya29" not in str(raised.value)
+    variables["GOOGLE_MANAGED_KAFKA_AUTH_PRINCIPAL"] = "me@example.com"
+    token = await tokens.fetch()
+    claims = token.value.split(".")[1]
+    assert json.loads(base64.urlsafe_b64decode(claims + "=="))["sub"] == "me@example.com"
+
+
 async def test_an_error_of_the_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "google.auth.transport.requests", None)
     with pytest.raises(AuthenticationFailed, match="there is no token of Google: "):
