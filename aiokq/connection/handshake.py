@@ -204,7 +204,7 @@ async def _log_in(
     random: Random,
     supervisor: Supervisor | None,
 ) -> None:
-    # Imported here, because a client without SASL needs neither.
+    # Imported here, because a client without SASL needs neither module.
     from aiokq.connection.sasl.authentication import authenticate
     from aiokq.connection.session_renewal import SessionRenewal
 

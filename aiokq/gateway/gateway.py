@@ -1,7 +1,8 @@
 """Gateway: receives messages from local programs and delivers them to Kafka.
 
-It owns the parts and passes messages between them: inputs fill the pool, the router says which
-topics exist, the engine delivers, the accounting counts. Tests: tests/fault/test_gateway_points.py.
+The gateway owns its parts and passes messages between them: inputs fill the pool, the router finds
+out which topics exist, the engine delivers, and the accounting counts. Tests:
+tests/fault/test_gateway_points.py.
 """
 
 from __future__ import annotations

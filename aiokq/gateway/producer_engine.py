@@ -201,14 +201,14 @@ class ProducerEngine:
         return not lane.queue
 
     def _await_outcome(self, lane: Lane, piece: Piece, deliveries: Any) -> None:
-        with contextlib.suppress(Closed):  # `close` discards the messages then
+        with contextlib.suppress(Closed):  # `close` discards the messages
             self._spawn(self._settle(lane, piece, deliveries), "outcome")
 
     def _run(self, lane: Lane) -> None:
         """Start the task that serves a lane, unless the gateway has failed."""
         if self._broken:
             return
-        with contextlib.suppress(Closed):  # `close` discards the messages then
+        with contextlib.suppress(Closed):  # `close` discards the messages
             self._spawn(self._serve(lane), f"lane of {lane.topic.name}")
             lane.running = True
 

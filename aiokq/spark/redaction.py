@@ -35,7 +35,7 @@ NOT_HIDDEN_BY_SPARK: Final = ("keystore.key", "passphrase")
 
 
 def redact_secrets(spark: SparkSession) -> None:
-    """Let a session also hide aiokq's secret options."""
+    """Make a Spark session hide aiokq's secret options, in addition to Spark's own."""
     found = spark.conf.get(SETTING, SPARKS_DEFAULT) or SPARKS_DEFAULT
     if PATTERN not in found:
         spark.conf.set(SETTING, f"(?:{found})|{PATTERN}")

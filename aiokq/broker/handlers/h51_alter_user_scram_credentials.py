@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 async def handle(
     credentials: Credentials, request: AlterUserScramCredentialsRequest, call: Call
 ) -> AlterUserScramCredentialsResponse:
-    """Make the changes of all users without an error, and return a result for each user."""
+    """Change the credentials of all users without an error; return a result for each user."""
     outcomes: Mapping[str, BrokerError | None]
     try:
         call.authorize(Operation.ALTER, ResourceType.CLUSTER)

@@ -124,9 +124,9 @@ class _Limit:
         """Decide whether a line about a client is written.
 
         Returns:
-            How often the line has occurred since it was last written, this time included, or 0 if
-            it must not be written; and how many other lines about the client were not written since
-            the client's last line.
+            Two numbers: how often this line has occurred since it was last written (0 if it must
+                not be written now), and how many other lines about the client were left out since
+                the client's last line.
         """
         share = self._share(client, now)
         written, count = share.known.get(key, (now - REPEAT_SECONDS, 0))

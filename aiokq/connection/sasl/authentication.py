@@ -55,7 +55,7 @@ async def authenticate(
         BrokerError: the listener does not offer SASL, or not this mechanism.
         ConnectionLost, RequestTimeout, ProtocolError: the connection failed during the exchange.
     """
-    # Imported here, because a client without SASL needs neither.
+    # Imported here, because a client without SASL needs neither module.
     from aiokq.wire.sasl_authenticate import SaslAuthenticateRequest
     from aiokq.wire.sasl_handshake import SaslHandshakeRequest
 

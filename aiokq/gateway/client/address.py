@@ -1,4 +1,4 @@
-"""Address: the address of a gateway, which opens sockets to the gateway."""
+"""Address: opens sockets to the address of a gateway."""
 
 from __future__ import annotations
 

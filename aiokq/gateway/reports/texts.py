@@ -14,7 +14,7 @@ def text_of(data: bytes) -> str:
 
 
 def path_text(path: str) -> str:
-    """Return a path or other address of an input as text, although a path may contain any bytes."""
+    """Return a path or other address of an input as text; a path may contain any bytes."""
     return text_of(path.encode("utf-8", "surrogateescape"))
 
 

@@ -91,8 +91,7 @@ def principal_name(claims: Claims, claim: str) -> str:
     """Return the name in a claim, without the surrounding blanks that Kafka removes.
 
     A name with other blanks around it, such as U+00A0, is refused, because it looks like the name
-    of another principal. A name with half of a surrogate pair, which JSON can describe, is refused,
-    too.
+    of another principal. A name with half of a surrogate pair, which JSON allows, is refused, too.
 
     Raises:
         TokenRefused: the claim is missing, or is not a name.

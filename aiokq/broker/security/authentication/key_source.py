@@ -1,8 +1,8 @@
 """`KeySource`: reads the keys of tokens from a file or from a URL, in a thread.
 
-Only the configured URL is read, and those that `sasl.oauthbearer.allowed.urls` lists. A redirect to
-any other URL, or to another protocol, is refused. Plain http is for loopback addresses and listed
-URLs only, because others could replace the keys on the way.
+Only the configured URL and the URLs in `sasl.oauthbearer.allowed.urls` are read. A redirect to any
+other URL, or to another protocol, is refused. Plain http is allowed only for loopback addresses and
+listed URLs, because somebody on the network could replace the keys.
 
 Tests: ``tests/unit/broker/security/authentication/test_key_source.py``.
 """

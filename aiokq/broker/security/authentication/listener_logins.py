@@ -48,7 +48,7 @@ class LoginResources(NamedTuple):
         secret: makes the salts of unknown users.
         clock: the broker's clock.
         offload: runs blocking calls in threads.
-        authenticate: the caller's own check of passwords and tokens; None without one.
+        authenticate: the caller's function that checks passwords and tokens; None if there is none.
     """
 
     credentials: Callable[[], Credentials]

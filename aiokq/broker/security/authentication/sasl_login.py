@@ -192,8 +192,8 @@ class SaslLogin:
         """Continue a login with a token that has no request header; return the answer.
 
         Raises:
-            CloseConnection: the login has failed. Without a header, there is no way to tell the
-                client why.
+            CloseConnection: the login has failed. Without a header, the client cannot be told the
+                reason.
         """
         login = connection.session.sasl
         assert isinstance(login, _Login)

@@ -91,8 +91,8 @@ class ScramCredentials:
     def of(self, name: str) -> tuple[UserScramCredentialRecord, bool]:
         """Return the credential of a user, and whether it is genuine.
 
-        An invented credential of a name stays the same. Its shape is one of those in use; a
-        frequent shape is taken for more names. No proof is valid for it.
+        The invented credential of a name stays the same. Its shape is one of the shapes in use;
+        frequent shapes are chosen more often. No proof is valid for an invented credential.
         """
         invented = self._invented(name)  # always made, so that both cases take the same time
         found = self._credentials().get((name, self.mechanism.number))
@@ -122,7 +122,7 @@ class ScramCredentials:
         two, so that one more credential of a known shape changes almost nothing.
         """
         number = self.mechanism.number
-        shapes = [  # of a copy, because a thread may add a credential during the loop
+        shapes = [  # from a copy, because a thread may add a credential during the loop
             (shape, count)
             for shape, count in list(self._shapes().items())
             if shape.mechanism == number and shape.iterations >= LEAST_ITERATIONS

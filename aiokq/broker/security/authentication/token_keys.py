@@ -69,7 +69,7 @@ class TokenKeys:
     """The current keys, and their renewal.
 
     Args:
-        source: where the keys are.
+        source: the file or URL with the keys.
         refresh: seconds between two fetches.
         backoff: seconds from the first failure to the next attempt; they double with each failure.
         longest_backoff: largest number of seconds from a failure to the next attempt.
@@ -112,7 +112,7 @@ class TokenKeys:
         """Return the keys that a token may be signed with.
 
         Without a key id, these are all keys of the type. If the key id is unknown, the keys are
-        fetched first, unless they have been fetched a moment ago.
+        fetched first, unless they were fetched a moment ago.
         """
         found = self._fitting(key_id, kind, curve)
         pause = SECONDS_OF_FILE if self._source.is_file else SECONDS_BETWEEN_FETCHES
@@ -146,8 +146,9 @@ class TokenKeys:
     async def _fetch_once(self) -> bool:
         """Fetch the keys, or wait for the fetch in progress; return whether it worked.
 
-        A fetch is a task of its own, because a login is cancelled if its client disconnects.
-        Otherwise the other logins would wait for the next permitted fetch, some seconds later.
+        A fetch runs in its own task, because a login is cancelled if its client disconnects. If the
+        fetch were cancelled, too, other logins would wait some seconds for the next permitted
+        fetch.
         """
         fetching = self._fetching
         if fetching is None:
@@ -188,8 +189,8 @@ class TokenKeys:
     async def _read(self) -> bytes | None:
         """Read the source, with a time limit so that a slow server does not keep logins waiting.
 
-        A file has no time limit: it is local, and a read that is given up would have taken note of
-        a change that nobody saw.
+        A file has no time limit, because it is local. Also, an abandoned read would mark a change
+        of the file as seen, although the new keys were lost.
         """
         try:
             async with asyncio.timeout(None if self._source.is_file else LONGEST) as limit:
@@ -237,7 +238,7 @@ def _key(entry: object) -> TokenKey | None:
         key: Any = reader.from_jwk(entry)
     except (PyJWTError, ValueError, TypeError, LookupError):
         return None
-    if hasattr(key, "public_key"):  # a private key, which should not be there
+    if hasattr(key, "public_key"):  # a private key, which should not be in a key set
         key = key.public_key()
     if isinstance(key, rsa.RSAPublicKey):
         return TokenKey(key_id, "RSA", None, key) if key.key_size >= LEAST_RSA_BITS else None

@@ -68,7 +68,7 @@ class UnsecuredTokens:
         if "iat" in claims:
             issued = seconds(claims, "iat")
             # `now` is in whole milliseconds, and the token may have been issued within the current
-            # one.
+            # millisecond.
             if int(issued * 1000) / 1000 - self._skew > now or expires <= issued:
                 raise TokenRefused("the time at which the token was issued is wrong")
         if expires + self._skew <= now:

@@ -1,1 +1,1 @@
-"""Authorization: what a client may do, by ACLs or by a function of the caller."""
+"""Authorization of operations by ACLs or by a function of the caller."""

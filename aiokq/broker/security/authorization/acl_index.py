@@ -122,7 +122,7 @@ class _Patterns:
         ]
 
     def change(self, record: AccessControlEntryRecord, count: int) -> None:
-        """Add an ACL (`count` 1) or remove it (-1); ignore one of an unknown pattern type."""
+        """Add an ACL (`count` 1) or remove it (-1); ignore unknown pattern types."""
         name, kind = record.resource_name, record.pattern_type
         if kind == PatternType.LITERAL:
             patterns = self.literals

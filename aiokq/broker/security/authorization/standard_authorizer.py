@@ -77,7 +77,7 @@ class StandardAuthorizer:
         self._cached = 0
 
     def load(self, acls: Iterable[AccessControlEntryRecord]) -> None:
-        """Take the ACLs of the cluster at a start of the node."""
+        """Add the ACLs of the cluster when the node starts."""
         self.apply(tuple(acls))
 
     def apply(self, records: Iterable[Message]) -> None:
@@ -135,7 +135,7 @@ class StandardAuthorizer:
         principal, host = connection.session.principal, connection.peer_host
         question = principal, host, operation, resource_type
         allows = self._any.get(question)
-        if allows is None:  # kept, because it considers all ACLs of the client
+        if allows is None:  # cached, because it considers all ACLs of the client
             self._count()
             allows = self._any[question] = self._index.allows_any(
                 operation, resource_type, str(principal), canonical_host(host)

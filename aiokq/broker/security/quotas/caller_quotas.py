@@ -153,7 +153,8 @@ class CallerQuotas:
         self._answers: OrderedDict[Hashable, _Answer] = OrderedDict()  # least recently used first
         # The last answer for any client id of a principal, by principal and key.
         self._last: OrderedDict[Hashable, Applied | None] = OrderedDict()
-        # Questions in the order in which they are asked, by the identity of the answer.
+        # The waiting questions by the id() of their answer, in the order in which they will be
+        # asked.
         self._first: OrderedDict[int, _Question] = OrderedDict()
         self._renewals: OrderedDict[int, _Question] = OrderedDict()
         self._running = 0
@@ -287,7 +288,7 @@ class CallerQuotas:
             self._running -= 1
 
     def _called(self, question: _Question) -> object:
-        """Call the function and return the result; take a result that need not be awaited."""
+        """Call the function and return the result; store a result that need not be awaited."""
         try:
             result = self._quota(question.principal, question.client_id, question.key)
         except INTERRUPTS:
@@ -379,7 +380,7 @@ def _question(answer: _Answer, connection: RequestContext, client_id: str, key: 
 
 
 def _discard(question: _Question) -> None:
-    """Close the coroutine or cancel the future, so that no "never awaited" is reported."""
+    """Close the coroutine, so that Python does not warn about it, or cancel the future."""
     result = question.result
     if inspect.iscoroutine(result):
         result.close()

@@ -149,7 +149,7 @@ class ClientQuotas:
         """Return the largest Fetch response in bytes; see `gate.Quotas.fetch_bytes`.
 
         In Kafka this is the quota of the whole window. A client that has used a part of it would
-        then wait until a response of that size fits, and reach as little as half of its rate. Here
+        then wait until a response of that size fits, and might reach only half of its rate. Here
         the limit is the rest of the window's quota, but at least the quota of one sample, so that a
         client does not make many tiny fetches.
         """

@@ -1,4 +1,4 @@
-"""Tokens for Google's Managed Service for Apache Kafka: access tokens in Google's own envelope.
+"""Tokens for Google's Managed Service for Apache Kafka: access tokens in Google's own format.
 
 The service accepts a text in the form of a JWT whose third part is the access token instead of a
 signature.
