@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import functools
 import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -23,7 +25,7 @@ from aiokq.gateway.inputs import (
 
 if TYPE_CHECKING:
     from aiokq.fastpath.gateway import Pool, SpoolWriter
-    from aiokq.gateway.reload import InputChanges
+    from aiokq.gateway.reload import InputChange, InputChanges
     from aiokq.gateway.settings_tables import InputSettings
 
 __all__ = ["InputSet", "stopped"]
@@ -108,7 +110,7 @@ class InputSet:
         Raises:
             ConfigError: a socket cannot be opened, or a limit or user is wrong.
         """
-        _check([*changes.added, *(new for _, new in changes.changed)])
+        _check([*changes.added, *(one.new for one in changes.changed)])
         opened = []
         for one in changes.added:
             opened.append(open_input(one))
@@ -117,10 +119,9 @@ class InputSet:
 
     def change_sockets(self, changes: InputChanges, undo: contextlib.AsyncExitStack) -> None:
         """Apply the options of changed inputs to their sockets. Raises ConfigError."""
-        for each, new in changes.changed:
-            undo.callback(self._read_again, each)  # runs after the callback below
-            undo.callback(each.socket.change, each.socket.settings)
-            each.socket.change(new)
+        for one in changes.changed:
+            undo.callback(one.input.socket.change, one.old)
+            one.input.socket.change(one.new)
 
     async def replace(
         self,
@@ -134,10 +135,18 @@ class InputSet:
             OSError: there is no thread or descriptor for an input.
         """
         new = [self._started(socket, undo) for socket in opened]
-        await stopped([old for old, _ in changes.changed])
-        # The socket of a changed input stays open, so the kernel queues data that is written
+        replaced = []
+        for one in changes.changed:
+            undo.push_async_callback(self._read_as_before, one)
+            if one.keeps_connections and one.input.counts().running:
+                await _changed(one.input, one.new)
+                new.append(one.input)
+            else:
+                replaced.append(one.input)
+        await stopped(replaced)
+        # The socket of a replaced input stays open, so the kernel queues data that is written
         # meanwhile.
-        return new + [self._started(old.socket, undo) for old, _ in changes.changed]
+        return new + [self._started(old.socket, undo) for old in replaced]
 
     async def settle(
         self,
@@ -170,40 +179,55 @@ class InputSet:
         undo.push_async_callback(stopped, (started,))
         return started
 
-    def _read_again(self, old: OpenInput) -> None:
-        """Read from an input again if a failed change has stopped it."""
-        if old.counts().running:
-            return
-        again = self._input(old.socket)
+    async def _read_as_before(self, change: InputChange) -> None:
+        """Read from an input with its old options after a reload that failed."""
+        old = change.input
         try:
+            if old.counts().running:
+                await _changed(old, change.old)
+                return
+            again = self._input(old.socket, change.old)
             again.intake.start()
         except OSError as error:  # /readyz reports the input as stopped
             logger.error("input cannot be read: input=%s error=%s", old.where, error)
             return
         self.inputs = tuple(again if each is old else each for each in self.inputs)
 
-    def _input(self, socket: InputSocket) -> OpenInput:
+    def _input(self, socket: InputSocket, settings: InputSettings | None = None) -> OpenInput:
         assert self._pool is not None
-        one = socket.settings
-        options: dict[str, Any] = {}
-        if one.type != "unix_datagram":
-            options = {
-                "max_connections": one.max_connections,
-                "idle_ms": one.idle_ms,
-                "partial_ms": one.partial_message_ms,
-                "idle_when_full_ms": one.idle_when_full_ms,
-            }
+        one = settings or socket.settings
         intake = Intake(
             self._pool,
             socket.socket.fileno(),
             one.type,
-            max_message_bytes=one.limit,
-            when_full=one.when_full,
             allowed_uids=user_ids(one.allowed_users),
             spool=self._writer,
-            **options,
+            **_options(one),
         )
         return OpenInput(socket, intake)
+
+
+def _options(one: InputSettings) -> dict[str, Any]:
+    """Return the options of an Intake that can change while it runs."""
+    options: dict[str, Any] = {"max_message_bytes": one.limit, "when_full": one.when_full}
+    if one.type != "unix_datagram":
+        options |= {
+            "max_connections": one.max_connections,
+            "idle_ms": one.idle_ms,
+            "partial_ms": one.partial_message_ms,
+            "idle_when_full_ms": one.idle_when_full_ms,
+        }
+    return options
+
+
+async def _changed(one: OpenInput, settings: InputSettings) -> None:
+    """Go on with other options. Raises OSError; see `Intake.change`."""
+    change = functools.partial(one.intake.change, **_options(settings))
+    try:
+        # In a thread, because it waits for the input's own thread.
+        await asyncio.get_running_loop().run_in_executor(None, change)
+    except RuntimeError as error:
+        raise OSError(errno.EBADF, f"input {one.where} is stopped") from error
 
 
 async def stopped(inputs: Sequence[OpenInput]) -> None:

@@ -68,18 +68,31 @@ def _largest(settings: GatewaySettings) -> int:
     return max(one.limit for one in settings.inputs)
 
 
+class InputChange(NamedTuple):
+    """An input and other options for it, at the same address."""
+
+    input: OpenInput
+    old: InputSettings
+    new: InputSettings
+
+    @property
+    def keeps_connections(self) -> bool:
+        """Whether its connections stay open: they do not if other users may send to it."""
+        return self.old.allowed_users == self.new.allowed_users
+
+
 class InputChanges(NamedTuple):
     """The changes of the inputs.
 
     Attributes:
         kept: inputs whose options are the same.
-        changed: pairs of an input and the new options for the same address.
+        changed: inputs whose options are others.
         removed: inputs that are no longer in the file.
         added: options of new inputs.
     """
 
     kept: Sequence[OpenInput]
-    changed: Sequence[tuple[OpenInput, InputSettings]]
+    changed: Sequence[InputChange]
     removed: Sequence[OpenInput]
     added: Sequence[InputSettings]
 
@@ -88,7 +101,7 @@ def input_changes(inputs: Sequence[OpenInput], new: Sequence[InputSettings]) -> 
     """Compare the open inputs with those of a new file, by type and address."""
     left = list(inputs)
     kept: list[OpenInput] = []
-    changed: list[tuple[OpenInput, InputSettings]] = []
+    changed: list[InputChange] = []
     added: list[InputSettings] = []
     for settings in new:
         address = (settings.type, settings.where)
@@ -98,7 +111,7 @@ def input_changes(inputs: Sequence[OpenInput], new: Sequence[InputSettings]) -> 
                 if one.socket.settings == settings:
                     kept.append(one)
                 else:
-                    changed.append((one, settings))
+                    changed.append(InputChange(one, one.socket.settings, settings))
                 break
         else:
             added.append(settings)

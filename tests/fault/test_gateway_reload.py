@@ -21,10 +21,11 @@ import pytest
 
 import aiokq
 from aiokq.errors import ConfigError
-from aiokq.fastpath.gateway import TOO_LONG, Intake
+from aiokq.fastpath.gateway import TOO_LONG, UNCLEAN_DISCONNECT, Intake
 from aiokq.gateway import Gateway, input_set, inputs
 from aiokq.gateway.accounting import Snapshot
 from aiokq.gateway.inputs import OpenInput
+from aiokq.gateway.settings_tables import InputSettings
 from tests.fault.gateway_support import (
     LIMIT,
     balanced,
@@ -350,14 +351,19 @@ async def test_a_cancelled_reload_ends_its_change(monkeypatch: pytest.MonkeyPatc
         await check_order(kafka.bootstrap_servers, sender)
 
 
-@pytest.mark.parametrize("fails", ["first input", "second input"])
+@pytest.mark.parametrize("fails", ["new input", "changed input"])
 @pytest.mark.parametrize("engine", ["producer", "bruce"])
 async def test_an_input_that_cannot_be_started_changes_nothing_and_ends_nothing(
     fails: str, engine: str, monkeypatch: pytest.MonkeyPatch
 ):
     """The system has no descriptor or no thread left; a reload by signal may not end a gateway."""
     async with running() as (r, kafka):
-        starts: list[object] = []
+        lacks = [True]
+
+        def lacking() -> None:
+            if lacks[0]:
+                lacks[0] = False
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
         class Limited:
             def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -365,14 +371,23 @@ async def test_an_input_that_cannot_be_started_changes_nothing_and_ends_nothing(
                 self.stop, self.counts = self._intake.stop, self._intake.counts
 
             def start(self) -> None:
-                starts.append(self)
-                if len(starts) == (1 if fails == "first input" else 2):
-                    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+                lacking()
                 self._intake.start()
+
+        change = input_set._changed
+
+        async def limited(one: OpenInput, settings: InputSettings) -> None:
+            if lacks[0]:
+                one.intake.stop()  # as `change` does without a thread
+            lacking()
+            await change(one, settings)
 
         with Sender(r.path, 0) as sender:
             before = r.gateway.settings
-            monkeypatch.setattr(input_set, "Intake", Limited)
+            if fails == "new input":
+                monkeypatch.setattr(input_set, "Intake", Limited)
+            else:
+                monkeypatch.setattr(input_set, "_changed", limited)
             r.inputs.append(STREAM)
             r.write(mode="0220", engine=engine)
             r.gateway.reload_soon()
@@ -393,6 +408,27 @@ async def test_an_input_that_cannot_be_started_changes_nothing_and_ends_nothing(
         assert len(r.gateway.inputs) == 2
         await r.settled(sender.sent)
         await check_order(kafka.bootstrap_servers, sender)
+
+
+async def test_connections_stay_open_while_the_options_of_their_input_change():
+    """Half a message, too; other users may send only on new connections."""
+    stream = STREAM.format(path="{path}") + "idle_ms = 60000\n"
+    async with running() as (r, _):
+        r.inputs.append(stream)
+        await r.reload()
+        sent = message("orders", b"v")
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(r.path / "stream"))
+            client.sendall(sent + sent[:-1])
+            await r.settled(1)
+            r.inputs[-1] = stream + 'max_message_bytes = 5000\nwhen_full = "discard"\n'
+            assert await r.reload() == ["inputs"]
+            client.sendall(sent[-1:] + sent)
+            await r.settled(3)
+            r.inputs[-1] = stream + f"allowed_users = [{os.getuid()}]\n"
+            assert await r.reload() == ["inputs"]
+            assert await asyncio.to_thread(client.recv, 1) == b""
+        assert r.gateway.snapshot().total.discarded[UNCLEAN_DISCONNECT] == 0
 
 
 async def test_a_system_without_descriptors_refuses_a_reload(monkeypatch: pytest.MonkeyPatch):

@@ -32,6 +32,7 @@
 #define AIOKQ_LACK_MS 100      /* pause of accepting for a lack of descriptors */
 #define AIOKQ_CROWDED_MS 30000 /* time limit of incomplete messages that others wait for */
 #define AIOKQ_LONGEST_MS 60000 /* longest wait for a connection that may be displaced */
+#define AIOKQ_RESERVE 64 /* descriptors that connections leave to others; at most an eighth of all */
 #define AIOKQ_STACK_BYTES (256 * 1024)
 #define AIOKQ_LOCKED_BYTES (64 * 1024) /* bytes that are stored without releasing the mutex */
 #define AIOKQ_DRAIN_MS 1000
@@ -100,6 +101,7 @@ typedef struct {
     int started; /* 0, 1 or AIOKQ_ENDING, under the mutex of the pool */
     int stopping; /* atomic */
     int draining;
+    int keeping; /* the thread ends for a change of the options, and leaves the connections open */
     int control; /* an eventfd that wakes the thread */
     int poller;
     aiokq_connection *first; /* the one of which no bytes came for the longest time */
@@ -500,8 +502,10 @@ static inline void aiokq_connection_end(aiokq_intake *intake, aiokq_connection *
     aiokq_pool_unlock(intake->pool);
     if (connection->displaced)
         intake->displacing = 0;
-    if (connection->fd >= 0)
+    if (connection->fd >= 0) {
+        shutdown(connection->fd, SHUT_RDWR); /* a forked child may hold the connection, too */
         close(connection->fd);
+    }
     free(connection);
 }
 
@@ -831,6 +835,22 @@ static inline void aiokq_displace(aiokq_intake *intake) {
     shutdown(connection->fd, SHUT_RD);
 }
 
+/* Whether only those descriptors are left that others need: the spool for its files, and the client of
+ * Kafka for connections. The lowest free descriptor tells how many are in use. */
+static inline int aiokq_lacks_descriptors(const aiokq_intake *intake) {
+    struct rlimit limit;
+    rlim_t reserve;
+    int lowest;
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur == RLIM_INFINITY)
+        return 0;
+    reserve = limit.rlim_cur / 8 < AIOKQ_RESERVE ? limit.rlim_cur / 8 : AIOKQ_RESERVE;
+    lowest = fcntl(intake->control, F_DUPFD_CLOEXEC, 0);
+    if (lowest < 0)
+        return 1;
+    close(lowest);
+    return (rlim_t)lowest + reserve >= limit.rlim_cur;
+}
+
 /* Accepts the connections that wait, at most a burst; returns 0, or an errno that is final.
  *
  * Connections beyond the limit wait in the queue of the kernel, with what they have sent: if they
@@ -841,7 +861,11 @@ static inline int aiokq_accept_connections(aiokq_intake *intake) {
     for (int n = 0; n < AIOKQ_BURST && intake->counts.connections < intake->max_connections; n++) {
         struct epoll_event event;
         aiokq_connection *connection;
-        int fd = accept4(intake->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        int fd, lacks = !intake->draining && aiokq_lacks_descriptors(intake);
+        if (!lacks)
+            fd = accept4(intake->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        else
+            fd = -1, errno = EMFILE;
         if (fd < 0) {
             if (errno == EBADF || errno == EINVAL || errno == ENOTSOCK || errno == EOPNOTSUPP)
                 return errno;
@@ -997,6 +1021,11 @@ static inline int aiokq_serve(aiokq_intake *intake) {
     event.data.ptr = NULL; /* stands for the control descriptor */
     if (epoll_ctl(intake->poller, EPOLL_CTL_ADD, intake->control, &event) < 0)
         return errno;
+    for (aiokq_connection *kept = intake->first; kept != NULL; kept = kept->after) {
+        event.data.ptr = kept; /* open since before a change of the options */
+        if (epoll_ctl(intake->poller, EPOLL_CTL_ADD, kept->fd, &event) < 0)
+            return errno;
+    }
     while (!aiokq_stopping(intake) && error == 0) {
         wait = aiokq_listen(intake);
         if (wait < 0)
@@ -1037,14 +1066,22 @@ static inline int aiokq_serve(aiokq_intake *intake) {
             before = intake->counts.accepted;
             aiokq_accept_connections(intake);
         } while (intake->counts.accepted > before && aiokq_ms(CLOCK_MONOTONIC) < end);
+        /* What a program writes after its connection was read would be lost, and nobody would count
+         * it. After this, its write fails and says so. */
+        for (connection = intake->first; connection != NULL; connection = connection->after)
+            if (intake->transport != AIOKQ_TCP)
+                shutdown(connection->fd, SHUT_RD);
         /* A connection of which bytes come moves to the end of the list. */
         count = intake->counts.connections;
         for (connection = intake->first; connection != NULL && count-- > 0; connection = after) {
             after = connection->after;
-            while (aiokq_may_drain(intake, end) &&
-                   aiokq_connection_read(intake, connection) > 0 &&
-                   aiokq_ms(CLOCK_MONOTONIC) < end)
-                continue;
+            int more;
+            do
+                more = aiokq_may_drain(intake, end) ? aiokq_connection_read(intake, connection) : 0;
+            while (more > 0 && aiokq_ms(CLOCK_MONOTONIC) < end);
+            /* TCP takes what is written until the connection is closed: as soon as it was read. */
+            if (more >= 0)
+                aiokq_connection_end(intake, connection);
         }
     }
     return error;
@@ -1068,7 +1105,7 @@ static void *aiokq_intake_run(void *given) {
             error = errno;
         else
             error = aiokq_serve(intake);
-        while (intake->first != NULL)
+        while (intake->first != NULL && !(intake->keeping && error == 0))
             aiokq_connection_end(intake, intake->first);
         if (intake->poller >= 0)
             close(intake->poller);
@@ -1076,7 +1113,7 @@ static void *aiokq_intake_run(void *given) {
     free(intake->buffer);
     intake->buffer = NULL;
     aiokq_pool_lock(intake->pool);
-    intake->counts.running = 0;
+    intake->counts.running = intake->keeping && error == 0;
     intake->counts.error = error;
     if (!aiokq_stopping(intake))
         aiokq_wake(intake->pool);
@@ -1132,32 +1169,73 @@ static inline int aiokq_intake_start(aiokq_intake *intake) {
     return 0;
 }
 
-/* Stops the thread and waits for its end; any number of threads may call it at once. */
-static inline void aiokq_intake_stop(aiokq_intake *intake, int drain) {
+/* Begins to end the thread; returns whether it ran. Waits while another thread ends it. */
+static inline int aiokq_intake_ending(aiokq_intake *intake, int drain, int keep) {
+    int runs;
+    aiokq_pool_lock(intake->pool);
+    while (intake->started == AIOKQ_ENDING)
+        pthread_cond_wait(&intake->pool->memory, &intake->pool->mutex);
+    runs = intake->started == 1;
+    if (runs) {
+        intake->started = AIOKQ_ENDING;
+        intake->draining = drain;
+        intake->keeping = keep;
+        __atomic_store_n(&intake->stopping, 1, __ATOMIC_RELEASE);
+        pthread_cond_broadcast(&intake->pool->memory);
+    }
+    aiokq_pool_unlock(intake->pool);
+    return runs;
+}
+
+/* Waits for the end of the thread. */
+static inline void aiokq_intake_join(aiokq_intake *intake) {
     uint64_t one = 1;
     ssize_t written;
-    aiokq_pool_lock(intake->pool);
-    if (intake->started != 1) {
-        while (intake->started == AIOKQ_ENDING)
-            pthread_cond_wait(&intake->pool->memory, &intake->pool->mutex);
-        aiokq_pool_unlock(intake->pool);
-        return;
-    }
-    intake->started = AIOKQ_ENDING;
-    intake->draining = drain;
-    __atomic_store_n(&intake->stopping, 1, __ATOMIC_RELEASE);
-    pthread_cond_broadcast(&intake->pool->memory);
-    aiokq_pool_unlock(intake->pool);
     if (intake->spool != NULL)
         aiokq_spool_interrupt(intake->spool);
     written = write(intake->control, &one, sizeof one);
     (void)written;
     pthread_join(intake->thread, NULL);
     close(intake->control);
+}
+
+static inline void aiokq_intake_ended(aiokq_intake *intake, int started) {
     aiokq_pool_lock(intake->pool);
-    intake->started = 0;
+    intake->started = started;
     pthread_cond_broadcast(&intake->pool->memory);
     aiokq_pool_unlock(intake->pool);
+}
+
+/* Stops the thread and waits for its end; any number of threads may call it at once. */
+static inline void aiokq_intake_stop(aiokq_intake *intake, int drain) {
+    if (!aiokq_intake_ending(intake, drain, 0))
+        return;
+    aiokq_intake_join(intake);
+    aiokq_intake_ended(intake, 0);
+}
+
+/* Goes on with the options of `with`, and with the open connections; returns 0, an errno if there is no
+ * thread or descriptor (the input is stopped then), or -1 if the input does not run. */
+static inline int aiokq_intake_change(aiokq_intake *intake, const aiokq_intake *with) {
+    int error;
+    if (!aiokq_intake_ending(intake, 0, 1))
+        return -1;
+    aiokq_intake_join(intake);
+    intake->limit = with->limit;
+    intake->block = with->block;
+    intake->max_connections = with->max_connections;
+    intake->idle_ms = with->idle_ms;
+    intake->partial_ms = with->partial_ms;
+    intake->idle_when_full_ms = with->idle_when_full_ms;
+    intake->keeping = 0;
+    __atomic_store_n(&intake->stopping, 0, __ATOMIC_RELEASE);
+    error = aiokq_intake_start(intake);
+    if (error) {
+        while (intake->first != NULL)
+            aiokq_connection_end(intake, intake->first);
+    }
+    aiokq_intake_ended(intake, intake->started == 1);
+    return error;
 }
 
 #else
@@ -1170,6 +1248,12 @@ static inline int aiokq_intake_start(aiokq_intake *intake) {
 static inline void aiokq_intake_stop(aiokq_intake *intake, int drain) {
     (void)intake;
     (void)drain;
+}
+
+static inline int aiokq_intake_change(aiokq_intake *intake, const aiokq_intake *with) {
+    (void)intake;
+    (void)with;
+    return -1;
 }
 
 #endif

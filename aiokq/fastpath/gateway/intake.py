@@ -17,13 +17,14 @@ except ImportError:  # never raised: `import cython` is only for the Cython comp
     import cython
 
 from aiokq.fastpath.gateway import values
-from aiokq.fastpath.gateway.values import TRANSPORTS, IntakeCounts
+from aiokq.fastpath.gateway.values import TRANSPORTS, IntakeCounts, check_intake_options
 
 if cython.compiled:
     from cython.cimports.aiokq.fastpath.gateway._pool import Pool
     from cython.cimports.aiokq.fastpath.gateway._spool import SpoolWriter
     from cython.cimports.aiokq.fastpath.gateway.intake import (
         aiokq_intake,
+        aiokq_intake_change,
         aiokq_intake_counts,
         aiokq_intake_start,
         aiokq_intake_stop,
@@ -92,12 +93,9 @@ class Intake:
             raise TypeError("an input needs a pool")
         if transport not in TRANSPORTS[:3]:
             raise ValueError(f"transport {transport!r}: one of {', '.join(TRANSPORTS[:3])}")
-        if when_full not in ("discard", "block"):
-            raise ValueError(f"when_full {when_full!r}: discard or block")
-        if not 0 < max_message_bytes < 1 << 31 or max_connections < 1:
-            raise ValueError("max_message_bytes and max_connections are at least 1")
-        if min(idle_ms, partial_ms, idle_when_full_ms) < 0:
-            raise ValueError("idle_ms, partial_ms and idle_when_full_ms are not negative")
+        check_intake_options(
+            max_message_bytes, when_full, max_connections, idle_ms, partial_ms, idle_when_full_ms
+        )
         if transport == "tcp" and allowed_uids is not None:
             raise ValueError("the kernel does not know the user of a TCP connection")
         n: cython.Py_ssize_t
@@ -158,6 +156,44 @@ class Intake:
         if error:
             raise OSError(error, os.strerror(error))
         self.started = True
+
+    def change(
+        self,
+        *,
+        max_message_bytes=65536,
+        when_full="discard",
+        max_connections=1024,
+        idle_ms=0,
+        partial_ms=0,
+        idle_when_full_ms=0,
+    ):
+        """Go on with other options. Connections stay open, and nothing that was sent is lost.
+
+        Raises:
+            OSError: there is no thread or no descriptor for it. The input is stopped then, and its
+                connections are closed.
+            RuntimeError: the input does not run.
+            ValueError: an option is out of range.
+        """
+        check_intake_options(
+            max_message_bytes, when_full, max_connections, idle_ms, partial_ms, idle_when_full_ms
+        )
+        if not self.started or getpid() != self.pid:
+            raise RuntimeError("the input does not run")
+        other = cython.declare(aiokq_intake)
+        other.limit = max_message_bytes
+        other.block = when_full == "block"
+        other.max_connections = max_connections
+        other.idle_ms = idle_ms
+        other.partial_ms = partial_ms
+        other.idle_when_full_ms = idle_when_full_ms
+        error: cython.int
+        with cython.nogil:
+            error = aiokq_intake_change(self.intake, cython.address(other))
+        if error < 0:
+            raise RuntimeError("the input does not run")
+        if error:
+            raise OSError(error, os.strerror(error))
 
     def stop(self, *, drain=False):
         """Stop the thread and wait for its end. All messages that it has read are stored.

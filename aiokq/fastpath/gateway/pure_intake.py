@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import resource
 import selectors
 import socket
 import struct
@@ -29,6 +30,7 @@ from aiokq.fastpath.gateway.values import (
     TRANSPORTS,
     UNCLEAN_DISCONNECT,
     IntakeCounts,
+    check_intake_options,
 )
 
 CHUNK: Final = 1 << 18
@@ -38,6 +40,9 @@ LACK_SECONDS: Final = 0.1
 
 CROWDED_SECONDS: Final = 30.0
 """Time limit of incomplete messages for whose end others wait."""
+
+RESERVE: Final = 64
+"""Descriptors that connections leave to others; at most an eighth of all."""
 
 BURST: Final = 64
 DRAIN_MS: Final = 1000
@@ -107,12 +112,9 @@ class Intake:
     ) -> None:
         if transport not in TRANSPORTS[:3]:
             raise ValueError(f"transport {transport!r}: one of {', '.join(TRANSPORTS[:3])}")
-        if when_full not in ("discard", "block"):
-            raise ValueError(f"when_full {when_full!r}: discard or block")
-        if not 0 < max_message_bytes < 1 << 31 or max_connections < 1:
-            raise ValueError("max_message_bytes and max_connections are at least 1")
-        if min(idle_ms, partial_ms, idle_when_full_ms) < 0:
-            raise ValueError("idle_ms, partial_ms and idle_when_full_ms are not negative")
+        check_intake_options(
+            max_message_bytes, when_full, max_connections, idle_ms, partial_ms, idle_when_full_ms
+        )
         if transport == "tcp" and allowed_uids is not None:
             raise ValueError("the kernel does not know the user of a TCP connection")
         self._pool = pool
@@ -129,7 +131,8 @@ class Intake:
         self._pending: list[bytes] = []
         self._pid = os.getpid()
         self._thread: threading.Thread | None = None
-        self._stopping = self._draining = False
+        self._stopping = self._draining = self._keeping = False
+        self._ending = threading.Lock()
         self._running = False
         self._stop_fds: tuple[int, int] | None = None
         self._selector: selectors.BaseSelector | None = None
@@ -155,22 +158,63 @@ class Intake:
                 socket.socket(fileno=os.dup(self._fd)) as sock,
             ):
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        self._begin()
+
+    def _begin(self) -> None:
         self._stop_fds = os.pipe()
         self._running = True
         self._thread = threading.Thread(target=self._run, name="aiokq-gateway", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            self._running, self._thread = False, None
+            for fd in self._stop_fds:
+                os.close(fd)
+            raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from error
+
+    def change(
+        self,
+        *,
+        max_message_bytes: int = 65536,
+        when_full: str = "discard",
+        max_connections: int = 1024,
+        idle_ms: int = 0,
+        partial_ms: int = 0,
+        idle_when_full_ms: int = 0,
+    ) -> None:
+        check_intake_options(
+            max_message_bytes, when_full, max_connections, idle_ms, partial_ms, idle_when_full_ms
+        )
+        with self._ending:
+            if self._thread is None or self._stopping or os.getpid() != self._pid:
+                raise RuntimeError("the input does not run")
+            self._end_thread(drain=False, keep=True)
+            self._limit = max_message_bytes
+            self._block = when_full == "block"
+            self._max_connections = max_connections
+            self._idle, self._partial = idle_ms / 1000, partial_ms / 1000
+            self._idle_when_full = idle_when_full_ms / 1000
+            self._keeping = self._stopping = False
+            try:
+                self._begin()
+            except OSError:
+                for connection in list(self._connections.values()):
+                    self._close(connection)
+                raise
 
     def stop(self, *, drain: bool = False) -> None:
         if self._thread is None or os.getpid() != self._pid:
             return
+        with self._ending:
+            if not self._stopping:
+                self._end_thread(drain=drain, keep=False)
+
+    def _end_thread(self, *, drain: bool, keep: bool) -> None:
+        """End the thread, and wait for its end; `keep` leaves the connections open."""
+        assert self._thread is not None
         with self._pool.lock:
-            first, self._stopping = not self._stopping, True
-            if first:
-                self._draining = drain
-                self._pool.memory.notify_all()
-        if not first:
-            self._thread.join()
-            return
+            self._stopping, self._draining, self._keeping = True, drain, keep
+            self._pool.memory.notify_all()
         if self._spool is not None:
             self._spool.interrupt()
         assert self._stop_fds is not None
@@ -215,7 +259,7 @@ class Intake:
             self._error = error.errno or errno.EIO
         finally:
             with self._pool.lock:
-                self._running = False
+                self._running = self._keeping and not self._error
                 if not self._stopping:
                     self._pool.wake()
 
@@ -359,6 +403,9 @@ class Intake:
         with selectors.DefaultSelector() as selector:
             self._selector = selector
             selector.register(self._stop_fds[0], selectors.EVENT_READ, None)
+            self._listening = False
+            for kept in self._connections.values():  # open since before a change of the options
+                selector.register(kept.sock, selectors.EVENT_READ, kept)
             while not self._stopping:
                 waits = [one for one in (wait, self._listen(listening)) if one is not None]
                 self._crowded = False
@@ -381,8 +428,10 @@ class Intake:
                     self._expire(now)
             if self._draining:
                 self._drain_connections(listening)
-            for connection in list(self._connections.values()):
-                self._close(connection)
+            if not self._keeping:
+                for connection in list(self._connections.values()):
+                    self._close(connection)
+            self._selector = None
 
     def _drain_connections(self, listening: socket.socket) -> None:
         end = time.monotonic() + DRAIN_MS / 1000
@@ -391,9 +440,18 @@ class Intake:
         while before < self._accepted and time.monotonic() < end:
             before = self._accepted
             self._accept_connections(listening)
+        # What a program writes after its connection was read would be lost, and nobody would count
+        # it. After this, its write fails and says so.
+        if TRANSPORTS[self._transport] != "tcp":
+            for connection in self._connections.values():
+                with contextlib.suppress(OSError):
+                    connection.sock.shutdown(socket.SHUT_RD)
         for connection in list(self._connections.values()):
             while self._may_drain(end) and self._read(connection) and time.monotonic() < end:
                 pass
+            # TCP takes what is written until the connection is closed: as soon as it was read.
+            if connection.sock.fileno() >= 0:
+                self._close(connection)
 
     def _listen(self, listening: socket.socket) -> float | None:
         """Watch the listening socket, unless no connection may be accepted now.
@@ -466,6 +524,20 @@ class Intake:
         with contextlib.suppress(OSError):
             connection.sock.shutdown(socket.SHUT_RD)
 
+    def _lacks_descriptors(self) -> bool:
+        """Return whether only those descriptors are left that others need.
+
+        They are the spool, for its files, and the client of Kafka, for connections. The lowest free
+        descriptor tells how many are in use.
+        """
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if limit == resource.RLIM_INFINITY:
+            return False
+        assert self._stop_fds is not None
+        lowest = os.dup(self._stop_fds[0])  # raises EMFILE if none is free
+        os.close(lowest)
+        return lowest + min(RESERVE, limit // 8) >= limit
+
     def _accept_connections(self, listening: socket.socket) -> None:
         if len(self._connections) >= self._max_connections:
             self._displace()
@@ -473,6 +545,8 @@ class Intake:
             if len(self._connections) >= self._max_connections:
                 return  # the others wait, with their data, in the kernel's queue
             try:
+                if not self._draining and self._lacks_descriptors():
+                    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
                 sock, _ = listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
@@ -647,10 +721,10 @@ class Intake:
         self._end_turn(connection)
 
     def _close(self, connection: Connection) -> None:
-        assert self._selector is not None
         if connection.displaced:
             self._displacing = False
-        self._selector.unregister(connection.sock)
+        if self._selector is not None:
+            self._selector.unregister(connection.sock)
         with self._pool.lock:
             del self._connections[connection.sock.fileno()]
             if connection.charged:
@@ -659,6 +733,8 @@ class Intake:
             self._end_turn(connection)
             if connection.buffer:
                 self._lost(UNCLEAN_DISCONNECT, len(connection.buffer), bytes(connection.buffer))
+        with contextlib.suppress(OSError):
+            connection.sock.shutdown(socket.SHUT_RDWR)  # a forked child may hold it, too
         connection.sock.close()
 
     def _postpone(self, seconds: float) -> None:

@@ -39,6 +39,7 @@ __all__ = [
     "TRANSPORTS",
     "TopicCounts",
     "UNCLEAN_DISCONNECT",
+    "check_intake_options",
 ]
 
 NAME_BYTES: Final = 1280
@@ -314,3 +315,20 @@ class SpoolCounts(NamedTuple):
     stored_bytes: int
     failures: int
     error: int
+
+
+def check_intake_options(
+    max_message_bytes: int,
+    when_full: str,
+    max_connections: int,
+    idle_ms: int,
+    partial_ms: int,
+    idle_when_full_ms: int,
+) -> None:
+    """Raise ValueError for an option of an input that is out of range."""
+    if when_full not in ("discard", "block"):
+        raise ValueError(f"when_full {when_full!r}: discard or block")
+    if not 0 < max_message_bytes < 1 << 31 or max_connections < 1:
+        raise ValueError("max_message_bytes and max_connections are at least 1")
+    if min(idle_ms, partial_ms, idle_when_full_ms) < 0:
+        raise ValueError("idle_ms, partial_ms and idle_when_full_ms are not negative")

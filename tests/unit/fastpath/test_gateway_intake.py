@@ -887,6 +887,124 @@ def test_an_idle_connection_gives_its_descriptor(inputs: Any) -> None:
     assert in_child(child) == "1 b''"
 
 
+# ---------------------------------------------------------------- changes
+
+
+@pytest.mark.parametrize("transport", STREAMS)
+def test_other_options_leave_connections_and_half_messages_alone(
+    inputs: Any, transport: str
+) -> None:
+    given = inputs(transport, max_message_bytes=1000).start()
+    first, second = given.connect(), given.connect()
+    whole = encode(value=b"half")
+    first.sendall(whole[:-2])
+    second.sendall(encode(value=b"whole"))
+    given.received(1)
+    for idle_ms in range(1000, 1010):
+        given.intake.change(max_message_bytes=1000, idle_ms=idle_ms, max_connections=2)
+    assert given.intake.counts().running
+    first.sendall(whole[-2:])
+    given.received(2)
+    waiting = given.connect()
+    waiting.sendall(encode(value=b"third"))
+    time.sleep(0.05)
+    given.received(2)  # there is no place for it
+    given.intake.change(max_message_bytes=100)
+    given.received(3)
+    second.sendall(encode(value=b"x" * 200))
+    until(lambda: given.discarded() == {"malformed": 1}, "a message above the new limit")
+    assert given.values() == [b"whole", b"half", b"third"]
+    assert given.intake.counts().accepted == 3
+    given.intake.change(idle_ms=20)
+    until(lambda: given.intake.counts().idle_closed == 2)
+    assert "unclean_disconnect" not in given.discarded()
+
+
+def test_other_options_of_datagrams(inputs: Any) -> None:
+    given = inputs("unix_datagram", max_message_bytes=100).start()
+    client = given.connect()
+    client.send(encode(value=b"x" * 200))
+    until(lambda: given.discarded() == {"malformed": 1})
+    given.intake.change(max_message_bytes=1000)
+    client.send(encode(value=b"x" * 200))
+    given.received(2)
+    assert given.values() == [b"x" * 200]
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_an_input_that_waits_for_room_takes_other_options(inputs: Any, transport: str) -> None:
+    """It stores what it has read, and goes on."""
+    given = inputs(transport, 1 << 12, when_full="block").start()
+    client = given.connect()
+    client.settimeout(0.3)
+    with contextlib.suppress(TimeoutError):
+        for _ in range(5000):
+            client.send(encode(value=b"x" * 500))
+    assert not given.discarded()
+    given.intake.change(when_full="discard")
+    until(lambda: given.discarded().get("no_memory"), "a discarded message")
+
+
+def test_an_input_that_does_not_run_takes_no_options(inputs: Any) -> None:
+    given = inputs("unix_stream")
+    with pytest.raises(RuntimeError, match="does not run"):
+        given.intake.change(idle_ms=1)
+    given.start()
+    with pytest.raises(ValueError, match="when_full"):
+        given.intake.change(when_full="never")
+    given.intake.change(idle_ms=1)
+    given.intake.stop()
+    with pytest.raises(RuntimeError, match="does not run"):
+        given.intake.change(idle_ms=1)
+
+
+@pytest.mark.parametrize("transport", STREAMS)
+def test_changing_and_stopping_in_two_threads_at_once(inputs: Any, transport: str) -> None:
+    for _ in range(20):
+        given = inputs(transport).start()
+        given.connect()
+
+        def change(given: Any = given) -> None:
+            with contextlib.suppress(RuntimeError):
+                for _ in range(10):
+                    given.intake.change(idle_ms=1000)
+
+        changing = threading.Thread(target=change)
+        changing.start()
+        given.intake.stop(drain=True)
+        changing.join(20)
+        assert not changing.is_alive()
+        assert not given.intake.counts().running
+        assert given.intake.counts().connections == 0
+
+
+def test_the_end_of_an_input_loses_nothing_that_a_program_could_write(inputs: Any) -> None:
+    """Its last write fails, and all before it are received."""
+    for run in range(5):
+        given = inputs("unix_stream", 1 << 26).start()
+        clients = [given.connect() for _ in range(4)]
+        sent = [0] * len(clients)
+
+        def write(n: int, clients: Any = clients, sent: Any = sent) -> None:
+            data = encode(value=b"x" * 100)
+            with contextlib.suppress(OSError):
+                while True:
+                    clients[n].sendall(data)
+                    sent[n] += 1
+                    time.sleep(0)
+
+        writers = [threading.Thread(target=write, args=(n,)) for n in range(len(clients))]
+        for writer in writers:
+            writer.start()
+        time.sleep(0.02 + 0.005 * run)
+        given.intake.stop(drain=True)
+        for writer in writers:
+            writer.join(20)
+            assert not writer.is_alive()
+        assert given.intake.counts().received == sum(sent)
+        assert not given.discarded()
+
+
 # ---------------------------------------------------------------- names
 
 
@@ -1006,6 +1124,55 @@ def test_without_descriptors_connections_wait(inputs: Any) -> None:
         return f"{made.intake.counts().accepted} {made.intake.counts().refused}"
 
     assert in_child(child) == "5 0"
+
+
+@needs_fork
+def test_connections_leave_descriptors_to_others(inputs: Any) -> None:
+    """The spool needs them for its files, and the client of Kafka for connections."""
+    given = inputs("unix_stream")
+
+    def child() -> str:
+        made = Input(
+            SimpleNamespace(Pool=type(given.pool), Intake=type(given.intake)),
+            Path("/tmp"),
+            "unix_stream",
+            1 << 20,
+        )
+        made.start()
+        clients = [socket.socket(socket.AF_UNIX) for _ in range(150)]
+        highest = max(int(name) for name in os.listdir("/proc/self/fd"))
+        limit = highest + 60
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+        end = time.monotonic() + 1
+        seen = 0
+        for client in clients:
+            client.setblocking(False)
+            while time.monotonic() < end:
+                try:
+                    client.connect(made.address)
+                    break
+                except BlockingIOError:  # the queue of the kernel is full
+                    time.sleep(0.01)
+                if seen != made.intake.counts().accepted:
+                    seen, end = made.intake.counts().accepted, time.monotonic() + 1
+        while time.monotonic() < end:
+            time.sleep(0.1)
+            if seen != made.intake.counts().accepted:
+                seen, end = made.intake.counts().accepted, time.monotonic() + 1
+        free = 0
+        try:
+            while True:
+                os.dup(0)
+                free += 1
+        except OSError:
+            pass
+        accepted, refused = made.intake.counts().accepted, made.intake.counts().refused
+        made.close()
+        if 0 < accepted < 150 and not refused and abs(free - limit // 8) <= 2:
+            return "ok"
+        return f"{free} left of {limit}, {accepted} accepted, {refused} refused"
+
+    assert in_child(child) == "ok"
 
 
 def test_thousands_of_connections(inputs: Any) -> None:
