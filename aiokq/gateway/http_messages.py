@@ -50,7 +50,7 @@ class Response(NamedTuple):
 
 def as_json(document: object, status: int = 200) -> Response:
     """Return a response with a JSON document."""
-    return Response(status, json.dumps(document).encode(), JSON)
+    return Response(status, json.dumps(document).encode() + b"\n", JSON)
 
 
 class Refusal(Exception):

@@ -31,7 +31,7 @@ class Places:
         if not self._source:
             return ""
         for end in range(len(path), 0, -1):
-            line = self._lines.get(path[:end])
+            line = self._lines.get(path[:end]) or self._lines.get((*path[:end], 0))
             if line is not None:
                 return f"{self._source}:{line}: "
         return f"{self._source}: "

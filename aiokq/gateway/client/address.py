@@ -23,6 +23,7 @@ class Address:
 
     Raises:
         ValueError: not exactly one address is given, or a part of it is out of range.
+        TypeError: the port is not an int.
         PathTooLong: a path has more than 107 bytes.
     """
 
@@ -91,6 +92,8 @@ def datagram_limit(opened: socket.socket) -> int:
 
 
 def _internet(host: str, port: int) -> tuple[socket.AddressFamily, tuple[str, int]]:
+    if not isinstance(port, int) or isinstance(port, bool):
+        raise TypeError(f"the port is {port!r}, and must be an int")
     if not 1 <= port <= 65535:
         raise ValueError(f"the port is {port}, and must be from 1 to 65535")
     host = "127.0.0.1" if host == "localhost" else host

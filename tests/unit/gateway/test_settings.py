@@ -82,6 +82,11 @@ REFUSED = [
     ('"0222"', '"9"', "DIR/gateway.toml:6: [[inputs]] #1 `mode`: must be three octal digits"),
     ("port = 9000", "", "DIR/gateway.toml:7: [[inputs]] #2 an input of type tcp needs `port`"),
     ("port = 9000", "port = 99999", "DIR/gateway.toml:9: [[inputs]] #2 `port`:"),
+    (
+        "[[inputs]]",
+        "[[input]]",
+        "DIR/gateway.toml:3: there is no table or option 'input': did you mean 'inputs'",
+    ),
     ("[pool]", "[pol]", "DIR/gateway.toml:12: there is no table or option 'pol': did you mean"),
     ("128 MiB", "much", "DIR/gateway.toml:13: [pool] `max_bytes`: must be a number of bytes"),
     ("bootstrap_servers", "bootstrap_server", "DIR/gateway.toml:2: [kafka] has no setting"),

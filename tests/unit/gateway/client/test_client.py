@@ -61,6 +61,13 @@ def test_the_header_is_beside_the_package() -> None:
 
 
 @pytest.mark.parametrize("kind", CLIENTS)
+@pytest.mark.parametrize("port", ["9691", 9691.0, True])
+def test_a_port_is_an_int(kind: Callable[..., object], port: object) -> None:
+    with pytest.raises(TypeError, match=f"the port is {port!r}, and must be an int"):
+        kind(tcp=port)
+
+
+@pytest.mark.parametrize("kind", CLIENTS)
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
