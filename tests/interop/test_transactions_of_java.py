@@ -24,11 +24,10 @@ from aiokq.testing import (
     transactional_message_copier,
 )
 from tests.interop.apache.test_transactions import set_level
-from tests.peers.apache_kafka import java_command, why_absent
+from tests.peers.apache_kafka import java_command, run_tool, why_absent
 from tests.peers.broker_process import BrokerProcess, broker_process
 from tests.peers.checked_topics import checked_copy, create_topics, fill, judged
 from tests.peers.exact_requests import ExactRequests, transactional_batch
-from tests.peers.java_tools import JavaTools, java_tools
 
 REASON = why_absent()
 pytestmark = [
@@ -56,10 +55,11 @@ def broker(
         yield running
 
 
-@pytest.fixture(scope="module")
-def tools(broker: BrokerProcess) -> Iterator[JavaTools]:
-    with java_tools(broker.bootstrap_servers) as running:
-        yield running
+def tool(broker: BrokerProcess, name: str, *arguments: str) -> list[str]:
+    """Run a tool that must succeed; return the lines of its output."""
+    done = run_tool(name, "--bootstrap-server", broker.bootstrap_servers, *arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.splitlines()
 
 
 def copier(broker: BrokerProcess, name: str, topic: str) -> subprocess.Popen[str]:
@@ -104,13 +104,13 @@ async def test_the_transactional_message_copier_copies_each_record_once(
 
 
 async def test_the_performance_tool_of_the_producer_with_a_transactional_id(
-    broker: BrokerProcess, tools: JavaTools, topic: str
+    broker: BrokerProcess, topic: str
 ) -> None:
     """Transactions by duration; each of its values is committed, once and in its order."""
     count = 5000
     await create_topics(broker.bootstrap_servers, topic, partitions=1)
     printed = await asyncio.to_thread(
-        tools.output, "ProducerPerformance", "--topic", topic, "--num-records", str(count),
+        tool, broker, "ProducerPerformance", "--topic", topic, "--num-records", str(count),
         "--payload-monotonic", "--throughput", "5000", "--transactional-id", f"perf-{topic}",
         "--transaction-duration-ms", "50",
     )  # fmt: skip
@@ -137,12 +137,12 @@ def table(lines: list[str]) -> list[dict[str, str]]:
 
 
 async def test_the_transactions_command_lists_and_describes(
-    broker: BrokerProcess, tools: JavaTools, topic: str
+    broker: BrokerProcess, topic: str
 ) -> None:
     """list, describe, describe-producers and forceTerminateTransaction of an open transaction."""
 
     def run(*arguments: str) -> list[dict[str, str]]:
-        return table(tools.output("TransactionsCommand", *arguments))
+        return table(tool(broker, "TransactionsCommand", *arguments))
 
     await create_topics(broker.bootstrap_servers, topic, partitions=2)
     async with aiokq.Producer(broker.bootstrap_servers, transactional_id=topic) as producer:
@@ -167,38 +167,39 @@ async def test_the_transactions_command_lists_and_describes(
         assert state["LastSequence"] == "0"
         assert state["CurrentTransactionStartOffset"] == "0"
         terminate = ("forceTerminateTransaction", "--transactionalId", topic)
-        await asyncio.to_thread(tools.output, "TransactionsCommand", *terminate)
+        await asyncio.to_thread(tool, broker, "TransactionsCommand", *terminate)
         [described] = await asyncio.to_thread(run, "describe", "--transactional-id", topic)
         assert described["TransactionState"] in ("Empty", "CompleteAbort")
         with pytest.raises(aiokq.ProducerFenced):
             await producer.commit_transaction()
     missing = ("describe", "--transactional-id", f"{topic}-missing")
-    refused = await asyncio.to_thread(tools.run, "TransactionsCommand", *missing)
-    assert refused.code == 1
+    servers = ("--bootstrap-server", broker.bootstrap_servers)
+    refused = await asyncio.to_thread(run_tool, "TransactionsCommand", *servers, *missing)
+    assert refused.returncode == 1
 
 
 def test_our_command_takes_each_option_of_the_transactions_command() -> None:
     """A line of a script or of Kafka's documentation needs no other spelling."""
     general = {"--help", "--bootstrap-server", "--command-config"}
     ours: Any = typer.main.get_command(transactions)
-    with java_tools("127.0.0.1:1") as tools:
-        for command, first in (
-            ("list", "--duration-filter"),
-            ("describe", "--transactional-id"),
-            ("describe-producers", "--broker-id"),
-            ("abort", "--start-offset"),
-            ("forceTerminateTransaction", "--transactionalId"),
-            ("find-hanging", "--max-transaction-timeout"),
-        ):
-            shown = tools.run("TransactionsCommand", command, "--help")
-            options = set(re.findall(r"--[A-Za-z-]+", "\n".join(shown.lines))) - general
-            assert first in options
-            known = {name for option in ours.commands[command].params for name in option.opts}
-            assert options <= known
+    for command, first in (
+        ("list", "--duration-filter"),
+        ("describe", "--transactional-id"),
+        ("describe-producers", "--broker-id"),
+        ("abort", "--start-offset"),
+        ("forceTerminateTransaction", "--transactionalId"),
+        ("find-hanging", "--max-transaction-timeout"),
+    ):
+        servers = ("--bootstrap-server", "127.0.0.1:1")
+        shown = run_tool("TransactionsCommand", *servers, command, "--help")
+        options = set(re.findall(r"--[A-Za-z-]+", shown.stdout + shown.stderr)) - general
+        assert first in options
+        known = {name for option in ours.commands[command].params for name in option.opts}
+        assert options <= known
 
 
 async def test_the_transactions_command_finds_and_aborts_a_hanging_transaction(
-    broker: BrokerProcess, tools: JavaTools, topic: str
+    broker: BrokerProcess, topic: str
 ) -> None:
     """Regression of Kafka before KIP-890: a late batch opens a transaction that nobody ends."""
     servers = broker.bootstrap_servers
@@ -207,7 +208,7 @@ async def test_the_transactions_command_finds_and_aborts_a_hanging_transaction(
     entity = ("--entity-type", "brokers", "--entity-default", "--alter")
 
     def config(*arguments: str) -> None:
-        tools.output("kafka.admin.ConfigCommand", *entity, *arguments)
+        tool(broker, "kafka.admin.ConfigCommand", *entity, *arguments)
 
     await asyncio.to_thread(config, "--add-config", f"{verification}=false")
     try:
@@ -220,7 +221,7 @@ async def test_the_transactions_command_finds_and_aborts_a_hanging_transaction(
         await asyncio.to_thread(config, "--delete-config", verification)
 
     def run(*arguments: str) -> list[str]:
-        return tools.output("TransactionsCommand", *arguments)
+        return tool(broker, "TransactionsCommand", *arguments)
 
     hanging = table(await asyncio.to_thread(run, "find-hanging", "--topic", topic))
     assert [(row["ProducerId"], row["StartOffset"]) for row in hanging] == [(str(producer_id), "0")]

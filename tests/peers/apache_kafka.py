@@ -6,8 +6,6 @@
 from __future__ import annotations
 
 import base64
-import functools
-import hashlib
 import os
 import shutil
 import signal
@@ -20,16 +18,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.peers.java_command import EARLIER, LIBS, ROOT, SHELL, STREAMS, java_command
+from tests.peers.java_tools import run_tool
 from tests.peers.ports import free_ports
 
-ROOT = Path(__file__).resolve().parents[2]
-LIBS = ROOT / ".cache" / "kafka" / "libs"
-SHELL = LIBS.parent / "shell"
-"""The jars of Kafka's metadata shell that are not in `LIBS`."""
-STREAMS = LIBS.parent / "streams"
-"""The jars of Kafka Streams and of Connect's file connectors that are not in `LIBS`."""
-EARLIER = LIBS.parent / "earlier"
-"""By release, Kafka's own jars of earlier releases; they run with the other jars in `LIBS`."""
+__all__ = [
+    "LIBS",
+    "ROOT",
+    "SHELL",
+    "START_SECONDS",
+    "STREAMS",
+    "ApacheKafka",
+    "apache_kafka",
+    "java_command",
+    "random_id",
+    "run_tool",
+    "why_absent",
+    "why_earlier_is_absent",
+    "why_streams_are_absent",
+]
 
 START_SECONDS = 180.0
 """Seconds until a node must have started; on an idle machine it takes three."""
@@ -56,86 +63,6 @@ def why_earlier_is_absent(release: str) -> str | None:
     if not (EARLIER / release / ".complete").exists():
         return f"the jars of Kafka {release} are not in .cache/kafka/earlier: run `make kafka`"
     return why_absent()
-
-
-def java_command(
-    main_class: str,
-    *arguments: str,
-    heap: str = "256M",
-    optimised: bool = False,
-    jars: Path | None = None,
-    release: str | None = None,
-) -> list[str]:
-    """Return the command that runs a main class of Kafka, or a program given as a `.java` file.
-
-    Tests start faster with only the first JIT compiler and the serial collector; `optimised`
-    keeps the JVM's defaults, which benchmarks must measure.
-
-    Args:
-        jars: a directory with more jars, `SHELL` or `STREAMS`.
-        release: a release in `EARLIER`; None for that in `LIBS`.
-    """
-    quick = [] if optimised else ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-    classpath = f"{LIBS}/*" if release is None else _classpath_of(release)
-    if jars is not None:
-        classpath += f"{os.pathsep}{jars}/*"
-    if main_class.endswith(".java"):
-        source = Path(main_class)
-        classpath += f"{os.pathsep}{_compiled(source, classpath)}"
-        main_class = source.stem
-    return [
-        "java",
-        f"-Xmx{heap}",
-        *quick,
-        "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
-        "-cp",
-        classpath,
-        main_class,
-        *arguments,
-    ]
-
-
-def _classpath_of(release: str) -> str:
-    others = (jar for jar in LIBS.glob("*.jar") if not jar.name.startswith(("kafka", "connect-")))
-    return os.pathsep.join([f"{EARLIER / release}/*", *map(str, sorted(others))])
-
-
-@functools.cache
-def _compiled(source: Path, classpath: str) -> Path:
-    """Return the directory with a program's classes, compiled once because that takes seconds."""
-    compiler = os.path.realpath(shutil.which("javac") or "javac")
-    digest = hashlib.sha256(compiler.encode() + source.read_bytes()).hexdigest()[:12]
-    classes = LIBS.parent / "classes" / f"{source.stem}-{digest}"
-    if not classes.exists():
-        classes.parent.mkdir(exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=classes.parent) as fresh:
-            command = [compiler, "-cp", classpath, "-d", f"{fresh}/done", str(source)]
-            subprocess.run(command, check=True)
-            try:
-                os.rename(f"{fresh}/done", classes)
-            except OSError:
-                if not classes.exists():  # otherwise another process has compiled them meanwhile
-                    raise
-    return classes
-
-
-def run_tool(
-    main_class: str,
-    *arguments: str,
-    timeout: float | None = None,
-    stdin: str | None = None,
-    jars: Path | None = None,
-) -> subprocess.CompletedProcess[str]:
-    """Run a command-line tool of Kafka to its end (`org.apache.kafka.tools.` may be left out)."""
-    if "." not in main_class or main_class.startswith(("consumer.", "reassign.")):
-        main_class = f"org.apache.kafka.tools.{main_class}"
-    return subprocess.run(
-        java_command(main_class, *arguments, jars=jars),
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        input=stdin,
-    )
 
 
 def random_id() -> str:
@@ -231,15 +158,13 @@ class ApacheKafka:
             self.wait_until_accepting(node)
 
     def format(self) -> None:
-        """Format the first node with Kafka's tool, which takes a JVM, and copy its files."""
+        """Format the first node with Kafka's tool, and copy its files."""
         for node in self.ports:
             self._properties_path(node).write_text(self.configuration(node))
         first, *others = self.ports
         arguments = ("format", "-t", random_id(), "-c", str(self._properties_path(first)))
         arguments += self.format_arguments
-        formatted = subprocess.run(
-            java_command("kafka.tools.StorageTool", *arguments), capture_output=True, text=True
-        )
+        formatted = run_tool("kafka.tools.StorageTool", *arguments)
         if formatted.returncode:
             raise RuntimeError(f"Apache Kafka refuses its settings:\n{formatted.stderr}")
         for node in others:
