@@ -253,10 +253,11 @@ class Server:
                 there is none. If enough descriptors are free, `make_room` is None.
         """
         host = f"[{peer.host}]" if ":" in peer.host else peer.host
-        if self._closing or not self._quotas.admit(str(peer), host, make_room):
+        name = f"{host}:{peer.port}"
+        if self._closing or not self._quotas.admit(name, host, make_room):
             return None
         self._next_id += 1
-        context = RequestContext(self._next_id, str(peer), host, self._name)
+        context = RequestContext(self._next_id, name, host, self._name)
         self.security.prepare(context)
         connection = AcceptedConnection(self, context, self._scratch, self._pool)
         self._connections[connection] = None

@@ -41,6 +41,14 @@ _LISTING_SHARE: Final = 0.01
 """Maximum fraction of the elapsed time that is spent on listings."""
 
 
+_FREE_PER_CALL: Final = 64
+"""Number of free descriptors, besides the reserve, for each call of `missing` without a check."""
+
+_MOST_UNCHECKED: Final = 64
+_UNCHECKED_SECONDS: Final = 0.1
+"""The largest number of calls of `missing` without a check, and how long they may follow it."""
+
+
 def raise_limit() -> None:
     """Raise the soft limit of descriptors to the hard limit.
 
@@ -64,13 +72,25 @@ class Descriptors:
         now: returns seconds on a monotonic clock.
     """
 
-    __slots__ = ("_affordable_at", "_listed", "_now", "_opened", "_stale_at")
+    __slots__ = (
+        "_affordable_at",
+        "_checked_limit",
+        "_listed",
+        "_now",
+        "_opened",
+        "_stale_at",
+        "_unchecked",
+        "_unchecked_until",
+    )
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._listed = 0
         self._opened = 0  # number of descriptors opened since the last listing
         self._stale_at = 0.0
+        self._checked_limit = 0
+        self._unchecked = 0  # number of calls of `missing` that need no check
+        self._unchecked_until = 0.0
         self._affordable_at = 0.0  # time from which a listing stays within _LISTING_SHARE
 
     @property
@@ -103,12 +123,26 @@ class Descriptors:
         self._opened += 1
 
     def missing(self) -> int:
-        """Return the number of reserved descriptors that are in use."""
+        """Return the number of reserved descriptors that are in use.
+
+        Called for each descriptor that is opened. With many free ones, few calls look at the
+        system, because that takes as long as accepting a connection.
+        """
         limit = self.limit
         if limit is None:
             return 0
+        if self._unchecked and limit == self._checked_limit:
+            self._unchecked -= 1
+            if self._now() < self._unchecked_until:
+                return 0
         reserve = min(RESERVE, limit // _LIMIT_SHARE)
         missing = reserve - (limit - self.used())
+        if missing < -_FREE_PER_CALL:
+            self._checked_limit = limit
+            self._unchecked = min(-missing // _FREE_PER_CALL, _MOST_UNCHECKED)
+            self._unchecked_until = self._now() + _UNCHECKED_SECONDS
+        else:
+            self._unchecked = 0
         if missing > 0 and self._opened and (now := self._now()) >= self._affordable_at:
             # List again: many counted descriptors may have been closed since the last listing.
             self._list(now)

@@ -172,3 +172,31 @@ def test_a_system_that_refuses_is_left_alone(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(resource, "getrlimit", lambda which: (256, resource.RLIM_INFINITY))
     monkeypatch.setattr(resource, "setrlimit", refuse)
     raise_limit()
+
+
+def test_with_many_free_descriptors_few_calls_look_at_the_system(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A look takes as long as accepting a connection."""
+    now = [0.0]
+    count = Descriptors(lambda: now[0])
+    looked = []
+    monkeypatch.setattr(Descriptors, "used", lambda _: looked.append(1) or used)  # type: ignore[func-returns-value]
+    limited(monkeypatch, 10_000)
+    used = 100
+    for _ in range(65):
+        assert count.missing() == 0
+    assert len(looked) == 1
+    count.missing()
+    assert len(looked) == 2
+    now[0] += 0.2
+    count.missing()
+    assert len(looked) == 3
+    limited(monkeypatch, 110)  # the program has lowered the limit
+    assert count.missing() > 0
+    assert count.missing() > 0
+    limited(monkeypatch, 10_000)
+    used = 9_950
+    for number in range(3):
+        assert count.missing() == 0
+        assert len(looked) == 6 + number

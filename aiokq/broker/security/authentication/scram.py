@@ -46,12 +46,13 @@ from aiokq.connection.sasl.scram_messages import (
     ServerFirst,
     auth_message,
 )
+from aiokq.core.named_tuple import NamedTuple
 from aiokq.wire.principal_records import UserScramCredentialRecord
 
 if TYPE_CHECKING:
     from aiokq.connection.sasl.scram_formulas import ScramMechanism
 
-__all__ = ["Credentials", "ScramCredentials", "ScramExchange"]
+__all__ = ["Credential", "Credentials", "ScramCredentials", "ScramExchange"]
 
 Credentials: TypeAlias = Mapping[tuple[str, int], UserScramCredentialRecord]
 """Credentials by user name and number of the mechanism."""
@@ -60,6 +61,23 @@ NONCE_BYTES: Final = 24
 
 MOST_SHAPES: Final = 64
 """Maximum number of shapes among which one is chosen: the most frequent ones."""
+
+
+class Credential(NamedTuple):
+    """What a login needs of a credential.
+
+    Attributes:
+        is_genuine: False if the user does not exist.
+    """
+
+    salt: bytes
+    iterations: int
+    stored_key: bytes
+    server_key: bytes
+    is_genuine: bool
+
+    def __repr__(self) -> str:
+        return "<Credential>"
 
 
 class ScramCredentials:
@@ -88,30 +106,31 @@ class ScramCredentials:
         self._shapes = shapes
         self._secret = secret
 
-    def of(self, name: str) -> tuple[UserScramCredentialRecord, bool]:
-        """Return the credential of a user, and whether it is genuine.
+    def of(self, name: str) -> Credential:
+        """Return the credential of a user, genuine or invented.
 
         The invented credential of a name stays the same. Its shape is one of the shapes in use;
         frequent shapes are chosen more often. No proof is valid for an invented credential.
         """
-        invented = self._invented(name)  # always made, so that both cases take the same time
+        # Always made, so that both cases take the same time.
+        salt, iterations = self._invented(name)
+        key = secrets.token_bytes(self.mechanism.size)
         found = self._credentials().get((name, self.mechanism.number))
         if found is None or found.iterations < LEAST_ITERATIONS:
-            return invented, False
-        return found, True
+            return Credential(bytes(salt), iterations, bytes(key), bytes(key), False)
+        return Credential(
+            bytes(found.salt),
+            found.iterations,
+            bytes(found.stored_key),
+            bytes(found.server_key),
+            True,
+        )
 
-    def _invented(self, name: str) -> UserScramCredentialRecord:
+    def _invented(self, name: str) -> tuple[bytes, int]:
+        """Return the salt and the iterations of an invented credential."""
         seed = hmac.digest(self._secret, f"{self.mechanism.name},{name}".encode(), "sha512")
         shape = self._shape_for(seed)
-        key = secrets.token_bytes(self.mechanism.size)
-        return UserScramCredentialRecord(
-            name=name,
-            mechanism=self.mechanism.number,
-            salt=_invented_salt(seed, shape),
-            stored_key=key,
-            server_key=key,
-            iterations=shape.iterations,
-        )
+        return _invented_salt(seed, shape), shape.iterations
 
     def _shape_for(self, seed: bytes) -> ScramShape:
         """Return the shape of the invented credential of a user.
@@ -166,14 +185,13 @@ class ScramExchange:
         outcome: see `Exchange`.
     """
 
-    __slots__ = ("_credentials", "_first", "_genuine", "_record", "_sent", "outcome")
+    __slots__ = ("_credential", "_credentials", "_first", "_sent", "outcome")
 
     def __init__(self, credentials: ScramCredentials) -> None:
         self._credentials = credentials
         self._first: ClientFirst | None = None
         self._sent: ServerFirst | None = None
-        self._record: UserScramCredentialRecord | None = None
-        self._genuine = False
+        self._credential: Credential | None = None
         self.outcome: Authenticated | None = None
 
     async def respond(self, message: bytes) -> bytes:
@@ -203,20 +221,18 @@ class ScramExchange:
                 "from username"
             )
             raise ExchangeFailed("the client asks to act as another user", told=told)
-        self._record, self._genuine = self._credentials.of(first.name)
+        credential = self._credential = self._credentials.of(first.name)
         nonce = base64.urlsafe_b64encode(secrets.token_bytes(NONCE_BYTES)).decode().rstrip("=")
         self._first = first
-        self._sent = ServerFirst(
-            first.nonce + nonce, bytes(self._record.salt), self._record.iterations
-        )
+        self._sent = ServerFirst(first.nonce + nonce, credential.salt, credential.iterations)
         return self._sent.render()
 
     def _verify(self, final: ClientFinal) -> bytes:
-        first, sent, record = self._first, self._sent, self._record
+        first, sent, credential = self._first, self._sent, self._credential
         assert first is not None
         assert sent is not None
-        assert record is not None
-        self._sent = self._record = None
+        assert credential is not None
+        self._sent = self._credential = None
         if not hmac.compare_digest(final.nonce.encode(), sent.nonce.encode()):
             reason = "the nonce is not that of this exchange"
             if final.nonce == first.nonce + sent.nonce:
@@ -224,8 +240,8 @@ class ScramExchange:
             raise ExchangeFailed(reason)
         mechanism = self._credentials.mechanism
         signed = auth_message(first, sent, final)
-        is_proof = is_proof_of(mechanism, bytes(record.stored_key), signed, final.proof)
-        if not (is_proof and self._genuine):
+        is_proof = is_proof_of(mechanism, credential.stored_key, signed, final.proof)
+        if not (is_proof and credential.is_genuine):
             raise ExchangeFailed("unknown user or wrong password")
         self.outcome = Authenticated(Principal.user(first.name))
-        return ServerFinal(server_signature(mechanism, bytes(record.server_key), signed)).render()
+        return ServerFinal(server_signature(mechanism, credential.server_key, signed)).render()
