@@ -94,6 +94,7 @@ class Letter(NamedTuple):
         known: whether the topic exists or existed.
         charge: bytes of the pool that the messages hold.
         error: the error of the last attempt; None if there was none.
+        target: the topic of dead letters that was configured when the messages were accepted.
     """
 
     topic: str
@@ -104,6 +105,7 @@ class Letter(NamedTuple):
     charge: int
     error: KafkaError | None
     attempts: int
+    target: str | None = None
 
 
 class LetterOutcomes(Protocol):
@@ -199,7 +201,7 @@ class DeadLetters:
         if isinstance(letter.taken, RefusedMessages):
             self.refused += len(letter.rows)
             self.refused_bytes += letter.taken.size(letter.rows)
-        self._queue.append(letter)
+        self._queue.append(letter._replace(target=self._topic))
         if not self._running:
             try:
                 self._spawn(self._work(), "dead letters")
@@ -253,11 +255,11 @@ class DeadLetters:
     async def _write(self, letter: Letter) -> None:
         """Append the dead letters of some messages, and start a task that waits for them."""
         loop = asyncio.get_running_loop()
-        if self._closing or self._topic is None or loop.time() < self._refused_until:
+        topic = letter.target
+        if self._closing or topic is None or loop.time() < self._refused_until:
             self._lost(letter, letter.rows, letter.charge, None)
             return
         producer = await self._started()
-        topic = self._topic
         deliveries: list[tuple[int, Delivery | None]] = []
         for count, row in enumerate(letter.rows):
             if count % ROWS == ROWS - 1:

@@ -74,6 +74,8 @@ class Delivery:
 
             if isinstance(self.engine, BruceEngine):
                 self.engine.configure(BruceOptions.of(settings))
+        elif isinstance(self.engine, ProducerEngine):
+            self.engine.configure(settings)
         self.engine.reconfigure()
 
     async def switch(

@@ -59,6 +59,9 @@ MOST_IN_FLIGHT: Final = 16
 RECORD_OVERHEAD: Final = 256
 """Bytes by which a request with one message is larger than its key and value."""
 
+RETIRE_SECONDS: Final = 1.0
+"""Seconds until a producer that is not used any more is looked at again."""
+
 TOO_LARGE: Final = (RecordTooLarge, RecordBatchTooLarge)
 NO_TOPIC: Final = (UnknownTopicOrPartition, UnknownTopicId, InvalidTopic)
 
@@ -93,6 +96,8 @@ class ProducerEngine:
         self._spawn = spawn
         self._producers: dict[CompressionSettings, Producer] = {}
         self._started: dict[CompressionSettings, Producer] = {}
+        self._retiring = False
+        """Whether a task closes producers that no rule uses."""
         self._lanes: dict[TopicState, Lane] = {}
         self._budget = Budget(budget_bytes(settings), on_room)
         self._idle = asyncio.Event()
@@ -145,12 +150,44 @@ class ProducerEngine:
     def reconfigure(self) -> None:
         """Do nothing, because each piece is sent by the producer for the topic's compression."""
 
+    def configure(self, settings: GatewaySettings) -> None:
+        """Use other settings, and close the producers of compressions that they do not use."""
+        self._settings = settings
+        if not self._retiring and self._unused():
+            with contextlib.suppress(Closed):  # `close` closes all producers
+                self._spawn(self._retire(), "end of producers")
+                self._retiring = True
+
+    def _unused(self) -> list[CompressionSettings]:
+        """Return the compressions that have a producer, and that no topic uses."""
+        used = {self._settings.of_topic(name).compression for name in ("", *self._settings.topics)}
+        return [compression for compression in self._producers if compression not in used]
+
+    async def _retire(self) -> None:
+        """Close producers that no rule uses, as soon as they have nothing in flight."""
+        try:
+            while not self._closing and (unused := self._unused()):
+                busy = {
+                    lane.compression
+                    for lane in self._lanes.values()
+                    if lane.in_flight or lane.appending is not None
+                }
+                for compression in unused:
+                    if compression not in busy:
+                        self._started.pop(compression, None)
+                        await self._producers.pop(compression).close()
+                        break  # a reload or a lane may have changed meanwhile
+                else:
+                    await asyncio.sleep(RETIRE_SECONDS)
+        finally:
+            self._retiring = False
+
     async def drain(self) -> None:
         await self._idle.wait()
 
     async def close(self) -> None:
         self._closing = True
-        for producer in self._producers.values():
+        for producer in list(self._producers.values()):
             # The Deliveries of the producer fail with Closed, and their tasks discard the messages.
             await producer.close(timeout=0)
         for lane in self._lanes.values():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -124,3 +125,26 @@ async def test_after_the_gateway_failed_close_discards_dead_letters_at_once(keep
     desk.check()
     total = desk.accounting.in_all()
     assert (total.in_flight, total.discarded[TOO_LONG]) == ((2, 0) if keeps else (0, 2))
+
+
+async def test_dead_letters_that_were_accepted_keep_their_topic() -> None:
+    """A reload names another topic for later ones."""
+    desk = Desk()
+    written: list[tuple[str, bytes]] = []
+
+    class Producer:
+        async def start(self) -> None:
+            pass
+
+        async def enqueue(self, topic: str, value: bytes, *given: Any, **options: Any) -> Any:
+            written.append((topic, value))
+            return asyncio.get_running_loop().create_future()
+
+    desk.letters._cluster = SimpleNamespace(producer=lambda **options: Producer())  # type: ignore[assignment]
+    desk.pool.feed(encode(NAME.decode(), b"before"))
+    desk.accounting.drain()
+    desk.letters.configure(GatewaySettings.checked({"dead_letters": {"topic": "other"}}))
+    desk.pool.feed(encode(NAME.decode(), b"after"))
+    desk.accounting.drain()
+    await desk.letters._work()
+    assert written == [("dead", b"before"), ("other", b"after")]

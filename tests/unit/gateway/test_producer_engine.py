@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -321,3 +322,60 @@ async def test_a_topic_that_was_created_again_is_counted_with_its_deleted_one(ru
     run.one.slot = run.pool.register(b"orders")
     run.feed(b"1")
     assert run.held() == {"orders": (2, 0)}
+
+
+class Producers:
+    """A cluster whose producers send to the list of a run, and are counted."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.open: list[int] = []
+        self.made = 0
+
+    def producer(self, **options: Any) -> Any:
+        number, self.made = self.made, self.made + 1
+
+        async def start() -> None:
+            if number not in self.open:
+                self.open.append(number)
+
+        async def close(timeout: float = 30.0) -> None:
+            self.open.remove(number)
+
+        return SimpleNamespace(
+            start=start, close=close, send_columns_nowait=self.run.send_columns_nowait
+        )
+
+
+def compressed(level: int) -> GatewaySettings:
+    return GatewaySettings.checked({"compression": {"type": "zstd", "level": level}})
+
+
+async def test_producers_that_no_rule_uses_are_closed(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that has messages in flight is closed afterwards."""
+    monkeypatch.setattr("aiokq.gateway.producer_engine.RETIRE_SECONDS", 0.001)
+    cluster: Any = Producers(run)
+    run._cluster = cluster
+    made = {}
+    for level in range(1, 10):
+        settings = compressed(level)
+        run.configure(settings)
+        made[level] = settings.of_topic("orders").compression
+        await ProducerEngine._producer(run, made[level])
+    await run.until(lambda: cluster.open == [8])
+    assert list(run._producers) == list(run._started) == [made[9]]
+
+    run.one.rules = compressed(9).of_topic("orders")
+    run.feed(b"a")
+    await run.until(lambda: len(run.pieces) == 1)
+    run.one.rules = compressed(1).of_topic("orders")
+    run.configure(compressed(1))
+    run.configure(compressed(1))
+    await asyncio.sleep(0.02)
+    assert cluster.open == [8]
+    run.pieces[0].set_result(None)
+    await run.until(lambda: not cluster.open)
+    assert not run._retiring
+    assert not run._producers
