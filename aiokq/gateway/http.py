@@ -102,11 +102,6 @@ class Http:
         """The port, once started."""
         return self._server.port
 
-    @property
-    def connections(self) -> int:
-        """Number of open connections."""
-        return self._server.connections
-
     async def close(self) -> None:
         """Stop listening, and end the connections. May be called twice."""
         await self._server.close(SHUTDOWN_SECONDS)

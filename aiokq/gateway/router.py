@@ -237,10 +237,6 @@ class Router:
         self._to_create.clear()
         return count
 
-    def waiting(self) -> int:
-        """Return the number of topics whose messages wait for a lookup."""
-        return len(self._missing)
-
     # ------------------------------------------------------------ lookups
 
     async def _look_up_topics(self) -> None:

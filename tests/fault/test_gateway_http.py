@@ -205,7 +205,7 @@ async def test_connections_that_send_nothing_take_no_place_from_others():
                     assert (await ask(r, "GET", "/healthz"))[0] == 200
             assert (await ask(r, "GET", "/healthz"))[0] == 200
             http = r.gateway.http
-            await r.until(lambda: http.connections <= MOST_CONNECTIONS)
+            await r.until(lambda: http._server.connections <= MOST_CONNECTIONS)
         finally:
             for one in opened:
                 one.close()

@@ -225,7 +225,7 @@ class Taken:
     def sequences(self, rows=None):
         """Return the sequences of the messages, or of `rows`, as a memoryview of int64."""
         if rows is None:
-            return self._numbers(False)
+            return self._all_sequences()
         self._check()
         n: cython.Py_ssize_t
         wanted = list(rows)
@@ -240,11 +240,7 @@ class Taken:
             out[n] = aiokq_row_at(self.segment, self._row(wanted[n])).sequence
         return memoryview(stored).cast("q")
 
-    def sizes(self):
-        """Return the sizes of key and value together as a memoryview of 64-bit integers."""
-        return self._numbers(True)
-
-    def _numbers(self, sizes: cython.bint):
+    def _all_sequences(self):
         self._check()
         n: int64_t
         count: int64_t = self.end - self.first
@@ -255,10 +251,7 @@ class Taken:
             cython.pointer(int64_t), PyBytes_AS_STRING(stored)
         )
         for n in range(count):
-            if sizes:
-                out[n] = aiokq_span(self.segment, self.first + n, self.first + n + 1)
-            else:
-                out[n] = aiokq_row_at(self.segment, self.first + n).sequence
+            out[n] = aiokq_row_at(self.segment, self.first + n).sequence
         return memoryview(stored).cast("q")
 
     def select(self, rows):
@@ -786,15 +779,6 @@ class Pool:
         if segment == cython.NULL:
             return None
         return _taken(segment, first, end, number)
-
-    def held(self, slot):
-        """Return the number of messages that were not taken, and their charge."""
-        self._find(slot)
-        found: cython.pointer(aiokq_slot) = self.found
-        count: int64_t = found.held
-        size: int64_t = found.held_bytes
-        aiokq_pool_unlock(self.pool)
-        return count, size
 
     def release(self, messages, charge):
         """Free the memory of messages that were taken and whose outcome is known."""

@@ -250,10 +250,6 @@ class Taken:
         stored = b"".join(row.sequence.to_bytes(8, _ORDER, signed=True) for row in chosen)
         return memoryview(stored).cast("q") if stored else memoryview(b"").cast("B")
 
-    def sizes(self) -> memoryview:
-        stored = b"".join(row.size.to_bytes(8, _ORDER) for row in self._rows)
-        return memoryview(stored).cast("q") if stored else memoryview(b"").cast("B")
-
     def select(self, rows: Sequence[int]) -> Taken:
         return Taken(self.slot, [self._rows[self._checked(row)] for row in rows])
 
@@ -618,12 +614,6 @@ class Pool:
             known.held_bytes -= taken.charge
             self._taken += taken.count
             return taken
-
-    def held(self, slot: int) -> tuple[int, int]:
-        self._check()
-        with self._lock:
-            known = self._slot(slot)
-            return len(known.rows), known.held_bytes
 
     def release(self, messages: int, charge: int) -> None:
         self._check(closed=True)
