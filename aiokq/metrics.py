@@ -1,7 +1,7 @@
 """Exports the counters of clients and brokers to Prometheus.
 
-Of the other modules, only aiokq.spark and aiokq.gateway import prometheus_client. Values are read
-when Prometheus scrapes them, so exporting costs nothing between scrapes. Tests:
+Only this module, aiokq.spark and aiokq.gateway import prometheus_client. Values are read when
+Prometheus scrapes them, so exporting costs nothing between scrapes. Tests:
 tests/unit/test_metrics.py.
 """
 

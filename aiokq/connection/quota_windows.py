@@ -75,9 +75,7 @@ class Rate:
         sample.last_ms = now_ms
 
     def excess_ms(self, limit: float, now_ms: int, *, more: float = 0.0) -> int:
-        """Return the time in ms until the rate has fallen to `limit`; 0 if it has.
-
-        The time is at most `MAX_THROTTLE_MS`.
+        """Return the time in ms until the rate has fallen to `limit`: 0 to `MAX_THROTTLE_MS`.
 
         Args:
             limit: the permitted rate per second; above 0.

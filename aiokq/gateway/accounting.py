@@ -244,7 +244,7 @@ class Accounting:
         attempts: int = 0,
     ) -> None:
         if reason == SHUTDOWN and self._spool is not None:
-            self._pool.release(len(rows), charge)  # in flight: the spool keeps them
+            self._pool.release(len(rows), charge)  # the spool keeps the messages
             return
         letter = Letter(topic.name, True, taken, rows, reason, charge, error, attempts)
         if self.dead_letters is not None and self.dead_letters.wants(topic.name, reason):

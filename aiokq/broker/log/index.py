@@ -253,7 +253,7 @@ class OffsetIndex(_SparseIndex):
 
 
 class TimeIndex(_SparseIndex):
-    """The largest timestamps up to some offsets.
+    """Sparse index of timestamps: each entry has the largest timestamp so far.
 
     An entry in the file has 12 bytes: an int64 timestamp and an int32 offset. The offset is
     the last offset of the batch that holds the timestamp, relative to the segment's base offset.

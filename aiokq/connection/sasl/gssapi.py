@@ -153,7 +153,7 @@ class Gssapi:
             )
         self._agreed = True
         try:
-            # No layer, no buffer for it, and an empty authorization id.
+            # No security layer, buffer size 0, and no authorization id.
             answer: bytes = context.wrap(bytes([_NO_LAYER, 0, 0, 0]), False).message
         except Exception as error:
             raise _failed(error) from error

@@ -91,7 +91,7 @@ class ClientFirst:
         return cls(auth["token"], authzid, values)
 
     def render(self) -> bytes:
-        """Return the message.
+        """Return the encoded message.
 
         Raises:
             OAuthMessageError: the token or an extension cannot be sent.
@@ -158,7 +158,7 @@ class Refusal:
         return cls(status, texts.get("scope"), texts.get("openid-configuration"))
 
     def render(self) -> bytes:
-        """Return the message."""
+        """Return the encoded message."""
         parts = {"status": self.status}
         if self.scope is not None:
             parts["scope"] = self.scope

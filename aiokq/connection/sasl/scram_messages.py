@@ -97,7 +97,7 @@ class ClientFirst:
 
     @property
     def signed(self) -> str:
-        """The signed part of the message: all but the channel binding header."""
+        """The signed part of the message: all but the GS2 header."""
         if self.bare:
             return self.bare
         extensions = "".join(f",{name}={value}" for name, value in self.extensions.items())
@@ -105,11 +105,11 @@ class ClientFirst:
 
     @property
     def header(self) -> str:
-        """The channel binding header: no channel binding, and `authzid`."""
+        """The GS2 header: no channel binding, and `authzid`."""
         return f"n,a={_escaped(self.authzid)}," if self.authzid else "n,,"
 
     def render(self) -> bytes:
-        """Return the message."""
+        """Return the encoded message."""
         return (self.header + self.signed).encode()
 
 
@@ -149,7 +149,7 @@ class ServerFirst:
         return f"r={self.nonce},s={salt},i={self.iterations}"
 
     def render(self) -> bytes:
-        """Return the message."""
+        """Return the encoded message."""
         return self.signed.encode()
 
 
@@ -188,7 +188,7 @@ class ClientFinal:
         return f"c={base64.b64encode(self.channel).decode()},r={self.nonce}"
 
     def render(self) -> bytes:
-        """Return the message."""
+        """Return the encoded message."""
         return f"{self.signed},p={base64.b64encode(self.proof).decode()}".encode()
 
 
@@ -212,7 +212,7 @@ class ServerFinal:
         return cls(base64.b64decode(found["signature"] or ""), found["error"])
 
     def render(self) -> bytes:
-        """Return the message."""
+        """Return the encoded message."""
         if self.error is not None:
             return f"e={self.error}".encode()
         return f"v={base64.b64encode(self.signature).decode()}".encode()

@@ -1,7 +1,7 @@
 """Tokens from an OAuth or OpenID Connect server: client credentials, and JWT bearer assertions.
 
-Redirects are never followed. Of the server's answer, an error contains only the error's name and
-description, without the client's secret.
+Redirects are never followed. From the server's answer, an error takes only the name and description
+of the server's error, without the client's secret.
 
 Source: RFC 6749 section 4.4, RFC 7523; Kafka ``HttpJwtRetriever.java``,
 ``ClientCredentialsRequestFormatter.java``, ``JwtBearerRequestFormatter.java``.
@@ -190,7 +190,7 @@ class EndpointTokens:
         raise AuthenticationFailed(f"the answer of the token endpoint {self._url} has no token")
 
     def _ends(self, token: str, seconds: object) -> float | None:
-        """Return a token's expiry in seconds since 1970; None if unknown, or if the JWT has it."""
+        """Return a token's expiry in seconds since 1970; None if it is unknown or in the JWT."""
         if lifetime_of(token.strip())[1] is not None:
             return None
         if isinstance(seconds, str) and seconds.isascii() and seconds.isdecimal():

@@ -108,7 +108,7 @@ class ProvidedTokens:
                 raise
         waiting = asyncio.wrap_future(running)
         waiting.add_done_callback(lambda done: done.cancelled() or done.exception())
-        return await asyncio.shield(waiting)  # the call goes on, so that it can be waited for again
+        return await asyncio.shield(waiting)  # the call goes on after a timeout
 
     def _call(self, done: Future[Any]) -> None:
         try:
@@ -140,7 +140,7 @@ class FileTokens:
     """Tokens from a file that another program renews.
 
     Args:
-        path: the file, which has nothing but the token.
+        path: the file, which contains only the token.
         offload: reads the file.
     """
 

@@ -130,7 +130,7 @@ class Segment:
 
     @property
     def changed(self) -> bool:
-        """Whether there are outcomes that are not written."""
+        """Whether there are outcomes that are not yet written."""
         return self._changed is not None
 
     def extend(self, size: int, end: int, *, sealed: bool) -> None:

@@ -175,9 +175,9 @@ class CallerQuotas:
         return self._settled(waiting) if waiting else None
 
     def applied(self, connection: RequestContext, client_id: str, key: str) -> Applied | None:
-        """Return the last answer for a client; None leaves it to the quotas in the metadata.
+        """Return the last answer for a client; None if the quotas in the metadata apply.
 
-        Without a valid answer, this is the last answer for another client id of the principal.
+        Without a valid answer, the last answer for another client id of the principal is returned.
         """
         answer = self._answer(connection, client_id, key)
         if answer.is_known:

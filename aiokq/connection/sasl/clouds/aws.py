@@ -115,7 +115,7 @@ def region_of(host: str, environ: Callable[[str], str | None]) -> str:
     """Return the region in the host name of a broker, or in the environment.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: neither contains a region.
     """
     found = _HOST.search(host)
     region = found[1] if found else environ("AWS_REGION") or environ("AWS_DEFAULT_REGION") or ""

@@ -36,11 +36,11 @@ class ManagedKafkaTokens:
 
     Args:
         offload: runs google-auth.
-        clock: the time in the envelope.
+        clock: the issue time of the tokens.
         credentials: credentials of google-auth; the application default credentials if not given.
         request: the transport of google-auth.
-        environ: returns the value of an environment variable; the principal of credentials that do
-            not name an account is in ``GOOGLE_MANAGED_KAFKA_AUTH_PRINCIPAL``.
+        environ: returns the value of an environment variable. If the credentials do not name an
+            account, it is in ``GOOGLE_MANAGED_KAFKA_AUTH_PRINCIPAL``.
 
     Raises:
         ConfigError: google-auth is not installed.
@@ -71,8 +71,8 @@ class ManagedKafkaTokens:
         """Return a new token.
 
         Raises:
-            AuthenticationFailed: google-auth finds no credentials, or gets no token; or nothing
-                says whose the credentials are.
+            AuthenticationFailed: google-auth finds no credentials, or gets no token; or the
+                account of the credentials is unknown.
         """
         return await self._offload.run(self._fetch)
 
