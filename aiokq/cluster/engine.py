@@ -522,11 +522,10 @@ class ClusterEngine:
 
         Return 0 if the feature is off, or if no broker was connected yet.
         """
-        newest = max(
-            (node.finalized_features for node in self.nodes),
-            key=lambda features: features.epoch,
-            default=NO_FEATURES,
-        )
+        newest = NO_FEATURES
+        for node in self.nodes:
+            if node.finalized_features.epoch > newest.epoch:
+                newest = node.finalized_features
         return newest.levels.get(feature, 0)
 
     async def request(

@@ -129,10 +129,14 @@ class Supervisor:
             raise self._closed_error()
         task = self._group.create_task(self._guard(coro), name=f"{self.name}: {name}")
         self._children.add(task)
-        task.add_done_callback(self._children.discard)
-        # A task that is cancelled before its first step never awaits `coro`. Close `coro`, so that
-        # Python does not warn that it was never awaited.
-        task.add_done_callback(lambda _: coro.close())
+
+        def ended(task: asyncio.Task[T]) -> None:
+            self._children.discard(task)
+            # A task that is cancelled before its first step never awaits `coro`. Close `coro`, so
+            # that Python does not warn that it was never awaited.
+            coro.close()
+
+        task.add_done_callback(ended)
         return task
 
     def guarded(self, callback: Callable[P, None], *, name: str) -> Callable[P, None]:

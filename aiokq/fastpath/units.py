@@ -15,7 +15,7 @@ UNITS: Final[dict[str, tuple[str, ...]]] = {
     "": ("shared",),
     "produce": (
         *("arguments", "columns", "deliveries", "batch", "routes"),
-        *("accumulator", "building", "outgoing"),
+        *("accumulator", "building", "outgoing", "queues", "messages"),
     ),
     "consume": ("cursor", "columns", "stream"),
     "broker": ("compaction", "produced"),

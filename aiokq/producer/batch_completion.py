@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aiokq.cluster.engine import ClusterEngine
-    from aiokq.fastpath.produce import Batch
+    from aiokq.fastpath.produce import Batch, QueuedBatch
     from aiokq.producer.incomplete_batches import IncompleteBatches
-    from aiokq.producer.queued_batch import QueuedBatch
 
 __all__ = ["BatchCompletion"]
 

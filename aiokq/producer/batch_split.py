@@ -14,8 +14,7 @@ from aiokq.records.compression import NONE, decompress
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from aiokq.fastpath.produce import Accumulator, Batch, Delivery
-    from aiokq.producer.queued_batch import QueuedBatch
+    from aiokq.fastpath.produce import Accumulator, Batch, Delivery, QueuedBatch
 
 __all__ = ["halves", "number_halves", "records_by_error", "regroup"]
 

@@ -8,7 +8,7 @@ from aiokq.core.errors import KafkaError, RequestTimeout, copy_error
 from aiokq.producer.produce_errors import means_not_written
 
 if TYPE_CHECKING:
-    from aiokq.producer.queued_batch import QueuedBatch
+    from aiokq.fastpath.produce import QueuedBatch
 
 __all__ = ["final_error", "timed_out"]
 

@@ -35,6 +35,8 @@ MAX_EPOCH: Final = 2**15 - 1
 MAX_SEQUENCE: Final = 2**31 - 1
 """The last sequence number; 0 follows it."""
 
+_new_tuple: Final = tuple.__new__
+
 
 class ProducerId(NamedTuple):
     """A producer id that a broker issued, with its current epoch."""
@@ -214,15 +216,16 @@ class Sequences:
             used = self._id = self._identity.current
             if used is None:
                 raise IllegalMove("sequences: cannot number a batch without a producer id")
-        stamp = Stamp(used.producer_id, used.epoch, self._next)
-        self._next = advance(self._next, count)
-        return stamp
+        # Without calls, because each batch gets a stamp; see `advance`.
+        first = self._next
+        self._next = (first + count) & MAX_SEQUENCE
+        return _new_tuple(Stamp, (*used, first))
 
     def acknowledged(self, stamp: Stamp, count: int) -> None:
         """Record that the broker acknowledged the batch with this stamp."""
         if self._id is None or stamp[:2] != self._id:
             return  # the stamp has an earlier epoch or another producer id
-        self._expected = advance(stamp.base_sequence, count)
+        self._expected = (stamp[2] + count) & MAX_SEQUENCE
         if self.state is Numbering.FRESH:  # a valid transition; not checked, because it is frequent
             self.state = Numbering.RUNNING
 

@@ -12,7 +12,7 @@ from aiokq.core.types import Buffer
 from aiokq.core.user_errors import INTERRUPTS
 
 if TYPE_CHECKING:
-    from aiokq.producer.queued_batch import QueuedBatch
+    from aiokq.fastpath.produce import QueuedBatch
 
 __all__ = ["BatchInfo", "Interceptor", "Interceptors", "ProducerRecord", "batch_info"]
 

@@ -11,8 +11,8 @@ from aiokq.core.log_lines import log_line
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from aiokq.fastpath.produce import QueuedBatch
     from aiokq.producer.partition_queue import PartitionQueue
-    from aiokq.producer.queued_batch import QueuedBatch
 
 __all__ = ["InternalErrors"]
 

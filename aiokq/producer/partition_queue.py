@@ -11,19 +11,18 @@ from typing import TYPE_CHECKING, Final
 
 from aiokq.core.errors import KafkaError, copy_error
 from aiokq.core.types import TopicPartition
+from aiokq.fastpath.produce import SendQueue
 from aiokq.producer.batch_split import halves, number_halves, records_by_error
 from aiokq.producer.final_errors import final_error, timed_out
 from aiokq.producer.idempotence import Sequences
 from aiokq.producer.produce_errors import Outcome, means_not_written, outcome_of
 from aiokq.producer.queue_owner import NEVER
-from aiokq.producer.queued_batch import QueuedBatch
-from aiokq.producer.send_window import SendWindow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from aiokq.connection.backoff import Backoff
-    from aiokq.fastpath.produce import Batch, Slot
+    from aiokq.fastpath.produce import Batch, QueuedBatch
     from aiokq.producer.queue_owner import (
         QueueLimits,
         QueueOutcomes,
@@ -41,11 +40,11 @@ Without transactions, an idempotent producer bumps its epoch or requests a new i
 """
 
 
-class PartitionQueue:
+class PartitionQueue(SendQueue):
     """Queue of the batches of one partition.
 
-    The batches are in a SendWindow (send_window.py): after a refused batch, no batch is sent until
-    all batches in flight are answered.
+    `SendQueue` has what the queue does once per batch. The batches are in a SendWindow: after a
+    refused batch, no batch is sent until all batches in flight are answered.
 
     Without idempotence, a retry could change the order of the batches. Therefore a partition
     without idempotence has at most one batch in flight, unless `retries` or `acks` is 0.
@@ -55,25 +54,16 @@ class PartitionQueue:
         gate: decides whether batches may be sent; None without transactions.
     """
 
-    __slots__ = (
-        "_backoff",
-        "_gate",
-        "_limits",
-        "_outcomes",
-        "_owner",
-        "_senders",
-        "_single",
-        "_window",
-        "blocked_by",
-        "leader",
-        "leader_epoch",
-        "partition",
-        "retry_at",
-        "scheduled_at",
-        "sequences",
-        "slot",
-        "topic",
-    )
+    __slots__ = ()
+
+    if TYPE_CHECKING:  # `SendQueue` does not know these types
+        sequences: Sequences | None
+        _backoff: Backoff
+        _gate: SendGate | None
+        _limits: QueueLimits
+        _outcomes: QueueOutcomes
+        _owner: QueueOwner
+        _senders: QueueSenders
 
     def __init__(
         self,
@@ -87,29 +77,9 @@ class PartitionQueue:
         sequences: Sequences | None,
         gate: SendGate | None = None,
     ) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.slot: Slot | None = None
-        """The partition's slot in the accumulator; None until the accumulator has created it."""
-        self.leader = -1
-        self.leader_epoch = -1
-        self.retry_at = 0.0
-        self.blocked_by: KafkaError | None = None
-        """The last error that delays the partition's batches; None if there is none.
-
-        An acknowledgement or a new leader clears the error.
-        """
-        self.scheduled_at = NEVER
-        """Monotonic seconds at which the timer calls `on_time`; NEVER if no call is scheduled."""
-        self.sequences = sequences
-        self._gate = gate
-        self._owner = owner
-        self._senders = senders
-        self._outcomes = outcomes
-        self._limits = limits
-        self._backoff = backoff
-        self._window = SendWindow()
-        self._single = sequences is None and limits.required_acks != 0 and limits.retries > 0
+        super().__init__(
+            topic, partition, owner, senders, outcomes, limits, backoff, sequences, gate
+        )
 
     def __repr__(self) -> str:
         return (
@@ -145,26 +115,6 @@ class PartitionQueue:
         window = self._window
         return len(window.batches) - window.in_flight + (self._open() is not None)
 
-    @property
-    def all_sent(self) -> bool:
-        """Whether each batch was sent in the current window and no batch is open."""
-        # Hot path, once per batch; measured by benchmarks/micro/producer.py.
-        slot = self.slot
-        return (slot is None or slot.batch is None) and self._window.next is None
-
-    def batch_opened(self, batch: Batch) -> None:
-        """Register a new open batch and schedule the end of its linger.
-
-        If batches do not linger at present, the queue is offered to its sender immediately.
-        """
-        self._owner.opened(self, batch)
-        limits = self._limits
-        if self._owner.hurried or not limits.linger:
-            self._senders.ready(self)
-        # The timer is set even if the queue was offered to its sender, because the batch may still
-        # be open when `hurried` becomes False.
-        self._owner.schedule(self, batch.created + (limits.linger or limits.delivery_timeout))
-
     def batch_full(self, batch: Batch) -> None:
         """Append a batch that is full, and offer the queue to its sender."""
         self._append(batch)
@@ -183,79 +133,6 @@ class PartitionQueue:
         self._append(batch)
         self._owner.schedule(self, batch.created + self._limits.delivery_timeout)
         self._senders.ready(self)
-
-    def peek(self, now: float) -> QueuedBatch | None:
-        """Return the sealed batch to send next; None if no batch may be sent now.
-
-        The call may close the open batch, start to seal a batch, renumber the batches, request a
-        producer id, or request to add the partition to the transaction.
-        """
-        window = self._window
-        in_flight = window.in_flight
-        if self.leader < 0 or (in_flight and window.draining):
-            return None
-        if now < self.retry_at:
-            # `reschedule` ignores a pause while the queue has no batch, so the timer is perhaps not
-            # set for the end of the pause.
-            self._owner.schedule(self, self.retry_at)
-            return None
-        if in_flight and in_flight >= self._limit():
-            return None
-        sequences = self.sequences
-        if sequences is not None and sequences.broken:
-            if in_flight:
-                return None
-            probe = self._resolve(sequences)
-            if probe is not None:
-                return probe if self._gate is None or self._gate.admits(self) else None
-        queued = window.next
-        if queued is None:
-            batch = self._take_ripe(now)
-            if batch is None:
-                return None
-            queued = self._append(batch)
-        if not queued.sealed and (queued.sealing or not self._owner.seal(queued)):
-            return None
-        if sequences is not None and queued.stamp is None and not sequences.identified:
-            self._owner.producer_id_needed()
-            return None
-        if self._gate is not None and not self._gate.admits(self):
-            return None
-        return queued
-
-    def launch(self, queued: QueuedBatch, node_id: int) -> int:
-        """Mark the batch from `peek` as in flight; give it sequence numbers if it has none.
-
-        Returns:
-            The number of this attempt, from 1.
-        """
-        if self.sequences is not None and queued.stamp is None:
-            queued.stamp = self.sequences.stamp(queued.batch.count)
-        queued.attempts += 1
-        queued.node_id = node_id
-        self._window.launched(queued)
-        return queued.attempts
-
-    def answered(
-        self, queued: QueuedBatch, attempt: int, base_offset: int, log_append_time_ms: int
-    ) -> None:
-        """Complete an acknowledged batch; with acks=0, a batch that was written to a connection.
-
-        After a leader change, the acknowledgement may belong to an earlier attempt.
-        """
-        if queued.done:
-            return
-        if queued.in_flight:
-            self._window.answered(queued)
-        if self.sequences is not None and queued.stamp is not None:
-            self.sequences.acknowledged(queued.stamp, queued.batch.count)
-        self._window.remove(queued)
-        self._backoff.reset()
-        self.retry_at = 0.0
-        self.blocked_by = None
-        if not queued.expired:
-            self._outcomes.delivered(queued, base_offset, log_append_time_ms)
-        self._window.restart_if_drained()
 
     def refused(
         self,
@@ -325,14 +202,6 @@ class PartitionQueue:
             when = min(when, self.retry_at)
         if when < NEVER:
             self._owner.schedule(self, when)
-
-    def offer_if_ripe(self, now: float) -> None:
-        """Offer the queue to its sender if a batch is ready and no pause prevents sending."""
-        if self.leader >= 0 and now < self.retry_at:
-            return
-        batch = self._open()
-        if self._window.next is not None or (batch is not None and self._ripe(batch, now)):
-            self._senders.ready(self)
 
     def leader_moved(self, leader: int, leader_epoch: int, now: float) -> None:
         """Set the leader and its epoch; a leader of -1 means that the partition has no leader.
@@ -581,23 +450,3 @@ class PartitionQueue:
 
     def _open(self) -> Batch | None:
         return None if self.slot is None else self.slot.batch
-
-    def _take(self) -> Batch:
-        assert self.slot is not None
-        batch = self.slot.take_open()
-        assert batch is not None
-        return batch
-
-    def _take_ripe(self, now: float) -> Batch | None:
-        batch = self._open()
-        if batch is None or not self._ripe(batch, now):
-            return None
-        return self._take()
-
-    def _ripe(self, batch: Batch, now: float) -> bool:
-        return self._owner.hurried or now >= batch.created + self._limits.linger
-
-    def _append(self, batch: Batch) -> QueuedBatch:
-        queued = QueuedBatch(self, batch, batch.created + self._limits.delivery_timeout)
-        self._window.batches.append(queued)
-        return queued

@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from aiokq.connection.backoff import Backoff
+from aiokq.fastpath.produce import QueuedBatch
 from aiokq.producer.batch_split import regroup
 from aiokq.producer.idempotence import Sequences
 from aiokq.producer.partition_queue import PartitionQueue
 from aiokq.producer.queue_owner import QueueLimits
 from aiokq.producer.queue_timers import QueueTimers
-from aiokq.producer.queued_batch import QueuedBatch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -171,7 +171,8 @@ class PartitionQueues:
         self._hurries += 1
         if not self.hurried:
             self.hurried = True
-            self.offer_all()
+            if self._limits.linger:  # without lingering, ready batches are offered already
+                self.offer_all()
         self._senders.send_now()
 
     def relax(self) -> None:

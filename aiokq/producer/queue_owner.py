@@ -10,9 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aiokq.core.errors import KafkaError
-    from aiokq.fastpath.produce import Batch
+    from aiokq.fastpath.produce import Batch, QueuedBatch
     from aiokq.producer.partition_queue import PartitionQueue
-    from aiokq.producer.queued_batch import QueuedBatch
     from aiokq.producer.values import ProducerValues
 
 __all__ = ["NEVER", "QueueLimits", "QueueOutcomes", "QueueOwner", "QueueSenders", "SendGate"]

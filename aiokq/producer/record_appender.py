@@ -143,6 +143,8 @@ class RecordAppender:
         )
         self._refusal: KafkaError | None = None
         """The last error that was passed to `refuse`; None before the first refusal."""
+        self._refusals = 0
+        """The number of errors that were passed to `refuse`."""
 
     @property
     def send_nowait(self) -> SendNowait:
@@ -167,6 +169,7 @@ class RecordAppender:
         self._accumulator.refuse(error)
         if error is not None:
             self._refusal = error
+            self._refusals += 1
             self._memory_waiters.fail(error)
 
     def close(self, error: KafkaError) -> None:
@@ -192,7 +195,7 @@ class RecordAppender:
                 is appended, and interceptors and serializers are not called.
         """
         self._accumulator.check_accepts()
-        turn = self._refusal
+        turn = self._refusals
         hooks = self._hooks
         if isinstance(
             refusal, BufferFullAfterHooks | UnknownPartitionAfterHooks | PartitionsNotYetKnown
@@ -234,7 +237,7 @@ class RecordAppender:
             from aiokq.core.arguments import list_argument  # imported late: few calls need it
 
             records = list_argument(records, "send_many(records)", "[(b'key', b'value')]")
-        turn = self._refusal
+        turn = self._refusals
         if self._hooks is not None:
             return await self._append_prepared(self._hooks, topic, records, partition)
         batch = cast("Sequence[RecordTuple]", records)
@@ -267,7 +270,7 @@ class RecordAppender:
         if self._hooks is not None:
             rows = (columns.record(n) for n in range(len(columns)))
             return await self._append_rows(self._hooks, topic, rows)
-        turn = self._refusal
+        turn = self._refusals
         append_columns = self._accumulator.append_columns
         try:
             deliveries, done = append_columns(topic, columns)
@@ -311,7 +314,7 @@ class RecordAppender:
         """Append the records of `batch` as one batch, after waiting for metadata and memory."""
         if batch.size() > self._accumulator.buffer_memory:
             raise RecordTooLarge("the batch is larger than buffer_memory", topic_partition=topic)
-        turn = self._refusal
+        turn = self._refusals
         await self._look_for(topic, partition)
         self._check_turn(turn)
 
@@ -322,17 +325,17 @@ class RecordAppender:
             return put()
         return await self._wait_for_memory(batch.size(), put, turn)
 
-    def _check_turn(self, turn: KafkaError | None) -> None:
+    def _check_turn(self, turn: int) -> None:
         """Raise a copy of the error that was passed to `refuse` since a call began, if any.
 
         Args:
-            turn: the value of `_refusal` when the call began.
+            turn: the value of `_refusals` when the call began.
         """
-        if self._refusal is not turn:
+        if self._refusals != turn:
             assert self._refusal is not None
             raise copy_error(self._refusal)
 
-    async def _append_known(self, record: PreparedRecord, turn: KafkaError | None) -> Delivery:
+    async def _append_known(self, record: PreparedRecord, turn: int) -> Delivery:
         """Append a record; if its partition is unknown, refresh the metadata and try again."""
         try:
             return await self._append(record, turn)
@@ -352,7 +355,7 @@ class RecordAppender:
                 topic_partition=TopicPartition(topic, partition),
             )
 
-    async def _append(self, record: PreparedRecord, turn: KafkaError | None) -> Delivery:
+    async def _append(self, record: PreparedRecord, turn: int) -> Delivery:
         self._check_turn(turn)
         try:
             return self._accumulator.append(*record)
@@ -376,7 +379,7 @@ class RecordAppender:
     async def _append_rows(
         self, hooks: RecordHooks, topic: str, rows: Iterable[_Row]
     ) -> Deliveries:
-        turn = self._refusal
+        turn = self._refusals
         if hooks.needs_metadata:
             await self.metadata.find(topic)
             self._check_turn(turn)
@@ -388,9 +391,7 @@ class RecordAppender:
             prepared.append(hooks.place(made))
         return GatheredDeliveries([await self._append_known(record, turn) for record in prepared])
 
-    async def _wait_for_memory(
-        self, size: int, append: Callable[[], T], turn: KafkaError | None
-    ) -> T:
+    async def _wait_for_memory(self, size: int, append: Callable[[], T], turn: int) -> T:
         def append_in_turn() -> T:
             self._check_turn(turn)
             return append()

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from aiokq.cluster.metadata import ZERO_ID, BrokerInfo
 from aiokq.cluster.reducer_inputs import LeaderHint
@@ -26,6 +26,8 @@ from aiokq.core.errors import (
     error_for,
 )
 from aiokq.core.named_tuple import NamedTuple
+from aiokq.fastpath.produce import produce_body
+from aiokq.producer.produce_exchange import FIRST_ENCODED, EncodedProduce, ProduceAnswers
 from aiokq.records.compression import ZSTD
 from aiokq.wire.produce import (
     PartitionProduceData,
@@ -40,9 +42,10 @@ if TYPE_CHECKING:
 
     from aiokq.connection.connection import Connection
     from aiokq.connection.node import Node
+    from aiokq.fastpath.produce import QueuedBatch
     from aiokq.producer.internal_errors import InternalErrors
     from aiokq.producer.partition_queue import PartitionQueue
-    from aiokq.producer.queued_batch import QueuedBatch
+    from aiokq.wire.fields import Fragment
 
 __all__ = ["Sender", "SenderOwner", "SenderTransactions"]
 
@@ -120,15 +123,14 @@ class SenderTransactions(Protocol):
         """Process the end of a Produce request, after its batches were processed."""
 
 
-class _Launched(NamedTuple):
-    queued: QueuedBatch
-    attempt: int
+_Launched: TypeAlias = "tuple[QueuedBatch, int]"
+"""A batch in a request, and the number of this attempt."""
 
 
 class _InFlight(NamedTuple):
     launched: list[_Launched]
-    names: dict[UUID, str]
-    """Topic names by topic id; empty if the request names its topics."""
+    names: Mapping[UUID | str | bytes, str]
+    """Topic names by topic id, as UUID and as bytes; empty if the request names its topics."""
 
 
 class Sender:
@@ -368,7 +370,7 @@ class Sender:
                 size -= queued.size
                 del ready[queue]  # the queue is offered again if it has more batches
                 continue
-            launched.append(_Launched(queued, attempt))
+            launched.append((queued, attempt))
             if queue.all_sent:
                 del ready[queue]  # the queue is offered again when it has another batch
             else:
@@ -407,41 +409,66 @@ class Sender:
         )
         return True
 
+    # Hot path, once per request; measured by benchmarks/micro/producer.py.
     def _request(
         self, launched: list[_Launched], version: int
     ) -> tuple[_InFlight, ProduceRequest, int]:
         owner = self._owner
-        topics: dict[str, TopicProduceData] = {}
+        ids: dict[str, UUID] = {}
+        topics: dict[str, list[tuple[int, memoryview]]] = {}
         sent: list[_Launched] = []
         for each in launched:
             queued, attempt = each
             queue = queued.queue
-            data = topics.get(queue.topic)
+            batches = topics.get(queue.topic)
             try:
                 records = owner.launched(queued, attempt)
-                if data is None:
-                    data = topics[queue.topic] = TopicProduceData(
-                        name=queue.topic, topic_id=owner.topic_id(queue.topic), partition_data=[]
-                    )
+                if batches is None:
+                    ids[queue.topic] = owner.topic_id(queue.topic)
+                    batches = topics[queue.topic] = []
             except Exception as error:  # noqa: BLE001  logged by fail_batch()
                 self._internal_errors.fail_batch(queued, "launch", error)
                 continue
             sent.append(each)
-            data.partition_data.append(PartitionProduceData(index=queue.partition, records=records))
-        request = ProduceRequest(
-            transactional_id=(
-                None if self._transactions is None else self._transactions.transactional_id
-            ),
-            acks=self._acks,
-            timeout_ms=int(self._timeout * 1000),
-            topic_data=list(topics.values()),
-        )
-        names: dict[UUID, str] = {}
+            batches.append((queue.partition, records))
+        names: dict[UUID | str | bytes, str] = {}
         if version >= FIRST_WITH_TOPIC_IDS:
-            names = {data.topic_id: topic for topic, data in topics.items()}
-            if ZERO_ID in names:  # the metadata came from a broker without topic ids
+            if ZERO_ID in ids.values():  # the metadata came from a broker without topic ids
                 version = FIRST_WITH_TOPIC_IDS - 1
-        return _InFlight(sent, names), request, version
+            else:
+                for topic, topic_id in ids.items():
+                    names[topic_id] = names[topic_id.bytes] = topic
+        transactions = self._transactions
+        transactional_id = None if transactions is None else transactions.transactional_id
+        timeout_ms = int(self._timeout * 1000)
+        in_flight = _InFlight(sent, names)
+        if version >= FIRST_ENCODED:
+            body = produce_body(
+                version,
+                transactional_id,
+                self._acks,
+                timeout_ms,
+                [(topic, ids[topic].bytes, batches) for topic, batches in topics.items()],
+            )
+            if body is not None:
+                return in_flight, EncodedProduce(cast("list[Fragment]", body)), version
+        request = ProduceRequest(
+            transactional_id=transactional_id,
+            acks=self._acks,
+            timeout_ms=timeout_ms,
+            topic_data=[
+                TopicProduceData(
+                    name=topic,
+                    topic_id=ids[topic],
+                    partition_data=[
+                        PartitionProduceData(index=index, records=records)
+                        for index, records in batches
+                    ],
+                )
+                for topic, batches in topics.items()
+            ],
+        )
+        return in_flight, request, version
 
     async def _send_and_forget(self, connection: Connection) -> None:
         """Send with acks=0: a batch counts as delivered once it is written to the connection.
@@ -500,7 +527,10 @@ class Sender:
         if self._transactions is not None:
             self._transactions.request_answered()
 
-    def _take(self, in_flight: _InFlight, response: ProduceResponse) -> None:
+    def _take(self, in_flight: _InFlight, response: ProduceResponse | ProduceAnswers) -> None:
+        if isinstance(response, ProduceAnswers):
+            self._take_answers(in_flight, response)
+            return
         answers: dict[tuple[str, int], PartitionProduceResponse] = {}
         for topic in response.responses:
             name = topic.name or in_flight.names.get(topic.topic_id, "")
@@ -511,13 +541,7 @@ class Sender:
             answer = answers.get((queue.topic, queue.partition))
             try:
                 if answer is None:
-                    error: KafkaError = ProtocolError(
-                        f"the broker's response does not mention {queue.topic}-{queue.partition}",
-                        api="Produce",
-                        node=self.node.node_id,
-                        may_have_been_written=True,
-                    )
-                    self._owner.refused(queued, attempt, error)
+                    self._owner.refused(queued, attempt, self._no_answer(queue))
                 elif answer.error_code == 0:
                     self._owner.answered(
                         queued, attempt, answer.base_offset, answer.log_append_time_ms
@@ -526,6 +550,33 @@ class Sender:
                     self._take_error(queued, attempt, answer, response)
             except Exception as bug:  # noqa: BLE001  logged by fail_batch()
                 self._internal_errors.fail_batch(queued, "answer", bug)
+
+    # Hot path, once per request; measured by benchmarks/micro/producer.py.
+    def _take_answers(self, in_flight: _InFlight, response: ProduceAnswers) -> None:
+        """Process a response in which every batch was appended."""
+        owner, names = self._owner, in_flight.names
+        answers = {
+            (names.get(topic, topic), index): (base_offset, log_append_time_ms)
+            for topic, index, base_offset, log_append_time_ms in response.answers
+        }
+        for queued, attempt in in_flight.launched:
+            queue = queued.queue
+            answer = answers.get((queue.topic, queue.partition))
+            try:
+                if answer is None:
+                    owner.refused(queued, attempt, self._no_answer(queue))
+                else:
+                    owner.answered(queued, attempt, *answer)
+            except Exception as bug:  # noqa: BLE001  logged by fail_batch()
+                self._internal_errors.fail_batch(queued, "answer", bug)
+
+    def _no_answer(self, queue: PartitionQueue) -> ProtocolError:
+        return ProtocolError(
+            f"the broker's response does not mention {queue.topic}-{queue.partition}",
+            api="Produce",
+            node=self.node.node_id,
+            may_have_been_written=True,
+        )
 
     def _take_error(
         self,

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
     from aiokq.cluster.engine import ClusterEngine
     from aiokq.cluster.reducer_inputs import LeaderHint
+    from aiokq.fastpath.produce import QueuedBatch
     from aiokq.producer.batch_sealer import BatchSealer
     from aiokq.producer.internal_errors import InternalErrors
     from aiokq.producer.partition_queue import PartitionQueue
-    from aiokq.producer.queued_batch import QueuedBatch
     from aiokq.producer.sender import SenderTransactions
     from aiokq.producer.values import ProducerValues
 

@@ -47,6 +47,8 @@ class UnobservedFailures:
 
     def take(self) -> DeliveryFailed | None:
         """Return one error for all unobserved failures, or None; forget all failures."""
+        if not self._batches and not self._older:
+            return None
         count = self._older
         partitions = dict.fromkeys(sorted(self._older_partitions))
         errors: list[KafkaError] = []

@@ -32,6 +32,8 @@ __all__ = [
     "encode_bytes",
     "encode_in_steps",
     "encode_prefixed",
+    "set_decoder",
+    "set_encoder",
 ]
 
 M = TypeVar("M", bound=Message)
@@ -192,6 +194,16 @@ def decode_prefixed(cls: type[M], data: Buffer, *, exact: bool = True) -> M:
         return decode(cls, data, cls.MIN_VERSION, 2)
     version = min(found, cls.MAX_VERSION)
     return decode(cls, data, version, 2, exact=exact and found == version)
+
+
+def set_encoder(cls: type[Message], version: int, encoder: Encoder) -> None:
+    """Encode messages of a class in a version by an own function."""
+    _encoders[cls, version] = encoder
+
+
+def set_decoder(cls: type[Message], version: int, decoder: Decoder) -> None:
+    """Decode messages of a class in a version by an own function."""
+    _decoders[cls, version] = decoder
 
 
 def _prefix(cls: type[Message], version: int) -> int:

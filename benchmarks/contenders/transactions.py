@@ -75,7 +75,7 @@ async def aiokq_transactions(options: argparse.Namespace) -> None:
                         break
                     except aiokq.BufferFull:
                         await asyncio.sleep(0.001)
-                if not index & 1023:
+                if index & 1023 == 1023:
                     await asyncio.sleep(0)
 
         async def run(count: int, clock: Clock | None) -> None:
@@ -119,7 +119,7 @@ def confluent_transactions(options: argparse.Namespace) -> None:
                         break
                     except BufferError:
                         producer.poll(0.01)
-                if not index & 1023:
+                if index & 1023 == 1023:
                     producer.poll(0)
             began = time.perf_counter()
             producer.commit_transaction(60)

@@ -15,8 +15,7 @@ import pytest
 
 from aiokq import wire
 from aiokq.core.errors import CommitOutcomeUnknown, KafkaError
-from aiokq.fastpath.produce import Batch, Delivery
-from aiokq.producer.queued_batch import QueuedBatch
+from aiokq.fastpath.produce import Batch, Delivery, QueuedBatch
 from aiokq.producer.transactions.transaction import Transaction
 from tests.sim.transaction_world import Close, Silence, TransactionalKafka, producer, simulate
 

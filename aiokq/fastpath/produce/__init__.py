@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from aiokq.fastpath.produce.building import build_batch
     from aiokq.fastpath.produce.columns import RecordColumns
     from aiokq.fastpath.produce.deliveries import Deliveries, Delivery, RecordMetadata
+    from aiokq.fastpath.produce.messages import Answer as Answer
+    from aiokq.fastpath.produce.messages import produce_body, read_answers
     from aiokq.fastpath.produce.outgoing import HandlerResults, Outgoing
+    from aiokq.fastpath.produce.queues import QueuedBatch, SendQueue, SendWindow
     from aiokq.fastpath.produce.routes import Route
 else:
     globals().update(load("produce", COMPILED))
@@ -28,9 +31,14 @@ __all__ = [
     "Delivery",
     "HandlerResults",
     "Outgoing",
+    "QueuedBatch",
     "RecordColumns",
     "RecordMetadata",
     "Route",
+    "SendQueue",
+    "SendWindow",
     "Slot",
     "build_batch",
+    "produce_body",
+    "read_answers",
 ]

@@ -62,12 +62,7 @@ class CoordinatorRequests:
             KafkaError: an error that is not retried, see `kind_of`.
         """
         api = request_class.NAME
-        settings = self._settings
-        backoff = Backoff(
-            settings.retry_backoff_ms / 1000,
-            settings.retry_backoff_max_ms / 1000,
-            self._engine.environment.random,
-        )
+        backoff: Backoff | None = None
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         attempted = False
@@ -101,6 +96,7 @@ class CoordinatorRequests:
                 raise failure
             last = failure
             self._engine.counters.retries[api] += 1
+            backoff = backoff or self._new_backoff()
             pause = backoff.next()
             if isinstance(failure, ConcurrentTransactions):
                 pause = min(pause, CONCURRENT_PAUSE)
@@ -110,3 +106,11 @@ class CoordinatorRequests:
             + (f": the last error was {last}" if last is not None else ""),
             api=api,
         ) from last
+
+    def _new_backoff(self) -> Backoff:
+        settings = self._settings
+        return Backoff(
+            settings.retry_backoff_ms / 1000,
+            settings.retry_backoff_max_ms / 1000,
+            self._engine.environment.random,
+        )

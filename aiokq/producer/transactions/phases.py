@@ -15,6 +15,8 @@ __all__ = ["MOVES", "Phase"]
 class Phase(Enum):
     """The phases of a transactional producer."""
 
+    __hash__ = object.__hash__  # that of Enum is a call of Python
+
     NEW = "the producer has no id yet"
     READY = "no transaction is open"
     BEGINNING = "the producer waits for the epoch of the next transaction"

@@ -1,10 +1,12 @@
 """Creates the errors that a transactional producer raises; each message names the next step.
 
-The functions have no state: their callers decide which error applies.
+The functions have no state: their callers decide which error applies. Each transaction needs the
+results of `outside` and `being_ended`, so these are created once; callers raise copies of them.
 """
 
 from __future__ import annotations
 
+import functools
 from typing import Final
 
 from aiokq.core.errors import (
@@ -32,6 +34,7 @@ __all__ = [
 NEXT_STEPS: Final = "create a new producer, and read the committed offsets before it writes"
 
 
+@functools.cache
 def outside() -> ConfigError:
     """Return the error of a record that is sent while no transaction is open."""
     return ConfigError(
@@ -39,6 +42,7 @@ def outside() -> ConfigError:
     )
 
 
+@functools.cache
 def being_ended(*, commits: bool) -> ConfigError:
     """Return the error of a record that is sent while the transaction is being ended."""
     verb = "committed" if commits else "aborted"

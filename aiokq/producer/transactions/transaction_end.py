@@ -35,32 +35,44 @@ __all__ = ["Ending", "TransactionEnd"]
 class Ending:
     """The end of one transaction, which several calls may await; `await` raises its error, if any.
 
-    It uses an Event instead of a future behind `asyncio.shield`, because a waiter of an Event
-    continues one turn of the event loop earlier.
+    Each waiter has a future of its own, because a waiter of a future behind `asyncio.shield` would
+    continue one turn of the event loop later.
+
+    Attributes:
+        done: whether `set` was called.
     """
 
-    __slots__ = ("_done", "_error")
+    __slots__ = ("_error", "_waiters", "done")
 
     def __init__(self) -> None:
-        self._done = asyncio.Event()
+        self.done = False
         self._error: KafkaError | None = None
+        self._waiters: list[asyncio.Future[None]] = []
 
     def set(self, error: KafkaError | None) -> None:
         """Wake all waiters; `await` raises `error` if it is not None."""
         self._error = error
-        self._done.set()
-
-    @property
-    def done(self) -> bool:
-        """Whether `set` was called."""
-        return self._done.is_set()
+        self.done = True
+        for waiter in self._waiters:
+            if not waiter.done():  # done if the waiting task was cancelled
+                waiter.set_result(None)
 
     async def wait(self) -> None:
         """Wait until `set` is called."""
-        await self._done.wait()
+        await self._future()
+
+    def _future(self) -> asyncio.Future[None]:
+        """Return a new future that ends when `set` is called."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self.done:
+            waiter.set_result(None)
+        else:
+            self._waiters.append(waiter)
+        return waiter
 
     def __await__(self) -> Generator[Any, None, None]:
-        yield from self._done.wait().__await__()
+        if not self.done:
+            yield from self._future()
         if self._error is not None:
             raise copy_error(self._error) from self._error.__cause__
 

@@ -31,6 +31,7 @@ from aiokq.producer.transactions.transaction import P, Transaction, TransactionO
 from aiokq.producer.transactions.transaction_end import TransactionEnd
 from aiokq.producer.transactions.transaction_requests import TransactionRequests
 from aiokq.producer.transactions.transaction_state import TransactionState
+from aiokq.records.header import EPOCH_BUMP_VERSION
 
 if TYPE_CHECKING:
     from aiokq.cluster.engine import ClusterEngine
@@ -47,6 +48,9 @@ __all__ = ["Transactions"]
 logger = logging.getLogger("aiokq.producer")
 
 TRANSACTION_VERSION: Final = "transaction.version"
+
+_SENDING: Final = (Phase.OPEN, Phase.COMMITTING)
+"""The phases in which batches may be sent."""
 
 PRODUCE_WITHOUT_ADDITION: Final = 11
 """The newest version of Produce that does not add partitions to the transaction."""
@@ -305,11 +309,12 @@ class Transactions:
         """
         # Hot path, once per batch; measured by benchmarks/micro/producer.py.
         state = self._state
-        refusal = state.refusal
-        if refusal is not None:
+        if state.cause is not None or state.phase not in _SENDING:
+            refusal = state.refusal
+            assert refusal is not None
             asyncio.get_running_loop().call_soon(queue.fail_unsent, refusal)
             return False
-        if state.bumps_epochs:
+        if state.version >= EPOCH_BUMP_VERSION:
             state.started = True
             return True
         return self._additions.has(queue.topic_partition)

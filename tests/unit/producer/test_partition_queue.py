@@ -10,12 +10,11 @@ import pytest
 
 from aiokq.connection.backoff import Backoff
 from aiokq.core.errors import ConnectionLost, KafkaError, RequestTimeout, error_for
-from aiokq.fastpath.produce import Accumulator, Batch, Slot
+from aiokq.fastpath.produce import Accumulator, Batch, QueuedBatch, Slot
 from aiokq.producer.batch_split import regroup
 from aiokq.producer.idempotence import ProducerIdentity, Sequences
 from aiokq.producer.partition_queue import PartitionQueue
 from aiokq.producer.queue_owner import QueueLimits
-from aiokq.producer.queued_batch import QueuedBatch
 
 
 class Clock:

@@ -5,6 +5,7 @@ Source: Kafka ``TransactionLog.scala``, ``TransactionLogKey.json``, ``Transactio
 
 from __future__ import annotations
 
+import functools
 import logging
 import struct
 from typing import TYPE_CHECKING, Final
@@ -45,6 +46,9 @@ FLEXIBLE_VERSION: Final = 1
 
 LONGEST_ID: Final = 2**15 - 1
 """The maximum number of bytes of a transactional id in a key."""
+
+FEW_PARTITIONS: Final = 64
+"""The number of partitions of a transaction up to which their encoded form is remembered."""
 
 STATUS_OFFSET: Final = 16
 """The byte position of the state in a value, the same in all versions."""
@@ -201,15 +205,8 @@ def _encode_value(metadata: TransactionMetadata) -> bytes:
     if state is TransactionState.EMPTY:
         out.append(0)  # null
     else:
-        topics = _by_topic(partitions)
-        out += unsigned(len(topics) + 1)
-        for topic, indexes in topics.items():
-            name = topic.encode()
-            out += unsigned(len(name) + 1)
-            out += name
-            out += unsigned(len(indexes) + 1)
-            out += struct.pack(f">{len(indexes)}i", *indexes)
-            out.append(0)  # no tagged fields
+        few = len(partitions) <= FEW_PARTITIONS
+        out += (_remembered_partitions if few else _encode_partitions)(partitions)
     out += _TIMES.pack(updated_ms, started_ms)
     tagged = (previous_id != NO_PRODUCER_ID) + (next_id != NO_PRODUCER_ID) + (client_version != 0)
     out.append(tagged)
@@ -220,6 +217,24 @@ def _encode_value(metadata: TransactionMetadata) -> bytes:
     if client_version:
         out += _TAGGED_INT16.pack(_CLIENT_VERSION, 2, client_version)
     return bytes(out)
+
+
+def _encode_partitions(partitions: frozenset[TopicPartition]) -> bytes:
+    """Return the partitions as an array of topics."""
+    topics = _by_topic(partitions)
+    out = bytearray(unsigned(len(topics) + 1))
+    for topic, indexes in topics.items():
+        name = topic.encode()
+        out += unsigned(len(name) + 1)
+        out += name
+        out += unsigned(len(indexes) + 1)
+        out += struct.pack(f">{len(indexes)}i", *indexes)
+        out.append(0)  # no tagged fields
+    return bytes(out)
+
+
+_remembered_partitions: Final = functools.lru_cache(maxsize=256)(_encode_partitions)
+"""`_encode_partitions`, which remembers results: a producer writes to the same partitions again."""
 
 
 def _first_value_of(metadata: TransactionMetadata) -> TransactionLogValue:
