@@ -90,7 +90,7 @@ class StatusBoard:
         self._clock = clock
         self._newer: _Point | None = None
         self._older: _Point | None = None
-        self._figures = Cached(self._make_figures)
+        self._figures = Cached(self._make_figures, clock=clock)
 
     def document(
         self, *, sort: str = "rate", ascending: bool = False, query: str = "", limit: int = 50
