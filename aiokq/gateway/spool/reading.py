@@ -246,6 +246,9 @@ class Reader:
         start = self._position
         if self._search is None:
             data = memoryview(segment.read(CHUNK, start))
+            size = _possible(bytes(data[:FRAME_HEADER_BYTES]), self._expected, self._expected)
+            if len(data) < size <= segment.size - start:  # a large message
+                data = memoryview(segment.read(size, start))
             frames = spool_frames(data)
         if not frames:
             search = self._search

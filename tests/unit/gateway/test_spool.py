@@ -441,6 +441,18 @@ async def test_a_search_after_damage_does_not_block_the_loop(
     await run.close()
 
 
+async def test_a_large_message_is_read_without_a_search(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(path, max_bytes=64 * MIB, segment_bytes=8 * MIB, pool_bytes=64 * MIB)
+    monkeypatch.setattr("aiokq.gateway.spool.reading.next_frame", None)
+    values = [b"small", bytes(3 * MIB), b"next"]
+    run.append(*values)
+    assert await run.values(3) == values
+    assert run.spool.damaged == 0
+    await run.close()
+
+
 async def test_a_search_that_fails_is_repeated(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from aiokq.gateway.spool import reading
 
