@@ -34,6 +34,7 @@ BUILD_INDEPENDENT = (
     "property/test_assignors",
     "property/test_columns_parity",
     "property/test_core_parity",
+    "property/test_gateway_parity",
     "property/test_group_shard",
     "property/test_log_directory",
     "property/test_metadata",
@@ -110,11 +111,18 @@ def is_build_independent(path: Path) -> bool:
     )
 
 
+def is_about_the_compiled_core(item: pytest.Item) -> bool:
+    """Whether a test is given the compiled core: it would be the same test in the second build."""
+    callspec = getattr(item, "callspec", None)
+    core = None if callspec is None else callspec.params.get("core")
+    return core == "compiled" or getattr(core, "COMPILED", None) is True
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks what the second build and what a short run leave out."""
     named = [(item.path.relative_to(HERE).as_posix(), item) for item in items]
     for path, item in named:
-        if path.startswith(BUILD_INDEPENDENT):
+        if path.startswith(BUILD_INDEPENDENT) or is_about_the_compiled_core(item):
             item.add_marker(pytest.mark.build_independent)
     mark_cases_of_the_long_run([(f"{path}::{item.name}", item) for path, item in named])
 

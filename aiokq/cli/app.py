@@ -14,6 +14,7 @@ which `execute` does not catch.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import sys
 import warnings
@@ -221,8 +222,7 @@ def main() -> NoReturn:
 
 def execute(arguments: Sequence[str], session: Session | None = None) -> int:
     """Run one command and return its exit code; errors are printed to stderr, one line each."""
-    command = cast("TyperGroup", typer.main.get_command(app))
-    flowing(command)
+    command = command_tree()
     with warnings.catch_warnings():
         warnings.simplefilter("default", UserWarning)
         warnings.showwarning = _show_warning
@@ -247,6 +247,14 @@ def execute(arguments: Sequence[str], session: Session | None = None) -> int:
             complain(str(error))
             return FAILED
     return result if isinstance(result, int) else 0
+
+
+@functools.cache
+def command_tree() -> TyperGroup:
+    """Return the tree of all commands, whose construction takes longer than a short command."""
+    commands = cast("TyperGroup", typer.main.get_command(app))
+    flowing(commands)
+    return commands
 
 
 def _usage(error: typer.BadParameter) -> int:

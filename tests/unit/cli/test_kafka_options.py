@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
-import typer
 
-from aiokq.cli.app import app
+from aiokq.cli.app import command_tree
 from aiokq.cli.kafka_options import KAFKA_OPTIONS, instead_of
 from tests.unit.cli.harness import CommandLine
 
@@ -16,7 +16,7 @@ ROWS = [(command, option) for command, rows in KAFKA_OPTIONS.items() for option 
 
 def options_of(command: str) -> set[str]:
     """Return the names of all options of a command."""
-    found = typer.main.get_command(app)
+    found: Any = command_tree()
     for word in command.split():
         found = found.commands[word]
     return {name for each in found.params for name in (*each.opts, *each.secondary_opts)}
@@ -29,7 +29,7 @@ def test_what_is_suggested_exists_and_what_is_explained_does_not(command: str, o
     instead = instead_of(command, option)
     for mentioned in re.findall(r"aiokq ([a-z-]+(?: [a-z-]+)?)", instead):
         words = mentioned.split()
-        known = typer.main.get_command(app).commands
+        known = command_tree().commands
         assert words[0] in known
         if words[1:] and hasattr(known[words[0]], "commands"):
             assert words[1] in known[words[0]].commands
