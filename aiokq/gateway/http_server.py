@@ -212,6 +212,9 @@ class _Connection(asyncio.Protocol):
             except Refusal as refusal:
                 self._ends = True  # the following bytes cannot be parsed
                 self._data.clear()
+                if self._paused:  # they are read and thrown away, see `_write`
+                    self._paused = False
+                    self._transport.resume_reading()
                 self._write(None, refusal.response)
                 return
             if request is None:
