@@ -264,7 +264,7 @@ MSK: Final = Cloud(
         r"kafka(?:-serverless)?\.(?P<region>[a-z0-9-]+)\.amazonaws\.com(?:\.cn)?"
     ),
     (
-        # each: within AWS, public access, IPv6
+        # ports: within AWS, public access, IPv6
         Way((9098, 9198, 20098), "SASL_SSL", "OAUTHBEARER"),
         Way((9096, 9196, 20096), "SASL_SSL", "SCRAM-SHA-512"),
         Way((9094, 9194, 20094), "SSL", None),

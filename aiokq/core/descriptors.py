@@ -125,8 +125,8 @@ class Descriptors:
     def missing(self) -> int:
         """Return the number of reserved descriptors that are in use.
 
-        Called for each descriptor that is opened. With many free ones, few calls look at the
-        system, because that takes as long as accepting a connection.
+        Called for each descriptor that is opened. While many are free, few calls ask the
+        system, because asking takes as long as accepting a connection.
         """
         limit = self.limit
         if limit is None:

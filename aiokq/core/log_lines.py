@@ -89,10 +89,10 @@ def log_line(
 
 
 class TextLimit(logging.Filter):
-    """A limit on the lines of a logger that clients cause, for each text apart.
+    """Limits the log lines that clients cause, separately for each text.
 
     Lines have the same text if they differ only in their arguments, such as the name of a group.
-    The number of lines left out is in the next line of the text. If the level of the logger is
+    The number of lines left out is in the next line with the text. If the level of the logger is
     DEBUG, nothing is left out.
 
     Args:

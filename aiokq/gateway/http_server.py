@@ -242,7 +242,7 @@ class _Connection(asyncio.Protocol):
         self._proceed()
 
     def _next(self) -> Request | None:
-        """Return the next request; None if it is not complete, or parsed on in the next iteration.
+        """Return the next request; None if it is incomplete, or not completely parsed yet.
 
         Raises:
             Refusal: the request cannot be parsed, or is too long.

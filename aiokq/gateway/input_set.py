@@ -221,7 +221,7 @@ def _options(one: InputSettings) -> dict[str, Any]:
 
 
 async def _changed(one: OpenInput, settings: InputSettings) -> None:
-    """Go on with other options. Raises OSError; see `Intake.change`."""
+    """Give an open input other options. Raises OSError; see `Intake.change`."""
     change = functools.partial(one.intake.change, **_options(settings))
     try:
         # In a thread, because it waits for the input's own thread.

@@ -151,7 +151,7 @@ class ProducerEngine:
         """Do nothing, because each piece is sent by the producer for the topic's compression."""
 
     def configure(self, settings: GatewaySettings) -> None:
-        """Use other settings, and close the producers of compressions that they do not use."""
+        """Use other settings, and close the producers whose compression is no longer used."""
         self._settings = settings
         if not self._retiring and self._unused():
             with contextlib.suppress(Closed):  # `close` closes all producers

@@ -77,7 +77,7 @@ class InputChange(NamedTuple):
 
     @property
     def keeps_connections(self) -> bool:
-        """Whether its connections stay open: they do not if other users may send to it."""
+        """Whether the input's connections stay open: only if its allowed users are the same."""
         return self.old.allowed_users == self.new.allowed_users
 
 
@@ -86,7 +86,7 @@ class InputChanges(NamedTuple):
 
     Attributes:
         kept: inputs whose options are the same.
-        changed: inputs whose options are others.
+        changed: inputs with other options.
         removed: inputs that are no longer in the file.
         added: options of new inputs.
     """

@@ -266,7 +266,7 @@ class Router:
                     [one for one in found if one.error_code == 0 and one.partitions]
                 )
             if cluster is not self._cluster:
-                continue  # the answer is not that of the cluster that is used now
+                continue  # the answer is from a cluster that is no longer used
             self._judge([one for one in found if one.error_code != 0 or not one.partitions])
 
     async def _wait(self, now: float) -> None:

@@ -78,7 +78,7 @@ class Call(NamedTuple):
             self.gate.audit.changed(self.connection, what, items)
 
     async def changed_many(self, what: str, items: Iterable[str]) -> None:
-        """Do as `changed` does for changes of any number; other tasks may run meanwhile."""
+        """Like `changed`, for any number of items; other tasks may run meanwhile."""
         if self.gate.audit is not None:
             rest = iter(items)
             while some := list(islice(rest, CHANGES_AT_ONCE)):

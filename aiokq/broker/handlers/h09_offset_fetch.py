@@ -138,7 +138,7 @@ async def _fetch(
 
 
 def _divide(group: OffsetFetchRequestGroup) -> bool:
-    """Divide topics of very many partitions into several; return whether there is one."""
+    """Divide each topic with very many partitions; return whether there was one."""
     asked = group.topics or ()
     if all(len(topic.partition_indexes) <= PARTITIONS_AT_ONCE for topic in asked):
         return False
@@ -155,7 +155,7 @@ def _divide(group: OffsetFetchRequestGroup) -> bool:
 
 
 def _joined(answer: OffsetFetchResponseGroup) -> OffsetFetchResponseGroup:
-    """Join the parts of topics that `_divide` has divided, because clients expect each once."""
+    """Join the parts of each divided topic, because clients expect each topic once."""
     joined: dict[object, OffsetFetchResponseTopics] = {}
     for topic in answer.topics:
         first = joined.setdefault((topic.name, topic.topic_id), topic)

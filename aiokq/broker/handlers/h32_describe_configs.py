@@ -9,7 +9,7 @@ INVALID_REQUEST. KIP-133, KIP-226, KIP-569.
 v1  sources and synonyms   v3  types and documentation   v4  flexible
 
 A resource that the request repeats is described once, with the settings that any of its entries
-names. In Kafka, the response repeats it, too, so that a small request gets a response of any size.
+names. Kafka's response repeats it, so the response to a small request can have any size.
 """
 
 from __future__ import annotations

@@ -464,7 +464,7 @@ class MetadataChanges:
         return at_once(steps) if pace is None else pace.run(self._while_open(steps))
 
     def _while_open(self, steps: Steps[R]) -> Steps[R]:
-        """Do work in steps; raise Closed when the node stops, which would wait for its end."""
+        """Do work in steps; raise Closed when the node stops, so that the stop need not wait."""
         while True:
             try:
                 next(steps)

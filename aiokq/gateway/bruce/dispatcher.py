@@ -185,7 +185,7 @@ class Dispatcher:
             self._queue.extendleft(reversed(chunks))
 
     def deadline(self) -> float | None:
-        """Return when `tick` has something to do; None if it has not."""
+        """Return the time at which `tick` next has work; None if there is no work."""
         while self._deadlines and not self._is_current(self._deadlines[0]):
             heapq.heappop(self._deadlines)
         times = [heap[0][0] for heap in (self._deadlines, self._delayed) if heap]

@@ -127,8 +127,8 @@ class GroupCoordinator(CoordinatorRuntime["GroupShard"]):
             background=background,
             on_failure=on_failure,
         )
-        # A member joins, leaves and synchronizes as often as its client likes, and each time there
-        # is a line about its group.
+        # Clients decide how often members join, leave and sync, and each time a line about the
+        # group is logged.
         self._lines = TextLimit(environment.clock.monotonic)
         self._registry = topics
         topics.listeners.append(self._drop_offsets_if_deleted)

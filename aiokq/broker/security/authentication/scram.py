@@ -64,7 +64,7 @@ MOST_SHAPES: Final = 64
 
 
 class Credential(NamedTuple):
-    """What a login needs of a credential.
+    """The part of a credential that a login uses.
 
     Attributes:
         is_genuine: False if the user does not exist.

@@ -90,7 +90,7 @@ class _Answer:
     """The answer for one principal, client id and key.
 
     Attributes:
-        applied: the quota; None leaves the client to the quotas in the metadata.
+        applied: the quota; None if the quotas in the metadata apply.
         is_known: whether `applied` is an answer; False until the first valid one.
         asked_at: monotonic time of the last answer, valid or not, in seconds.
         is_pending: whether the function is being asked.

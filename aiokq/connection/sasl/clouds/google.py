@@ -3,8 +3,8 @@
 The service accepts a text in the form of a JWT whose third part is the access token instead of a
 signature.
 
-Source: Google Cloud, "Managed Service for Apache Kafka: Configure SASL authentication"; its server
-of tokens and its Java login handler (repository ``googleapis/managedkafka``).
+Source: Google Cloud, "Managed Service for Apache Kafka: Configure SASL authentication"; its token
+server and its Java login handler (repository ``googleapis/managedkafka``).
 Tests: ``tests/unit/connection/sasl/clouds/test_google.py``.
 """
 
