@@ -27,7 +27,7 @@ P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 
 class Address(NamedTuple):
-    """A numeric address, found by resolving a name, or of the peer of an accepted connection."""
+    """A numeric address of a resolved name, or of the peer of an accepted connection."""
 
     host: str
     port: int

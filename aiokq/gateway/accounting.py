@@ -213,9 +213,9 @@ class Accounting:
             assert dead is not None
             topic = name.decode("utf-8", "replace")
             rows = range(len(taken.refused))
-            # Only a slot counts a message as too long. BAD_TOPIC is counted only in all.
+            # The pool counts TOO_LONG for a topic, but BAD_TOPIC only in its totals.
             known = reason == TOO_LONG and topic in self._topics
-            if known:  # the slot counted them as discarded, but they are in flight
+            if known:  # counted as discarded, although they are in flight
                 self._of(topic).discarded[reason] -= len(rows)
             dead.accept(Letter(topic, known, taken, rows, reason, 0, None, 0))
             count += len(rows)

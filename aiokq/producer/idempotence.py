@@ -216,7 +216,7 @@ class Sequences:
             used = self._id = self._identity.current
             if used is None:
                 raise IllegalMove("sequences: cannot number a batch without a producer id")
-        # Without calls, because each batch gets a stamp; see `advance`.
+        # `advance` and the constructor are not called, because each batch gets a stamp.
         first = self._next
         self._next = (first + count) & MAX_SEQUENCE
         return _new_tuple(Stamp, (*used, first))

@@ -43,8 +43,8 @@ Without transactions, an idempotent producer bumps its epoch or requests a new i
 class PartitionQueue(SendQueue):
     """Queue of the batches of one partition.
 
-    `SendQueue` has what the queue does once per batch. The batches are in a SendWindow: after a
-    refused batch, no batch is sent until all batches in flight are answered.
+    `SendQueue` has the methods that are called once per batch. The batches are in a SendWindow:
+    after a refused batch, no batch is sent until all batches in flight are answered.
 
     Without idempotence, a retry could change the order of the batches. Therefore a partition
     without idempotence has at most one batch in flight, unless `retries` or `acks` is 0.

@@ -1,7 +1,7 @@
-"""EncodedProduce and ProduceAnswers: a Produce request that is encoded, and its usual response.
+"""EncodedProduce and ProduceAnswers: an encoded Produce request, and its usual response.
 
 The sender creates no message objects for its requests, and reads none from responses in which every
-batch was appended. `ProduceResponse` is read from all other responses.
+batch was appended. All other responses are decoded as `ProduceResponse`.
 """
 
 from __future__ import annotations

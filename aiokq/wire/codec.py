@@ -197,12 +197,12 @@ def decode_prefixed(cls: type[M], data: Buffer, *, exact: bool = True) -> M:
 
 
 def set_encoder(cls: type[Message], version: int, encoder: Encoder) -> None:
-    """Encode messages of a class in a version by an own function."""
+    """Use `encoder` for messages of a class in a version."""
     _encoders[cls, version] = encoder
 
 
 def set_decoder(cls: type[Message], version: int, decoder: Decoder) -> None:
-    """Decode messages of a class in a version by an own function."""
+    """Use `decoder` for messages of a class in a version."""
     _decoders[cls, version] = decoder
 
 

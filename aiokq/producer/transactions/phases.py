@@ -15,7 +15,7 @@ __all__ = ["MOVES", "Phase"]
 class Phase(Enum):
     """The phases of a transactional producer."""
 
-    __hash__ = object.__hash__  # that of Enum is a call of Python
+    __hash__ = object.__hash__  # Enum's is a Python function, which is slower
 
     NEW = "the producer has no id yet"
     READY = "no transaction is open"
