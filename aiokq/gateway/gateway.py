@@ -12,7 +12,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from aiokq.gateway.dead_letters import DeadLetters
     from aiokq.gateway.engine import Engine, TopicState
     from aiokq.gateway.http import Http
-    from aiokq.gateway.inputs import OpenInput
+    from aiokq.gateway.inputs import InputTotals, OpenInput
     from aiokq.gateway.served import Problems
     from aiokq.gateway.spool.spool import Spool
 
@@ -286,6 +286,10 @@ class Gateway:
     def inputs(self) -> tuple[OpenInput, ...]:
         """The inputs, in the order of the configuration."""
         return self._inputs.inputs
+
+    def input_totals(self) -> Mapping[str, InputTotals]:
+        """Return the counts of inputs by transport, with those of closed inputs. Context: loop."""
+        return self._inputs.totals()
 
     @property
     def accepting(self) -> bool:

@@ -13,9 +13,10 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from aiokq.fastpath.gateway import Intake
+from aiokq.fastpath.gateway import TRANSPORTS, Intake
 from aiokq.gateway.inputs import (
     InputSocket,
+    InputTotals,
     OpenInput,
     adopt_passed,
     check_datagram_limit,
@@ -44,7 +45,15 @@ class InputSet:
         self._sockets: list[InputSocket] = []
         self._pool: Pool | None = None
         self._writer: SpoolWriter | None = None
+        self._closed = dict.fromkeys(TRANSPORTS, InputTotals())
         self.inputs: tuple[OpenInput, ...] = ()
+
+    def totals(self) -> dict[str, InputTotals]:
+        """Return the counts by transport, with those of closed inputs."""
+        totals = dict(self._closed)
+        for each in self.inputs:
+            totals[each.type] = totals[each.type].plus(each.counts())
+        return totals
 
     # ------------------------------------------------------------ start and end
 
@@ -158,15 +167,21 @@ class InputSet:
         """Keep the changes of a reload, and stop the inputs that are no longer in the file."""
         self._sockets += opened
         order: list[tuple[str, str]] = [(one.type, one.where) for one in settings]
+        keeps = (*changes.kept, *replaced)
+        gone = [(each, each.counts()) for each in self.inputs if each not in keeps]
+        for each, counts in gone:
+            self._closed[each.type] = self._closed[each.type].plus(counts)
         self.inputs = tuple(
             sorted(
-                (*changes.kept, *replaced),
+                keeps,
                 key=lambda each: order.index((each.type, each.socket.settings.where)),
             )
         )
         for each in changes.removed:
             each.socket.remove_file()
         await stopped(changes.removed)
+        for each, counts in gone:  # what they have read at their end
+            self._closed[each.type] = self._closed[each.type].plus(each.counts(), less=counts)
         for each in changes.removed:
             each.socket.close()
             self._sockets.remove(each.socket)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "InputSocket",
+    "InputTotals",
     "OpenInput",
     "adopt_passed",
     "check_datagram_limit",
@@ -121,6 +122,20 @@ class OpenInput(NamedTuple):
 
     def counts(self) -> IntakeCounts:
         return self.intake.counts()
+
+
+class InputTotals(NamedTuple):
+    """Counts of all inputs of one transport since the gateway started."""
+
+    unclean_disconnects: int = 0
+    refused: int = 0
+
+    def plus(self, counts: IntakeCounts, less: IntakeCounts | None = None) -> InputTotals:
+        """Add the counts of an input, or how much they are more than `less`."""
+        unclean, refused = counts.unclean_disconnects, counts.refused
+        if less is not None:
+            unclean, refused = unclean - less.unclean_disconnects, refused - less.refused
+        return InputTotals(self.unclean_disconnects + unclean, self.refused + refused)
 
 
 def open_input(settings: InputSettings) -> InputSocket:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from aiokq.gateway.accounting import Accounting, Snapshot
     from aiokq.gateway.dead_letters import DeadLetters
     from aiokq.gateway.engine import Engine
-    from aiokq.gateway.inputs import OpenInput
+    from aiokq.gateway.inputs import InputTotals, OpenInput
     from aiokq.gateway.router import Router
     from aiokq.gateway.settings import GatewaySettings
     from aiokq.gateway.spool.spool import Spool
@@ -60,6 +60,10 @@ class Served(Protocol):
     @property
     def inputs(self) -> Sequence[OpenInput]:
         """The inputs, in the order of the configuration."""
+        ...
+
+    def input_totals(self) -> Mapping[str, InputTotals]:
+        """Return the counts of inputs by transport, with those of closed inputs."""
         ...
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import gc
 import json
 import os
 import socket
@@ -13,6 +14,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+import weakref
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -429,6 +431,24 @@ async def test_connections_stay_open_while_the_options_of_their_input_change():
             assert await r.reload() == ["inputs"]
             assert await asyncio.to_thread(client.recv, 1) == b""
         assert r.gateway.snapshot().total.discarded[UNCLEAN_DISCONNECT] == 0
+
+
+async def test_the_counts_of_closed_inputs_stay_in_the_totals_and_their_memory_does_not():
+    async with running() as (r, _):
+        for n in range(3):
+            r.inputs.append(STREAM)
+            await r.reload()
+            with socket.socket(socket.AF_UNIX) as client:
+                client.connect(str(r.path / "stream"))
+                client.sendall(message("orders", b"v")[:-1])
+            await r.settled(n + 1)
+            closed = weakref.ref(r.gateway.inputs[-1].socket)
+            r.inputs.pop()
+            await r.reload()
+            totals = r.gateway.input_totals()
+            assert totals["unix_stream"].unclean_disconnects == n + 1
+            gc.collect()
+            assert closed() is None
 
 
 async def test_a_system_without_descriptors_refuses_a_reload(monkeypatch: pytest.MonkeyPatch):

@@ -27,21 +27,15 @@ from aiokq.fastpath.gateway import (
     SHUTDOWN,
     TOO_LONG,
 )
+from aiokq.gateway.inputs import InputTotals
 
 if TYPE_CHECKING:
     from aiokq.gateway.accounting import Totals
     from aiokq.metrics import HasClientCounters
 
-__all__ = ["COUNTERS", "Counter", "CounterSource", "InputTotals", "counter_values"]
+__all__ = ["COUNTERS", "Counter", "CounterSource", "counter_values"]
 
 FILE: Final = "/".join(Path(__file__).parts[-4:])
-
-
-class InputTotals(NamedTuple):
-    """Counts of all inputs of one transport since the gateway started."""
-
-    unclean_disconnects: int = 0
-    refused: int = 0
 
 
 class CounterSource(NamedTuple):

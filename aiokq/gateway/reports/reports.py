@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from aiokq import __version__
-from aiokq.fastpath.gateway import REASONS, TRANSPORTS
+from aiokq.fastpath.gateway import REASONS
 from aiokq.gateway.reports.cached import Cached
-from aiokq.gateway.reports.counters import CounterSource, InputTotals, counter_values
+from aiokq.gateway.reports.counters import CounterSource, counter_values
 from aiokq.gateway.reports.debug_files import DebugFiles
 from aiokq.gateway.reports.discard_log import DiscardLog
 from aiokq.gateway.reports.discards import discard_document, discard_lines
@@ -58,7 +58,7 @@ class Reports:
         self.since = int(time.time())
         self.http: dict[str, int] = {}
         self.scribe = Scribe()
-        self._inputs = _Inputs(gateway)
+        self._displaced = _Displaced(gateway)
         self._metadata_failed = False
         self._metadata_failures = 0
         self._logged_at = -LOG_SECONDS
@@ -282,7 +282,7 @@ class Reports:
         return CounterSource(
             gateway.accounting.in_all(),
             gateway.cluster,
-            self._inputs.by_transport(),
+            self._gateway.input_totals(),
             gateway.engine.pauses,
             self.http,
             self.windows.unread,
@@ -343,7 +343,7 @@ class Reports:
         now = time.monotonic()
         if now < self._displaced_logged_at + LOG_SECONDS:
             return
-        for where, count in self._inputs.newly_displaced():
+        for where, count in self._displaced.newly_displaced():
             self._displaced_logged_at = now
             logger.warning(
                 "idle connections were closed because others waited for their places "
@@ -360,33 +360,18 @@ class Reports:
         topic.trace = self.debug if self.debug.traces(topic.name) else None
 
     def _unclean(self) -> UncleanDisconnects:
-        totals = self._inputs.by_transport()
+        totals = self._gateway.input_totals()
         return UncleanDisconnects(
             totals["unix_stream"].unclean_disconnects, totals["tcp"].unclean_disconnects
         )
 
 
-class _Inputs:
-    """The counts of inputs by transport; the totals keep the counts of closed inputs."""
+class _Displaced:
+    """The connections that inputs have closed to make room for others."""
 
     def __init__(self, gateway: Served) -> None:
         self._gateway = gateway
-        self._last: dict[object, tuple[str, InputTotals]] = {}
         self._displaced: dict[object, int] = {}
-
-    def by_transport(self) -> dict[str, InputTotals]:
-        for one in self._gateway.inputs:
-            counts = one.counts()
-            found = InputTotals(counts.unclean_disconnects, counts.refused)
-            self._last[one.intake] = (one.type, found)
-        totals = dict.fromkeys(TRANSPORTS, InputTotals())
-        for transport, counted in self._last.values():
-            old = totals[transport]
-            totals[transport] = InputTotals(
-                old.unclean_disconnects + counted.unclean_disconnects,
-                old.refused + counted.refused,
-            )
-        return totals
 
     def newly_displaced(self) -> list[tuple[str, int]]:
         """Return the inputs that have closed idle connections for others since the last call.

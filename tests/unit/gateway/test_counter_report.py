@@ -8,7 +8,8 @@ from typing import Any
 
 from aiokq.core.counters import ClientCounters
 from aiokq.gateway.accounting import Totals
-from aiokq.gateway.reports.counters import COUNTERS, CounterSource, InputTotals, counter_values
+from aiokq.gateway.inputs import InputTotals
+from aiokq.gateway.reports.counters import COUNTERS, CounterSource, counter_values
 
 TEXT = """
 MsgUnprocessedDestroy NoDiscardQuery MetadataHasEmptyTopicList MetadataHasEmptyBrokerList
@@ -93,7 +94,11 @@ def test_counters_come_from_client_inputs_engine_and_http():
     found = values(
         source(
             client=SimpleNamespace(counters=client),
-            inputs={"tcp": InputTotals(3, 1)},
+            inputs={
+                "tcp": InputTotals(3, 1),
+                "unix_stream": InputTotals(),
+                "unix_datagram": InputTotals(),
+            },
             pauses=(7, 6),
             http={"requests": 9, "discards": 1},
             unread_windows=8,
