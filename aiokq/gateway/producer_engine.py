@@ -532,7 +532,8 @@ def _producer_options(settings: GatewaySettings) -> dict[str, Any]:
     fixed = {
         "linger_ms": 0.0,
         "partitioner_ignore_keys": True,
-        # The engine bounds what it holds, so that no lane waits for the memory of another.
+        # Practically unlimited, so that no lane waits for the memory of another lane. The engine
+        # itself limits the messages that it holds.
         "buffer_memory": 2**40,
     }
     return {**defaults, **own, **fixed}

@@ -47,7 +47,7 @@ FIRST_WITH_REQUEST_ERROR: Final = 1
 
 
 async def handle(topics: Topics, request: ElectLeadersRequest, call: Call) -> ElectLeadersResponse:
-    """Return for each partition the reason why no election is needed or possible."""
+    """Return the reason why no election is needed or possible, for each partition."""
     try:
         call.authorize(Operation.ALTER, ResourceType.CLUSTER)
     except BrokerError as denial:

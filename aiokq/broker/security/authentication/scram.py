@@ -112,7 +112,7 @@ class ScramCredentials:
         The invented credential of a name stays the same. Its shape is one of the shapes in use;
         frequent shapes are chosen more often. No proof is valid for an invented credential.
         """
-        # Always made, so that both cases take the same time.
+        # Computed for existing users too, so that both cases take the same time.
         salt, iterations = self._invented(name)
         key = secrets.token_bytes(self.mechanism.size)
         found = self._credentials().get((name, self.mechanism.number))
