@@ -94,6 +94,13 @@ async def check(path: Path, records: int = 10) -> None:
     assert (path / ".kafka_cleanshutdown").exists()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def frozen() -> None:
+    """Let the many garbage collections of these tests examine only what these tests make."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture
 async def killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory after a kill: three partitions of ten records, none synced."""

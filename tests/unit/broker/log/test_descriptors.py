@@ -38,6 +38,13 @@ ONE = len(batch(b"0"))
 DESCRIPTORS = "/dev/fd"
 
 
+@pytest.fixture(scope="module", autouse=True)
+def frozen() -> None:
+    """Let the many garbage collections of these tests examine only what these tests make."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def unlogged() -> Iterator[None]:
     """Disable logging: log records that a test keeps refer to errors and their frames."""
