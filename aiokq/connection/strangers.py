@@ -67,7 +67,7 @@ class Strangers:
         now: returns seconds on a monotonic clock.
     """
 
-    __slots__ = ("_began_at", "_begun", "_left", "_now", "_renewed_at", "_requested_at",
+    __slots__ = ("_began_at", "_begun", "_left", "_now", "_quiet", "_renewed_at", "_requested_at",
                  "_scheduled", "_spent", "_turn", "_waiting")  # fmt: skip
 
     def __init__(self, turn: Turn, now: Callable[[], float]) -> None:
@@ -79,6 +79,7 @@ class Strangers:
         self._requested_at = -QUIET_SECONDS  # when requests of clients were noticed last
         self._renewed_at = 0.0
         self._began_at = 0.0
+        self._quiet = True  # whether clients have sent no request for some time
         self._spent = 0.0  # time of steps since the last renewal
         self._left = 0.0  # time that steps may still use in this iteration; negative is a debt
 
@@ -101,7 +102,7 @@ class Strangers:
             is_new: whether the step has accepted a connection.
         """
         spent = self._now() - self._began_at
-        unseen = UNSEEN_SECONDS if is_new else 0.0
+        unseen = UNSEEN_SECONDS if is_new and not self._quiet else 0.0
         self._spent += spent + unseen
         self._left -= min(spent, LONGEST_STEP) + unseen
 
@@ -148,6 +149,7 @@ class Strangers:
     def _renew(self) -> None:
         """Give time to steps: all time if clients are quiet, else their share."""
         now, begun = self._now(), self._turn.begun
+        self._quiet = False
         others = now - self._renewed_at - self._spent
         self._renewed_at, self._spent = now, 0.0
         if begun != self._begun:
@@ -155,6 +157,7 @@ class Strangers:
             share = SHARE
         elif now - self._requested_at >= QUIET_SECONDS:
             self._left = SECONDS_PER_TURN
+            self._quiet = True
             return
         else:
             share = IDLE_SHARE
