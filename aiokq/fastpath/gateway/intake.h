@@ -835,8 +835,9 @@ static inline void aiokq_displace(aiokq_intake *intake) {
     shutdown(connection->fd, SHUT_RD);
 }
 
-/* Whether only those descriptors are left that others need: the spool for its files, and the client of
- * Kafka for connections. The lowest free descriptor tells how many are in use. */
+/* Whether only the reserved descriptors are free, which the spool needs for files, and the Kafka client
+ * for connections. The system gives the lowest free descriptor, so its number tells how many are in
+ * use. */
 static inline int aiokq_lacks_descriptors(const aiokq_intake *intake) {
     struct rlimit limit;
     rlim_t reserve;
@@ -1066,8 +1067,8 @@ static inline int aiokq_serve(aiokq_intake *intake) {
             before = intake->counts.accepted;
             aiokq_accept_connections(intake);
         } while (intake->counts.accepted > before && aiokq_ms(CLOCK_MONOTONIC) < end);
-        /* What a program writes after its connection was read would be lost, and nobody would count
-         * it. After this, its write fails and says so. */
+        /* A program could still write after the last read of its connection, and its messages would
+         * be lost uncounted. After the shutdown, its write fails. */
         for (connection = intake->first; connection != NULL; connection = connection->after)
             if (intake->transport != AIOKQ_TCP)
                 shutdown(connection->fd, SHUT_RD);
@@ -1079,7 +1080,8 @@ static inline int aiokq_serve(aiokq_intake *intake) {
             do
                 more = aiokq_may_drain(intake, end) ? aiokq_connection_read(intake, connection) : 0;
             while (more > 0 && aiokq_ms(CLOCK_MONOTONIC) < end);
-            /* TCP takes what is written until the connection is closed: as soon as it was read. */
+            /* TCP accepts data until the connection is closed, so close it right after the last
+             * read. */
             if (more >= 0)
                 aiokq_connection_end(intake, connection);
         }

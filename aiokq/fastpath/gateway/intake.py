@@ -167,7 +167,7 @@ class Intake:
         partial_ms=0,
         idle_when_full_ms=0,
     ):
-        """Go on with other options. Connections stay open, and nothing that was sent is lost.
+        """Change options while the input runs. Connections stay open, and no message is lost.
 
         Raises:
             OSError: there is no thread or no descriptor for it. The input is stopped then, and its

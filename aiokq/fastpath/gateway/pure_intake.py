@@ -440,8 +440,8 @@ class Intake:
         while before < self._accepted and time.monotonic() < end:
             before = self._accepted
             self._accept_connections(listening)
-        # What a program writes after its connection was read would be lost, and nobody would count
-        # it. After this, its write fails and says so.
+        # A program could still write after the last read of its connection, and its messages would
+        # be lost uncounted. After the shutdown, its write fails.
         if TRANSPORTS[self._transport] != "tcp":
             for connection in self._connections.values():
                 with contextlib.suppress(OSError):
@@ -449,7 +449,8 @@ class Intake:
         for connection in list(self._connections.values()):
             while self._may_drain(end) and self._read(connection) and time.monotonic() < end:
                 pass
-            # TCP takes what is written until the connection is closed: as soon as it was read.
+            # TCP accepts data until the connection is closed, so close it right after the last
+            # read.
             if connection.sock.fileno() >= 0:
                 self._close(connection)
 
@@ -525,10 +526,10 @@ class Intake:
             connection.sock.shutdown(socket.SHUT_RD)
 
     def _lacks_descriptors(self) -> bool:
-        """Return whether only those descriptors are left that others need.
+        """Return whether only the reserved descriptors are free.
 
-        They are the spool, for its files, and the client of Kafka, for connections. The lowest free
-        descriptor tells how many are in use.
+        The spool needs them for files, and the Kafka client for connections. The system gives the
+        lowest free descriptor, so its number tells how many are in use.
         """
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         if limit == resource.RLIM_INFINITY:

@@ -176,7 +176,7 @@ class Slot:
             self.account(row, len(self.rows), wall, mono)
 
     def account(self, row: Row, held: int, wall: int, mono: int) -> None:
-        """Decide which of the first `held` messages are due, the last of which is `row`."""
+        """Count message `row`, the last of `held` messages; mark the messages that became due."""
         size = row.size or 1
         if self.batch_bytes > 0:
             if size >= self.batch_bytes:

@@ -1,8 +1,8 @@
-"""SendQueue: what a partition's queue does once per batch; and the batches in it.
+"""The compiled part of a partition's queue: the operations that run once per batch.
 
-    closed batches              QueuedBatch
-    which are in flight         SendWindow
-    the queue                   SendQueue, the base class of PartitionQueue
+    QueuedBatch     a closed batch in the queue
+    SendWindow      the batches in flight
+    SendQueue       the queue; the base class of PartitionQueue
 
 `producer/partition_queue.py` has what the queue does after errors, timeouts and leader changes.
 
