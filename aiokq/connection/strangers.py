@@ -58,7 +58,7 @@ UNSEEN_SECONDS: Final = 0.0002
 
 
 class Strangers:
-    """Decides when the steps of strangers begin, for all servers of a node.
+    """Decides when the next step of an unauthenticated connection may begin, for all servers.
 
     Implements `core.environment.StrangerSteps`.
 

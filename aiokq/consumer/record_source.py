@@ -190,7 +190,7 @@ class RecordSource:
         deserialize: Callable[[Record], object] | None = None,
         handed: Callable[[Record], None] | None = None,
     ) -> dict[TopicPartition, list[Record]]:
-        """Return at most `limit` buffered records by partition, in offset order.
+        """Return buffered records by partition, at most `limit` in all, in offset order.
 
         Args:
             wanted: the partitions to read; all if empty.

@@ -48,7 +48,7 @@ class RecordTaker:
         deserialize: Callable[[Record], object] | None,
         handed: Callable[[Record], None] | None,
     ) -> dict[TopicPartition, list[Record]]:
-        """Return at most `limit` buffered records by partition; see `RecordSource.take`."""
+        """Return buffered records by partition, at most `limit` in all; see `RecordSource.take`."""
         taken: dict[TopicPartition, list[Record]] = {}
         for state in list(self._rotation):
             if limit <= 0:

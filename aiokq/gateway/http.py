@@ -216,7 +216,10 @@ class Http:
 
 
 def _is_local(host: str | None) -> bool:
-    """Return whether a Host header names this machine; HTTP/1.0 may lack the header."""
+    """Return whether a Host header is localhost or a loopback address.
+
+    A missing header is accepted, because HTTP/1.0 does not require it.
+    """
     if host is None:
         return True
     name = host.lower()

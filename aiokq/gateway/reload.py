@@ -60,7 +60,7 @@ def needs_other_engine(old: GatewaySettings, new: GatewaySettings) -> bool:
     return (
         old.kafka != new.kafka
         or old.delivery.engine != new.delivery.engine
-        or _largest(old) != _largest(new)  # producers have a fixed largest message
+        or _largest(old) != _largest(new)  # max_request_size of a producer is fixed
     )
 
 

@@ -265,7 +265,7 @@ class AiokqProgressListener(StreamingQueryListener):
 
 
 class _Collector(Collector):
-    """Collector of the listener's metrics."""
+    """Gives the metrics of a listener to a Prometheus registry."""
 
     def __init__(self, listener: AiokqProgressListener) -> None:
         self._listener = listener

@@ -150,7 +150,7 @@ async def test_a_gateway_of_which_a_part_has_failed_answers_without_the_error():
     async with rig(WITH_HTTP) as r:
         r.gateway._spawn(broken(), "broken")
         await r.until(lambda: r.gateway.failed is not None)
-        assert await ask(r, "GET", "/healthz") == (503, '{"status": "failed"}')
+        assert await ask(r, "GET", "/healthz") == (503, '{"status": "failed"}\n')
         assert (await ask(r, "GET", "/metrics"))[0] == 200
         assert (await ask(r, "GET", "/accounting/json"))[0] == 200
 
@@ -275,7 +275,7 @@ async def test_the_head_of_a_request_has_a_time_limit():
                 async with session.get(r.gateway.http.where + "/healthz") as response:
                     assert response.status == 200
                 await asyncio.sleep(0.1)
-            assert r.gateway.http.connections == 1
+            assert r.gateway.http._server.connections == 1
 
 
 async def raw(r: Rig, *parts: bytes, pause: float = 0.0) -> bytes:
@@ -302,8 +302,8 @@ async def test_requests_in_pieces_together_and_with_bodies():
         answers = await raw(r, *(bytes([byte]) for byte in whole))
         first, second, third = answers.split(b"HTTP/1.1 ")[1:]
         assert first.startswith(b"200 OK\r\n")
-        assert first.endswith(b'{"status": "ok"}')
-        assert b"Content-Length: 16\r\n" in second
+        assert first.endswith(b'{"status": "ok"}\n')
+        assert b"Content-Length: 17\r\n" in second
         assert second.endswith(b"\r\n\r\n")
         assert third.startswith(b"404 Not Found\r\n")
         post = b"POST /metadata_update HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\n"
@@ -407,9 +407,9 @@ async def test_a_program_that_does_not_read_its_answers_is_disconnected(
             with contextlib.suppress(BlockingIOError):
                 for _ in range(3000):
                     deaf.send(page)
-            await r.until(lambda: http.connections == 1)
+            await r.until(lambda: http._server.connections == 1)
             assert (await ask(r, "GET", "/healthz"))[0] == 200
-            await r.until(lambda: http.connections == 0)
+            await r.until(lambda: http._server.connections == 0)
 
 
 async def test_a_port_that_is_in_use_is_refused_and_left_free():

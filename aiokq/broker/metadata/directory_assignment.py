@@ -1,8 +1,8 @@
-"""Reports to the controller in which log directory the node has put a replica.
+"""Tells the controller the log directory of each replica on this node.
 
 A node with several log directories chooses a directory when it creates a log. If an operator has
 moved a log, the node finds the log in another directory than the metadata says. In both cases the
-partition is served at once, before the metadata has its directory.
+partition is served at once, before the metadata names the new directory.
 
 Source: Kafka ``AssignmentsManager.java``, KIP-858.
 Tests: ``tests/unit/broker/metadata/test_directory_assignment.py``.

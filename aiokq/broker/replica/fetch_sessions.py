@@ -228,8 +228,9 @@ class FetchSessionCache:
         """Return the context of a request: an error code, or the partitions to read.
 
         A request with session epoch 0 or -1 ends the session whose id it has. Any other request
-        updates its session, and reads all partitions of the session. If the session would become
-        too large, it ends with FETCH_SESSION_ID_NOT_FOUND, and the client begins a new one.
+        updates its session, and reads all partitions of the session. If there is no room for the
+        partitions that the request adds (`MAX_SESSION_TARGETS`, `MAX_TARGETS`), the session ends
+        with FETCH_SESSION_ID_NOT_FOUND, and the client begins a new one.
 
         Args:
             asked: the partitions of the request, if `asked_targets` has found them already.

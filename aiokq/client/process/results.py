@@ -42,7 +42,7 @@ class ResultRefused(Exception):
 
 
 class Results:
-    """The results of the records since the last commit, and of a commit that was begun.
+    """Sends the results of handlers, and keeps track of them until they are committed.
 
     Attributes:
         waits_for: the topic of a result that waits for buffer memory or for the topic's metadata;

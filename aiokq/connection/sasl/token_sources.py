@@ -61,8 +61,10 @@ class ProvidedTokens:
         """Return a token of the provider.
 
         Raises:
-            AuthenticationFailed: the provider raised an exception, or returned something else.
-            ConnectionLost: the coroutine took longer than a minute.
+            AuthenticationFailed: the provider raised an exception other than a KafkaError, or
+                returned something that is not a token.
+            ConnectionLost: the provider has not answered within a minute.
+            KafkaError: the provider raised it.
         """
         limit = asyncio.timeout(_FETCH_SECONDS)
         try:

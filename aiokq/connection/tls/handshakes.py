@@ -73,7 +73,8 @@ class Handshakes:
         """Count the bytes of the client's first message that a connection holds.
 
         Returns:
-            False if the bytes of all connections together are more than the limit.
+            False if the connection must be closed: it holds more than `_SMALL_HELLO_BYTES`, and all
+            connections together hold more than `MAX_HELLO_TOTAL_BYTES`.
         """
         self.held += nbytes - self._connections[connection]
         self._connections[connection] = nbytes

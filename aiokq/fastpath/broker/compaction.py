@@ -1,4 +1,4 @@
-"""The loops of the log cleaner: OffsetMap, KeptBatches.
+"""OffsetMap and KeptBatches: the parts of the log cleaner that run for each record.
 
 Tests: tests/unit/fastpath/test_compaction.py.
 """

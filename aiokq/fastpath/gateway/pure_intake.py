@@ -485,9 +485,9 @@ class Intake:
     def _displaceable(self) -> Connection | None:
         """Return the idle connection to close for a waiting connection; None if there is none.
 
-        The result is the connection without data for the longest time, if that time is long enough
-        and the connection has no incomplete message. If there is none, store the time at which
-        there may be one.
+        Among the connections without an incomplete or unread message, the result is the one that
+        has sent nothing for the longest time, if that is at least `_idle_when_full` seconds.
+        Otherwise `_displace_at` becomes the earliest time at which there may be such a connection.
         """
         now = time.monotonic()
         self._displace_at = now + LACK_SECONDS

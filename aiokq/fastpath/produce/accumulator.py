@@ -264,7 +264,8 @@ class Accumulator:
     def has_memory(self, size):
         """Return whether a record of `size` bytes fits, in a new batch if necessary.
 
-        `size` counts key, value and headers. `waiting` is ignored.
+        `size` counts key, value and headers. Calls that already wait for memory (the attribute
+        `waiting`) are not considered.
         """
         return self.used + HEADER_SIZE + RECORD_OVERHEAD + size <= self.buffer_memory
 

@@ -356,7 +356,7 @@ def _sorted_rows(columns: RecordColumns) -> dict:
         n: cython.Py_ssize_t
         at: cython.Py_ssize_t
         total: cython.Py_ssize_t = 0
-        size: cython.Py_ssize_t = columns.top_partition + 2  # the first counts rows without one
+        size: cython.Py_ssize_t = columns.top_partition + 2  # [0]: rows without a partition
         rows: bytes = PyBytes_FromStringAndSize(cython.NULL, 4 * columns.count)
         out: cython.pointer(int32_t) = cython.cast(cython.pointer(int32_t), PyBytes_AS_STRING(rows))
         ends: cython.pointer(int32_t) = cython.cast(

@@ -5,7 +5,7 @@ has two kinds of batches per broker: a batch of PartitionKey messages for each t
 batch for all topics that are configured to use it. Tests:
 tests/unit/gateway/bruce/test_batching.py.
 
-Source: seeds/bruce-design.txt, "Batching".
+Source: Bruce's design document, "Batching".
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 It is a state machine without I/O: the engine passes in the time and the answers, and sends the
 requests. Tests: tests/unit/gateway/bruce/test_dispatcher.py.
 
-Source: seeds/bruce-design.txt, "Dispatcher" and the table of error ACKs.
+Source: Bruce's design document, "Dispatcher" and the table of error ACKs.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ requests. After an error that new metadata may resolve, the engine pauses, and t
 dispatchers. Dispatchers have no I/O; this module sends their requests, waits for the pauses, and
 follows the metadata. Tests: tests/sim/test_gateway_bruce.py, tests/unit/gateway/bruce.
 
-Source: seeds/bruce-design.txt.
+Source: Bruce's design document.
 """
 
 from __future__ import annotations
@@ -598,7 +598,8 @@ class BruceEngine:
         collected: list[Chunk] = []
         for dispatcher in dispatchers.values():
             for request in dispatcher.abandon():
-                task = self._tasks.pop(request, None)  # a task that has not begun runs no `finally`
+                # A task that is cancelled before it begins does not remove itself.
+                task = self._tasks.pop(request, None)
                 if task is not None:
                     task.cancel()
             collected += dispatcher.take_all()

@@ -4,7 +4,7 @@
 error classes of aiokq. docs/reference/gateway-errors.md is generated from here.
 Tests: tests/unit/gateway/bruce/test_error_tables.py.
 
-Source: seeds/bruce-design.txt, "Response from Bruce"; Bruce and Dory, `kafka_error_code.cc`.
+Source: Bruce's design document, "Response from Bruce"; Bruce and Dory, `kafka_error_code.cc`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""PartitionMap: which broker and which partition get messages, in one snapshot of the metadata.
+"""PartitionMap: chooses the broker and the partition of messages, from one metadata snapshot.
 
 An AnyPartition message gets a broker first: the leader of the next partition in a shuffled list of
 the usable partitions, so that each broker gets messages in proportion to the partitions it leads.
@@ -6,7 +6,7 @@ The partition of the message is chosen when a request is built, in turn among th
 the broker leads. A partition is usable if it has a leader that the metadata knows. Tests:
 tests/unit/gateway/bruce/test_partitions.py.
 
-Source: seeds/bruce-design.txt, "Batching" and "Final partition selection".
+Source: Bruce's design document, "Batching" and "Final partition selection".
 """
 
 from __future__ import annotations

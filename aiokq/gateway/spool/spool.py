@@ -130,7 +130,7 @@ class Spool:
 
     @property
     def damaged(self) -> int:
-        """Number of messages that could not be read again."""
+        """Number of messages in the spool that cannot be read because their frames are damaged."""
         return 0 if self._reader is None else self._reader.damaged
 
     @property

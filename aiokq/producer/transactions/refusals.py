@@ -50,7 +50,11 @@ def being_ended(*, commits: bool) -> ConfigError:
 
 
 def aborted(cause: KafkaError | None) -> TransactionAborted:
-    """Return the error of records and calls of a transaction that cannot be committed."""
+    """Return the error of records and calls whose transaction cannot be committed any more.
+
+    Args:
+        cause: the reason; None if the transaction was aborted by its user.
+    """
     if cause is None:
         return TransactionAborted("the transaction was aborted; begin another one")
     error = TransactionAborted(

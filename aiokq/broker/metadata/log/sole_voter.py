@@ -66,8 +66,8 @@ def check_sole_voter(
 
     The check succeeds for a directory without a log and without ``quorum-state``. It fails for a
     directory without a log whose ``quorum-state`` names no voter: the node waits to be added to a
-    quorum. Kafka's first start leaves such a file in a directory that was formatted with
-    ``--no-initial-controllers``, and so does the format of aiokq.
+    quorum. Such a file is written by ``aiokq storage format --no-initial-controllers``, and by
+    Kafka when it first starts in a directory that was formatted in this way.
 
     With ``kraft.version`` 1 the directory id of the voter must be ``directory_id``. A log that has
     records is refused if its voters are unknown.

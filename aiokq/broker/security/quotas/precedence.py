@@ -62,9 +62,9 @@ class QuotaTable:
     def find(self, user: str, client_id: str) -> Applied | None:
         """Return the quota that applies to a client; None if there is none.
 
-        A quota that names a user, or the default user, comes before one that names only a client
-        id. A name comes before a default. A default quota applies to each user or client id
-        separately.
+        The first of these quotas applies: (user, client id), (user, default client id), user,
+        (default user, client id), (default user, default client id), default user, client id,
+        default client id. A default quota applies to each user or client id separately.
         """
         both = self._both
         limit = both.get((user, client_id))
