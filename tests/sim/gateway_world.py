@@ -37,7 +37,12 @@ class _Intake:
         self.running = False
 
     def counts(self) -> Any:
-        return SimpleNamespace(running=self.running, unclean_disconnects=0, refused=0, no_memory=0)
+        return SimpleNamespace(
+            running=self.running, unclean_disconnects=0, refused=0, no_memory=0, displaced=0
+        )
+
+    def change(self, **options: object) -> None:
+        assert self.running
 
 
 class GatewayWorld:

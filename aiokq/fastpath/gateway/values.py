@@ -39,7 +39,6 @@ __all__ = [
     "TRANSPORTS",
     "TopicCounts",
     "UNCLEAN_DISCONNECT",
-    "check_intake_options",
 ]
 
 NAME_BYTES: Final = 1280

@@ -1,8 +1,8 @@
 """The compiled part of a partition's queue: the operations that run once per batch.
 
-    QueuedBatch     a closed batch in the queue
-    SendWindow      the batches in flight
-    SendQueue       the queue; the base class of PartitionQueue
+    closed batches              QueuedBatch
+    batches in flight           SendWindow
+    the queue                   SendQueue, the base class of PartitionQueue
 
 `producer/partition_queue.py` has what the queue does after errors, timeouts and leader changes.
 
@@ -98,7 +98,7 @@ class QueuedBatch:
         self.error = None
 
 
-# ---------------------------------------------------------------- which are in flight
+# ---------------------------------------------------------------- batches in flight
 
 
 @cython.final

@@ -12,9 +12,12 @@ import os
 import random as random_module
 import socket
 import ssl as ssl_module
+import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from aiokq.connection.strangers import Strangers
+from aiokq.connection.turn import Turn
 from aiokq.core.environment import Acceptor, Address, SocketOptions
 from tests.sim.harness.loop import SimLoop
 from tests.sim.harness.trace import Trace
@@ -353,6 +356,7 @@ class Always:
 
     def __init__(self, factory: Callable[[], asyncio.BaseProtocol]) -> None:
         self._factory = factory
+        self.strangers = Strangers(Turn(), time.monotonic)
 
     def accept(
         self, peer: Address, *, make_room: Callable[[], bool] | None

@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 
 from aiokq.fastpath import gateway
+from aiokq.fastpath.gateway.pure_intake import RESERVE
 from aiokq.fastpath.gateway.values import NAME_BYTES
 from tests.forking import in_child, needs_fork
 from tests.gateway_messages import encode
@@ -54,7 +55,7 @@ class Input:
         self.pool = core.Pool(max_bytes) if beside is None else beside.pool
         self.slot = self.pool.register(b"t")
         self.transport = transport
-        self.address: Any = str(path / f"{id(self)}.sock")
+        self.address: Any = str(path / f"{os.getpid()}-{id(self)}.sock")
         if transport == "tcp":
             self.socket = socket.create_server(("127.0.0.1", 0))
             self.address = self.socket.getsockname()
@@ -849,6 +850,15 @@ def test_a_displaced_connection_loses_nothing(inputs: Any) -> None:
     assert given.discarded() == {}
 
 
+def limit_with(count: int) -> int:
+    """Return a limit of descriptors with which `count` more are free for connections."""
+    needed = max(int(name) for name in os.listdir("/proc/self/fd")) + 2 + count
+    limit = needed
+    while limit - min(RESERVE, limit // 8) < needed:
+        limit += 1
+    return limit
+
+
 @needs_fork
 def test_an_idle_connection_gives_its_descriptor(inputs: Any) -> None:
     """If the system has none for a connection that waits."""
@@ -866,8 +876,8 @@ def test_an_idle_connection_gives_its_descriptor(inputs: Any) -> None:
         idle = made.connect()
         until(lambda: made.intake.counts().accepted == 1)
         waiting = socket.socket(socket.AF_UNIX)
-        highest = max(int(name) for name in os.listdir("/proc/self/fd"))
-        resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 2, highest + 2))
+        limit = limit_with(1)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
         fill = []
         try:
             while True:
@@ -1099,8 +1109,7 @@ def test_without_descriptors_connections_wait(inputs: Any) -> None:
         first = made.connect()
         until(lambda: made.intake.counts().accepted == 1)
         waiting = [socket.socket(socket.AF_UNIX) for _ in range(4)]
-        highest = max(int(name) for name in os.listdir("/proc/self/fd"))
-        limit = highest + 1 + len(waiting)  # room for all of them once `fill` is closed
+        limit = limit_with(len(waiting))  # room for all of them once `fill` is closed
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
         fill = []
         try:
