@@ -321,7 +321,7 @@ def _reloaded(config: Path | None, port: int | None) -> dict[str, Any]:
         try:
             answer = answers.get(timeout=ALIVE_SECONDS)
         except queue.Empty:
-            # A gateway that ends closes the connection, but one that hangs does not.
+            # A gateway closes the connection when it ends, but not when it hangs.
             _ask(None, None, "GET", "/healthz", seconds=HTTP_SECONDS, at=http)
             continue
         if isinstance(answer, Exception):

@@ -11,7 +11,6 @@ tests/unit/core/test_supervisor.py.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import warnings
@@ -150,8 +149,10 @@ class Supervisor:
             try:
                 callback(*args, **kwargs)
             except Exception as error:  # noqa: BLE001  its owner gets it
-                with contextlib.suppress(Closed):  # a failed or closed supervisor needs no more
+                try:
                     self.spawn(_raised(error), name=name)
+                except Closed:  # the supervisor has failed or is closed
+                    logger.error("callback failed: supervisor=%s", self.name, exc_info=error)
 
         return run
 

@@ -13,6 +13,7 @@ import logging
 import os
 import time
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -202,7 +203,7 @@ class Gateway:
         loop.add_reader(read_fd, self._supervisor.guarded(self._woken, name="wake"), read_fd)
         stack.callback(loop.remove_reader, read_fd)
         if self.spool is not None:
-            self.spool.start(self.pool)
+            self.spool.start(self.pool, partial(self._supervisor.guarded, name="spool"))
             if settings.spool is not None and settings.spool.fsync == "interval":
                 self._spawn(self.spool.sync_forever(), "sync of the spool")
         stack.push_async_callback(self._close_http)

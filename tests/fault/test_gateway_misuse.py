@@ -267,6 +267,24 @@ async def test_an_error_while_messages_are_passed_on_fails_the_gateway() -> None
         assert isinstance(r.gateway.failed, MemoryError)
 
 
+async def test_an_error_in_the_callbacks_of_the_spool_fails_the_gateway() -> None:
+    with directory() as path:
+        async with rig({"spool": {"path": f"{path}/spool"}}) as r:
+            spool = r.gateway.spool
+            assert spool is not None
+
+            def take_change() -> None:
+                raise MemoryError
+
+            spool._take_change = take_change
+            await r.send(message("orders", b"v"))
+            with pytest.raises(Closed, match="the gateway has failed"):
+                async with asyncio.timeout(10):
+                    await r.gateway.run_until(asyncio.Event())
+            assert isinstance(r.gateway.failed, MemoryError)
+            del spool._take_change  # the messages stay in the files
+
+
 async def test_a_start_that_is_refused_leaves_nothing() -> None:
     """The second gateway on the same sockets, and one whose last part cannot be opened."""
     async with rig({"http": {"port": 0}}) as r:

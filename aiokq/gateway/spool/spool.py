@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import os
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from aiokq.fastpath.gateway import SpoolWriter
 from aiokq.gateway.spool.change import Change
@@ -37,6 +38,9 @@ RETRY_SECONDS: Final = 0.1
 
 CHANGE_SECONDS: Final = 0.005
 """Seconds between two Changes, so that one writes the outcomes of many batches."""
+
+
+Guard: TypeAlias = Callable[[Callable[..., None]], Callable[..., Any]]
 
 
 class Spool:
@@ -96,12 +100,17 @@ class Spool:
                 len(opened.segments),
             )
 
-    def start(self, pool: Pool) -> None:
-        """Begin to feed the pool, on the running loop."""
+    def start(self, pool: Pool, guarded: Guard) -> None:
+        """Begin to feed the pool, on the running loop.
+
+        Args:
+            guarded: returns a callback of the loop whose exceptions end the gateway.
+        """
         self._pool = pool
+        self._guarded = guarded
         self._loop = asyncio.get_running_loop()
         self._reader = Reader(self._segments, pool, self._replay_end, self._touch, self._feed_soon)
-        self._loop.add_reader(self._wake_fd, self._woken)
+        self._loop.add_reader(self._wake_fd, self._guarded(self._woken))
         self._stack.callback(self._loop.remove_reader, self._wake_fd)
         self._feed_soon()
 
@@ -239,7 +248,7 @@ class Spool:
 
     def _feed_soon(self) -> None:
         if self._feed_at is None:
-            self._feed_at = self._loop.call_soon(self._feed)
+            self._feed_at = self._loop.call_soon(self._guarded(self._feed))
 
     def _feed(self) -> None:
         reader, self._feed_at = self._reader, None
@@ -251,7 +260,7 @@ class Spool:
             self._feed_soon()
         elif full or reader.error is not None:
             # An incomplete message that ends frees room without a call of `released`.
-            self._feed_at = self._loop.call_later(RETRY_SECONDS, self._feed)
+            self._feed_at = self._loop.call_later(RETRY_SECONDS, self._guarded(self._feed))
 
     def note_discards(self) -> None:
         """Record the outcome of messages that the pool has discarded itself."""
@@ -265,7 +274,9 @@ class Spool:
         """Schedule a `Change` for a segment with new outcomes or a new end."""
         self._changed[segment] = None
         if self._change_at is None and self._changing is None:
-            self._change_at = self._loop.call_at(self._next_change, self._begin_change)
+            self._change_at = self._loop.call_at(
+                self._next_change, self._guarded(self._begin_change)
+            )
 
     def _begin_change(self) -> None:
         """Begin to write outcomes, and to delete the segments whose messages are all finished."""
@@ -273,7 +284,8 @@ class Spool:
         change = self._take_change()
         if change is not None:
             self._changing = self._loop.run_in_executor(None, change.make)
-            self._changing.add_done_callback(lambda made: self._changed_files(change, made))
+            done = functools.partial(self._changed_files, change)
+            self._changing.add_done_callback(self._guarded(done))
 
     def _take_change(self) -> Change | None:
         """Return the `Change` with all files to write and delete; None if there are none."""
@@ -319,7 +331,9 @@ class Spool:
             self._next_change = self._loop.time() + RETRY_SECONDS
         self._file_error = change.error
         if self._changed and self._change_at is None:
-            self._change_at = self._loop.call_at(self._next_change, self._begin_change)
+            self._change_at = self._loop.call_at(
+                self._next_change, self._guarded(self._begin_change)
+            )
 
     # ------------------------------------------------------------ end
 

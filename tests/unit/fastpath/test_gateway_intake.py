@@ -851,7 +851,7 @@ def test_a_displaced_connection_loses_nothing(inputs: Any) -> None:
 
 
 def limit_with(count: int) -> int:
-    """Return a limit of descriptors with which `count` more are free for connections."""
+    """Return an RLIMIT_NOFILE that leaves descriptors for `count` more connections."""
     needed = max(int(name) for name in os.listdir("/proc/self/fd")) + 2 + count
     limit = needed
     while limit - min(RESERVE, limit // 8) < needed:

@@ -38,7 +38,7 @@ class Run:
         self.spool.open()
         self.pool = Pool(pool_bytes, spooled=True)
         self.slot = self.pool.register(b"t")
-        self.spool.start(self.pool)
+        self.spool.start(self.pool, lambda callback: callback)
         self.held: list[Any] = []
 
     def append(self, *values: bytes, together: bool = False, topic: bytes = b"t") -> None:
