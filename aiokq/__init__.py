@@ -371,7 +371,8 @@ __all__ = [
     "wire",
 ]
 
-# The names of each module; a test compares them with the imports above, which type checkers read.
+# The public names by the module that defines them. A test compares this table with the imports
+# above, which only type checkers read.
 _HOMES = {
     "aiokq.admin.acls": ["AclCreated", "AclFilter", "AclsDeleted"],
     "aiokq.admin.client": ["Admin"],

@@ -196,8 +196,8 @@ class Admin(GroupCalls, PlacementCalls, TransactionCalls, ControllerCalls, UserC
         """Create topics.
 
         Args:
-            new_topics: topics to create; a name stands for a NewTopic with the next three
-                arguments.
+            new_topics: topics to create; a topic given by name gets `num_partitions`,
+                `replication_factor` and `configs`.
             num_partitions: number of partitions of topics given by name; -1 for the broker's
                 default.
             replication_factor: replication factor of topics given by name; -1 for the broker's

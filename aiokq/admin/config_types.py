@@ -129,7 +129,7 @@ class ConfigDescription:
 
 @frozen
 class ConfigsAltered:
-    """The result of changing one resource."""
+    """The result of changing the configs of one resource."""
 
     resource: ConfigResource
     error: KafkaError | None = None

@@ -96,8 +96,8 @@ class ControllerCalls(ABC):
         Args:
             entity: names that the entities must have; `QuotaName.DEFAULT` stands for the default,
                 and `QuotaName.ANY` for every name. None for all quotas.
-            strict: whether to leave out entities with more parts than `entity`: for a user, the
-                quotas of the user's client ids.
+            strict: whether to leave out entities with more parts than `entity`. If `entity` is a
+                user, these are the client ids of the user.
         """
         return await quotas.describe_client_quotas(
             self._check(timeout), entity, strict=strict, timeout=timeout
@@ -116,7 +116,7 @@ class ControllerCalls(ABC):
         Args:
             changes: for each entity, the new rate by key; None removes a quota. The keys are
                 ``producer_byte_rate`` and ``consumer_byte_rate`` (bytes per second and broker),
-                ``request_percentage`` (percent of a broker's thread), ``controller_mutation_rate``
+                ``request_percentage`` (percent of a thread's time), ``controller_mutation_rate``
                 (partitions per second) and, for addresses, ``connection_creation_rate``.
             validate_only: validate without changing.
 

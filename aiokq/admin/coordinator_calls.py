@@ -99,7 +99,7 @@ async def per_group(
                         # Only this request timed out. The coordinator may answer the next request.
                         outcome = _later(outcome)
                     elif group_id in refused:
-                        continue  # the error of an earlier attempt says more than a timeout
+                        continue  # keep the error of an earlier attempt, which names the cause
                 outcomes[group_id] = outcome
         refused.update(g for g, outcome in outcomes.items() if isinstance(outcome, KafkaError))
         return outcomes
@@ -152,7 +152,9 @@ async def find_coordinators(
     timeout: float,
     kind: CoordinatorKind = CoordinatorKind.GROUP,
 ) -> dict[str, int | KafkaError]:
-    """Look up the coordinators of groups together (KIP-699); return a node id or error by group.
+    """Look up the coordinators of groups; return a node id or an error by group.
+
+    The lookups share a request if the broker supports KIP-699.
 
     Args:
         kind: GROUP if ``groups`` has group ids, TRANSACTION if it has transactional ids.

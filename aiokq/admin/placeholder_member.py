@@ -290,7 +290,7 @@ class PlaceholderMember:
 
     async def _leave(self) -> None:
         try:
-            await self._coordinator.drop()  # a join may be pending on the connection
+            await self._coordinator.drop()  # a pending join would delay LeaveGroup
             async with asyncio.timeout(GOODBYE):
                 await self._coordinator.ask(
                     Ask(

@@ -182,8 +182,9 @@ async def _pause(engine: ClusterEngine, seconds: float, deadline: float, *, refr
 
 
 def timeout_ms(engine: ClusterEngine, remaining: float) -> int:
-    """Return the timeout for the broker, in ms.
+    """Return the timeout field of a request, in ms.
 
-    The timeout is `remaining`, given in seconds, but at most the request timeout.
+    Args:
+        remaining: seconds that remain of the call; the result is at most the request timeout.
     """
     return max(1, int(min(remaining, engine.settings.request_timeout) * 1000))

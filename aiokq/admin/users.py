@@ -1,7 +1,7 @@
 """SCRAM credentials of users: describes, stores and deletes them.
 
-The client salts the password and sends the salted password to the broker. Anyone who reads it on
-the network can log in with it, so use TLS.
+The client salts the password and sends the salted password to the broker. Anyone who reads the
+salted password on the network can log in as the user, so use TLS.
 
 Source: KIP-554; Kafka ``ScramFormatter.java``.
 """

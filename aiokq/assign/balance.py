@@ -125,7 +125,7 @@ class _Work:
                 self._give(owner, partition)
 
     def fill(self, owners: Mapping[TopicPartition, str]) -> None:
-        """Give each free partition to the least loaded subscriber with room.
+        """Give each free partition to the least loaded subscriber that may take more partitions.
 
         If racks matter, there are two earlier rounds. In the first round, a member with a rack
         takes only partitions with a replica in that rack. In the second round, the previous owners
@@ -146,8 +146,8 @@ class _Work:
         """Move partitions along paths until no path reduces a difference in load.
 
         A path leads from a member, over a topic of one of its partitions, to another subscriber of
-        that topic, and so on. If the most loaded member reaches no member with at least two
-        partitions fewer, no member that it reaches will change again: all of them are settled.
+        that topic, and so on. If every member that the most loaded member reaches has at most one
+        partition less, all these members are settled: their numbers of partitions are final.
         """
         if self._equal:
             return  # with equal subscriptions, `_has_room` has limited each member to its share
@@ -203,7 +203,7 @@ class _Work:
         return left
 
     def _lightest(self, heap: _Heap) -> str | None:
-        """Return the least loaded member with room; None if there is none.
+        """Return the least loaded member that may take more partitions; None if there is none.
 
         Loads only grow while partitions are assigned. An entry with an old load is therefore not
         corrected until this entry is the first of the heap.
@@ -221,7 +221,7 @@ class _Work:
     def _current(self, heap: _Heap, members: Set[str], sign: int) -> str:
         """Return the first of `members` in the heap.
 
-        The entries before it, which are outdated or of other members, are dropped.
+        The entries before this entry are outdated or belong to other members. They are dropped.
 
         Args:
             sign: -1 if the heap's entries have negated loads, otherwise 1.

@@ -13,7 +13,7 @@ __all__ = ["Assignment", "RebalanceProtocol", "Subscription", "Topology"]
 
 
 class RebalanceProtocol(Enum):
-    """The way in which a member revokes partitions in a rebalance.
+    """When a member revokes partitions in a rebalance.
 
     Source: Kafka's `ConsumerPartitionAssignor.RebalanceProtocol`; KIP-429.
     """

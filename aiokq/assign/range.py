@@ -57,7 +57,7 @@ class RangeAssignor:
 
 
 class _Topic:
-    """A topic during its assignment, with its free partitions and the members' remaining room."""
+    """A topic during its assignment, with its free partitions and the share of each member."""
 
     def __init__(
         self,
@@ -133,8 +133,9 @@ def _co_partitioned(topics: list[_Topic]) -> list[list[_Topic]]:
 def _assign_same_partitions(topics: list[_Topic]) -> None:
     """For each partition number, give that partition of every topic to one member.
 
-    The member must have room for these partitions. If the member has a rack, each of the partitions
-    must have a replica in that rack. If there is no such member, the partitions stay free.
+    The member must be allowed to take another partition of every topic. If the member has a rack,
+    each of the partitions must have a replica in that rack. If there is no such member, the
+    partitions stay free.
     """
     remaining = dict.fromkeys(topics[0].members)
     for number in range(topics[0].count):

@@ -1,6 +1,6 @@
 """The sticky assignors, which balance partitions with few moves (KIP-54, KIP-429).
 
-They read the previous partitions of the members; `balance` makes the assignment.
+The assignors read the previous partitions of the members; `balance` makes the assignment.
 """
 
 from __future__ import annotations

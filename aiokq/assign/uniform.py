@@ -88,8 +88,8 @@ class _HomogeneousAssignment:
             free = self._free.get(topic_id)
             if free is None:
                 continue
-            # Only free partitions are kept: after damage to the log, a partition may be assigned to
-            # two members, or to a member although it does not exist.
+            # Only free partitions are kept: after damage to the log, two members may have the same
+            # partition, or a member may have a partition that does not exist.
             mine = partitions if partitions <= free else partitions & free
             free -= mine
             if mine:
@@ -123,7 +123,11 @@ class _HomogeneousAssignment:
                 return
 
     def _hand_out(self, room: dict[str, int]) -> dict[str, dict[uuid.UUID, list[int]]]:
-        """Give free partitions to members with room, first to members in a replica's rack."""
+        """Give free partitions to members below their quotas, first to members in a replica's rack.
+
+        Args:
+            room: the number of partitions that each member still gets.
+        """
         given: defaultdict[str, defaultdict[uuid.UUID, list[int]]] = defaultdict(
             lambda: defaultdict(list)
         )

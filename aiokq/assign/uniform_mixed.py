@@ -1,6 +1,6 @@
 """The broker's default assignor, for groups whose members subscribe to different topics.
 
-It balances the numbers of partitions of the members, as far as their subscriptions permit.
+The assignor balances the members' numbers of partitions, as far as their subscriptions permit.
 
 Source: Kafka ``UniformHeterogeneousAssignmentBuilder.java`` (4.2), with the same order of topics
 and members and the same limit of rounds. Two heaps give the most and the least loaded member; Kafka
@@ -74,8 +74,8 @@ class MixedAssignment:
                 if owners is None or topic_id not in member.topics:
                     continue
                 for number in partitions:
-                    # Only free partitions are kept: after damage to the log, a partition may be
-                    # assigned to two members, or assigned although it does not exist.
+                    # Only free partitions are kept: after damage to the log, two members may have
+                    # the same partition, or a member may have a partition that does not exist.
                     if number < len(owners) and owners[number] == NOBODY:
                         owners[number] = index
                         self._sizes[index] += 1

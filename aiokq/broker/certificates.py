@@ -25,10 +25,10 @@ AUTHORITY_DAYS: Final = 3650
 CERTIFICATE_DAYS: Final = 90
 
 EARLIER: Final = datetime.timedelta(hours=1)
-"""Certificates are valid from this time before they are made, because clocks differ."""
+"""Certificates become valid this long before they are made, because clocks differ."""
 
 LONGEST_NAME: Final = 64
-"""Number of characters of the longest common name (RFC 5280, appendix A)."""
+"""Maximum number of characters of a common name (RFC 5280, appendix A)."""
 
 
 class Authority(NamedTuple):

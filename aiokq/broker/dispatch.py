@@ -42,13 +42,16 @@ __all__ = ["AskingDispatcher", "Dispatcher", "has_throttle_time"]
 API_VERSIONS: Final = 18
 
 LONG_REQUEST_BYTES: Final = 16 * 1024
-"""Size of a request from which other tasks may run while it is decoded.
+"""Size in bytes from which a request is decoded in steps, so that other tasks may run in between.
 
-Decoding names takes a millisecond for these bytes.
+Decoding names takes a millisecond for this many bytes.
 """
 
 LONG_RESPONSE_STEPS: Final = 256
-"""Number of steps of a handler from which other tasks may run while the response is encoded."""
+"""The response of a handler that took at least this many steps is also encoded in steps.
+
+Other tasks may run between two steps.
+"""
 
 API_AND_VERSION_BYTES: Final = 4
 _API_AND_VERSION: Final = struct.Struct(">I").unpack_from
@@ -168,8 +171,8 @@ class Dispatcher:
         """Handle one request of a connection before its login (`connection.LoginHandler`).
 
         Returns:
-            The response; None if the request must wait for something, or is not an ordinary request
-            of a login. Then `handle` must handle the request.
+            The response. None if the request has to wait, or is not an ordinary request of a login;
+            the caller then passes the request to `handle`.
 
         Raises:
             CloseConnection, ProtocolError: see `handle`.

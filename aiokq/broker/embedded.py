@@ -103,7 +103,7 @@ class EmbeddedCluster:
             name and password for PLAIN, or "" and the token for OAUTHBEARER. It returns the name of
             the user, a `Principal`, an `ExpiringLogin` (which adds the end of the session), or None
             to refuse the login. A function runs on the cluster's loop and must not block; a
-            coroutine function may wait. It is not called for the names in `users`.
+            coroutine function may wait. `authenticate` is not called for the names in `users`.
 
     Raises:
         ConfigError: an argument, a setting or a feature is unknown, out of range or of the wrong
@@ -422,9 +422,9 @@ class EmbeddedCluster:
         if self._pid:
             raise ConfigError("this embedded cluster is already running")
         if fastpath.COMPILED:
-            # This import takes 2 ms. Without it the node would import the module after its start.
-            # If that import failed, the node would stop, and clients would see only lost
-            # connections.
+            # Import now, which takes 2 ms, so that a failure of the import fails the start.
+            # Otherwise the node would import the module after its start; a failure would then stop
+            # the node, and clients would see only lost connections.
             importlib.import_module("aiokq.fastpath.broker")
         environment = self._given_environment or system_environment()
         self._lasting_files = environment.files

@@ -7,8 +7,8 @@ response is encoded. Without an authorizer, everything is allowed. Without quota
 throttled.
 
 An authorizer that calls a coroutine function of the user cannot answer at once. It raises
-``Undecided``, the dispatcher awaits the answers, and the handler runs again with them. A handler
-that would change something between two authorizations calls ``Call.settle`` first.
+``Undecided``, the dispatcher awaits the answers, and the handler runs again. A handler that would
+change something between two authorizations calls ``Call.settle`` first.
 
 Two rules are enforced in ``connection``, where the bytes are counted: a frame that is too large for
 an authenticated client is refused before memory is allocated for it (``FrameReader``), and nothing
@@ -67,7 +67,7 @@ ILLEGAL_SASL_STATE before it closes the connection.
 """
 
 MOST_DENIALS: Final = 1000
-"""Denials of a request that are kept until its end; further ones are recorded at once."""
+"""Maximum number of denials kept until the end of a request; others are recorded immediately."""
 
 _READY: Final = SessionState.READY
 _AUTHENTICATE: Final = SessionState.AUTHENTICATE
@@ -436,7 +436,10 @@ class Gate:
         self._denials[connection] = {}
 
     def again(self, connection: RequestContext) -> None:
-        """Begin the request again with the answers: its handler reports the denials again."""
+        """Begin the request again with the answers.
+
+        The denials of the previous run are dropped, because the handler reports them again.
+        """
         self._denials[connection] = {}
 
     def end(self, connection: RequestContext) -> None:

@@ -93,8 +93,8 @@ class NodeServers:
         self._counts: ConnectionCounts | None = None
         self._host_rates: HostRates | None = None
         self._own_name = ""
-        # By listener: the TLS settings in use, and a context that is made but not in use with its
-        # settings.
+        # For each listener: in `_stores` the TLS settings in use; in `_prepared` a new context that
+        # is not in use yet, with its settings.
         self._stores: dict[str, dict[str, SettingValue]] = {}
         self._prepared: dict[str, tuple[dict[str, SettingValue], ChangedStores]] = {}
 
@@ -239,7 +239,7 @@ class NodeServers:
     def change_stores(self, settings: BrokerSettings) -> None:
         """Use changed keys and certificates for new connections.
 
-        A listener whose stores cannot be used keeps the former ones, with a warning.
+        A listener whose new stores cannot be used keeps its stores; a warning is logged.
         """
         for stores in self._changed_stores(settings):
             name = stores.listener.name

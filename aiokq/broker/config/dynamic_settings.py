@@ -80,8 +80,9 @@ DYNAMIC_SETTINGS: Final = frozenset(
         "transaction.partition.verification.enable",
     )
 )
-"""Kafka's names of the settings that can change. Those of `PER_LISTENER` can change with the prefix
-`listener.name.NAME.`, too.
+"""Kafka's names of the settings that can change.
+
+The settings in `PER_LISTENER` can change both with and without the prefix `listener.name.NAME.`.
 """
 
 STORE_SETTINGS: Final = frozenset(
@@ -100,7 +101,7 @@ STORE_SETTINGS: Final = frozenset(
 )
 """Kafka's names of the settings of a listener's keys and certificates.
 
-They can change with the prefix `listener.name.NAME.` only, and for one broker only.
+These settings can change only with the prefix `listener.name.NAME.`, and only for one broker.
 """
 
 _LISTENER_PREFIX: Final = "listener.name."
@@ -124,7 +125,10 @@ def base_name(name: str) -> str:
 
 
 def _listener(name: str) -> str | None:
-    """Return NAME of `listener.name.NAME.*` in capitals, if it is a limit or a store, else None."""
+    """Return NAME of `listener.name.NAME.*`, in capitals.
+
+    None if the setting is in neither `PER_LISTENER` nor `STORE_SETTINGS`.
+    """
     if not name.startswith(_LISTENER_PREFIX):
         return None
     listener, _, base = name[len(_LISTENER_PREFIX) :].partition(".")
@@ -133,12 +137,12 @@ def _listener(name: str) -> str | None:
 
 
 def listener_of_store(name: str) -> str | None:
-    """Return the listener of a setting in `STORE_SETTINGS`, in capitals, else None."""
+    """Return the listener of a setting in `STORE_SETTINGS`, in capitals; None for any other."""
     return _listener(name) if base_name(name) in STORE_SETTINGS else None
 
 
 def is_store(name: str) -> bool:
-    """Whether a setting is one of `STORE_SETTINGS` of a listener."""
+    """Whether a setting is in `STORE_SETTINGS` and has the prefix of a listener."""
     return listener_of_store(name) is not None
 
 
@@ -343,6 +347,6 @@ def _changed(before: BrokerSettings, after: BrokerSettings) -> frozenset[str]:
 
 
 def _pairs(settings: BrokerSettings, base: str) -> tuple[tuple[str, int], ...]:
-    """Return pairs of a listener's name, in capitals, and its value of a limit."""
+    """Return the listeners with their own value of a limit: name in capitals, and value."""
     pairs: tuple[tuple[str, int], ...] = getattr(settings, PER_LISTENER[base])
     return pairs

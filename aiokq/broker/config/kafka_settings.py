@@ -94,9 +94,9 @@ _READ_BY_PLUG_INS: Final = {
     "metrics.jmx.exclude": "string",
     "metrics.jmx.include": "string",
 }
-"""Settings, with their types, that KafkaConfig does not declare: only plug-ins of Kafka read them.
+"""Settings, with their types, that only a plug-in of Kafka reads, and KafkaConfig does not declare.
 
-The plug-in is the JMX reporter. A node of Kafka without it ignores the settings, too.
+The plug-in is the JMX reporter. A node of Kafka without the JMX reporter also ignores the settings.
 """
 
 _PLUG_IN_PREFIXES: Final = ("config.providers.", "metrics.context.", "rlmm.config.", "rsm.config.")

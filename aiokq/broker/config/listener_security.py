@@ -5,7 +5,7 @@ A broker imports this module only if a listener uses TLS or SASL.
 Source: Kafka ``AbstractConfig.valuesWithPrefixOverride``, ``ChannelBuilders``,
 ``JaasContext.loadServerContext``, ``ConfigurationUtils`` (OAUTHBEARER). Differences from Kafka:
 SCRAM and OAUTHBEARER need no login module, because these modules have no options that this broker
-needs; OAUTHBEARER without keys, which makes Kafka accept every token, is refused; PLAIN and
+needs; OAUTHBEARER without keys is refused, whereas Kafka accepts every token then; PLAIN and
 OAUTHBEARER without TLS are refused on listeners that other machines can reach.
 Tests: ``tests/unit/broker/config/test_listener_security.py``.
 """
@@ -53,7 +53,8 @@ _CALLBACK_CLASSES: Final[Mapping[str, str]] = {
 }
 """The mechanism of each class of Kafka that checks credentials as this broker does.
 
-The last class accepts tokens that are not signed; `allow.unsecured.tokens` is needed all the same.
+The last class accepts tokens that are not signed. This broker accepts such tokens only if
+`allow.unsecured.tokens` is also set.
 """
 
 
@@ -111,7 +112,11 @@ class ListenerSettings:
         return f"<ListenerSettings {self.name} {self.protocol}>"
 
     def with_stores(self, settings: BrokerSettings) -> ListenerSettings:
-        """Return a copy with the key store and trust store of changed settings of the broker."""
+        """Return a copy that takes its key store and trust store from changed settings.
+
+        Args:
+            settings: the settings of the broker after the change.
+        """
         changed = copy.copy(self)
         changed._settings = settings
         changed._of_listener = settings.listener_settings.get(self.name, {})
@@ -135,7 +140,7 @@ class ListenerSettings:
     def spelled(self, name: str, mechanism: str = "") -> str:
         """Return the name under which a setting is given, for errors.
 
-        A setting that is not given has the name with the longest prefix.
+        For a setting that is not given, return the name with the longest prefix.
         """
         prefix = f"listener.name.{self.name.lower()}."
         every = _prefixed(name, mechanism)

@@ -3,7 +3,7 @@
 Source: Kafka ``SocketServerConfigs.listenerListToEndPoints``, ``AbstractKafkaConfig`` and
 ``KafkaConfig.validateValues``. Differences from Kafka: this module also refuses ports above 65535,
 wildcards other than `0.0.0.0` as an advertised host, broadcast and multicast addresses, and hosts
-that are too long for DNS (RFC 1035, section 2.3.4). It does not compare
+that are too long for DNS (RFC 1035, section 2.3.4). This module does not compare
 `controller.listener.names` with the default of `listeners`.
 """
 
@@ -141,10 +141,11 @@ class Listeners(NamedTuple):
 
     @property
     def protected(self) -> frozenset[str]:
-        """The listeners for other brokers and administrators; node limits do not apply to them.
+        """The listeners for other brokers and administrators.
 
-        As in Kafka, the only listener of a node is not protected. If these listeners are all
-        listeners of the node, only the listener for administrators is protected.
+        The connection limits of the whole node do not apply to these listeners. As in Kafka, the
+        only listener of a node is not protected. If the node has no other listeners, only the
+        listener for administrators is protected.
         """
         names = frozenset(one.name for one in self.opened)
         reserved = names & {self.inter_broker, self.admin}

@@ -226,7 +226,7 @@ _OF_BROKER: Final = (
     "connection.failed.authentication.delay.ms",
     "sasl.mechanism.inter.broker.protocol",
 )
-"""Settings without a prefix."""
+"""Settings that no prefix can set for one listener, because they apply to the whole broker."""
 
 
 def _is_declared(name: str) -> bool:

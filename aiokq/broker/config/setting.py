@@ -190,7 +190,8 @@ class Setting:
         try:
             value.encode()
         except UnicodeEncodeError:
-            # The error of `encode` contains the value, so it must not be the cause or context.
+            # The error of `encode` contains the secret. The new error is raised outside this block,
+            # so that the error of `encode` is neither its cause nor its context.
             pass
         else:
             return
@@ -211,7 +212,7 @@ class Setting:
 
 
 class Declared(NamedTuple):
-    """A declared setting: its default, and the rest of its row."""
+    """The declaration of a setting: its default, and the other arguments of its `Setting`."""
 
     default: Any
     row: tuple[Any, ...]
@@ -230,7 +231,10 @@ def declared(
     any_case: bool = False,
     is_path: bool = False,
 ) -> T:
-    """Return a declaration, which `settings.SETTINGS` turns into a row and a default."""
+    """Declare a setting as a field of a class.
+
+    `settings.SETTINGS` has a `Setting` for each declaration; the default replaces the declaration.
+    """
     if not kind:
         kind = {bool: "boolean", int: "int", float: "double"}.get(type(default), "string")
     row = (kind, doc, at_least, at_most, choices, nullable, has_effect, any_case, is_path)

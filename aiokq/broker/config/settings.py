@@ -657,7 +657,7 @@ class BrokerSettings(SecuritySettings):
 
 
 def _table() -> dict[str, Setting]:
-    """Return the table of the settings, and replace their declarations by their defaults."""
+    """Return a `Setting` for each declaration, and replace the declarations by the defaults."""
     table = {}
     for owner in (BrokerSettings, SecuritySettings):
         for field, declaration in list(vars(owner).items()):

@@ -89,7 +89,7 @@ class Call(NamedTuple):
     async def settle(self, *questions: Question) -> None:
         """Let an authorizer that asks the user's code await its answers in advance.
 
-        The dispatcher asks about the resources that a request names (`questions`). For other
+        The dispatcher asks about the resources that a request names (module `questions`). For other
         resources, a handler calls this method before its first change, because a later
         authorization may raise `Undecided`, and the handler then runs again from its beginning.
         """

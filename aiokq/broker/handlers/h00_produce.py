@@ -192,7 +192,10 @@ async def handle(
 def _denial_of_transaction(
     request: ProduceRequest, permits: _Permits
 ) -> Callable[[], BrokerError] | None:
-    """Return the error of all batches if a batch is transactional and the id is denied."""
+    """Return the error of all batches if one is transactional and its transactional id is denied.
+
+    Returns None if no batch is transactional, or if the client may use the transactional id.
+    """
     for topic in request.topic_data:
         for data in topic.partition_data:
             records = memoryview(b"" if data.records is None else data.records)  # type: ignore[arg-type]

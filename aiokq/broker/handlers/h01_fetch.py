@@ -200,7 +200,7 @@ async def handle(
 async def _settle(
     topics: Topics, call: Call, request: FetchRequest, targets: Sequence[FetchTarget]
 ) -> None:
-    """Authorize all topics now, because the handler must not run again after this."""
+    """Authorize all topics in advance: once the session is open, the handler must not run again."""
     if _replica_id(request, call.version) >= 0:
         await call.settle((Operation.CLUSTER_ACTION, ResourceType.CLUSTER, (CLUSTER_NAME,)))
         return
@@ -267,10 +267,10 @@ class _Permits:
             self._decisions = Decisions(call, Operation.READ, ResourceType.TOPIC)
 
     def is_trusted(self) -> bool:
-        """Return whether the client is a follower, and an authorizer permits that.
+        """Return whether the client is a follower that an authorizer has permitted.
 
-        Every client can claim to be a follower. Only a trusted one is exempt from quotas and has
-        priority in the cache of sessions.
+        Every client can claim to be a follower. Only a trusted follower is exempt from quotas and
+        has priority in the cache of sessions.
         """
         if not self._is_follower or not self._has_authorizer:
             return False

@@ -63,7 +63,10 @@ if TYPE_CHECKING:
     from aiokq.broker.replica.partition import Partition
 
 NEVER_STRICT: Final = 2**15
-"""No version of Metadata: a topic is created even beyond the client's quota of partitions."""
+"""A number above all versions of Metadata, for `Call.mutations`.
+
+The client's quota of partitions never refuses an automatic creation; it only throttles the client.
+"""
 
 
 class _View(NamedTuple):

@@ -12,8 +12,9 @@ v3  throttle time       v7  static members     v9   the consumer protocol (KIP-8
 v5  no retention time   v8  flexible           v10  topic ids in place of names
 v6  leader epochs
 
-The offsets of very many partitions are committed in parts, so that other tasks run in between. In
-such a request, a partition that is repeated is committed and answered once, by its last entry.
+The offsets of very many partitions are committed in parts, so that other tasks run in between. If
+such a request has several entries for a partition, only the last entry is committed, and the
+response has one entry for the partition.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ PARTITIONS_AT_ONCE: Final = 512
 """Number of partitions whose offsets are committed before other tasks run."""
 
 _Place: TypeAlias = tuple[str, uuid.UUID]
-"""Name and id of a topic, as they are answered."""
+"""Name and id of a topic, as in the response."""
 
 
 async def handle(

@@ -138,7 +138,7 @@ async def _fetch(
 
 
 def _divide(group: OffsetFetchRequestGroup) -> bool:
-    """Divide each topic with very many partitions; return whether there was one."""
+    """Divide each topic with very many partitions; return whether there was such a topic."""
     asked = group.topics or ()
     if all(len(topic.partition_indexes) <= PARTITIONS_AT_ONCE for topic in asked):
         return False
@@ -191,7 +191,10 @@ async def _read(
 
 
 def _parts(topics: list[OffsetFetchRequestTopics]) -> Iterator[list[OffsetFetchRequestTopics]]:
-    """Yield the topics in parts of at most `TOPICS_AT_ONCE` topics, with few partitions."""
+    """Yield the topics in parts.
+
+    A part ends at `TOPICS_AT_ONCE` topics, or when it has `PARTITIONS_AT_ONCE` partitions.
+    """
     part: list[OffsetFetchRequestTopics] = []
     partitions = 0
     for topic in topics:

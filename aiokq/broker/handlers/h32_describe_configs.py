@@ -9,7 +9,8 @@ INVALID_REQUEST. KIP-133, KIP-226, KIP-569.
 v1  sources and synonyms   v3  types and documentation   v4  flexible
 
 A resource that the request repeats is described once, with the settings that any of its entries
-names. Kafka's response repeats it, so the response to a small request can have any size.
+names. Kafka describes such a resource once for each entry, so that a small request can cause a
+response of any size.
 """
 
 from __future__ import annotations

@@ -21,5 +21,5 @@ if TYPE_CHECKING:
 async def handle(
     login: Login, request: SaslAuthenticateRequest, call: Call
 ) -> SaslAuthenticateResponse:
-    """Return the answer of the mechanism."""
+    """Pass the client's token to the SASL mechanism, and return its answer."""
     return await login.authenticate(call.connection, bytes(request.auth_bytes))

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 async def handle(
     credentials: Credentials, request: AlterUserScramCredentialsRequest, call: Call
 ) -> AlterUserScramCredentialsResponse:
-    """Change the credentials of all users without an error; return a result for each user."""
+    """Change the credentials of users whose changes are valid; return a result for each user."""
     outcomes: Mapping[str, BrokerError | None]
     try:
         call.authorize(Operation.ALTER, ResourceType.CLUSTER)

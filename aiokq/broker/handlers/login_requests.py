@@ -4,7 +4,8 @@ Anybody can send these requests, so they must cost little. Requests that cannot 
 are left to `Dispatcher.handle`, which uses the same handlers and returns the same responses.
 Examples are a token whose keys must be fetched, and tokens without a request header.
 
-Tests: ``tests/unit/broker/handlers/test_login_requests.py``, which compares both ways.
+Tests: ``tests/unit/broker/handlers/test_login_requests.py``, which compares the responses with
+those of `Dispatcher.handle`.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ HEADER_BYTES: Final = 10
 """Length of the shortest header of a request."""
 
 LONGEST_BYTES: Final = 16 * 1024
-"""Size of a request from which other tasks may run while it is decoded."""
+"""Size in bytes from which a request is left to `Dispatcher.handle`, which decodes in steps."""
 
 _API_AND_VERSION: Final = struct.Struct(">I").unpack_from
 

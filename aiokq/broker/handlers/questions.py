@@ -1,4 +1,4 @@
-"""The permissions that handlers ask for, so that they can be asked before the handler runs.
+"""The permissions that each handler will need, as questions that are asked before it runs.
 
 An authorizer that calls a coroutine function of the user cannot answer at once. The dispatcher
 therefore asks all questions of a request before the handler runs, many at the same time. The
@@ -362,11 +362,14 @@ _QUESTIONS: Final[dict[int, Callable[..., Iterator[Question]]]] = {
     69: _consumer_group_describe,
     75: _describe_topic_partitions,
 }
-"""The questions of each API whose requests name several resources."""
+"""For each API whose requests name several resources, the function that yields the questions."""
 
 _OPERATIONS: Final[dict[int, Callable[..., tuple[ResourceType, Iterable[str]]]]] = {
     3: _metadata_operations,
     15: _describe_groups_operations,
     69: _consumer_group_describe_operations,
 }
-"""The resources of a request of which the response has the authorized operations."""
+"""For each API whose response has authorized operations, the function that returns the resources.
+
+The function returns the type and the names of the resources of one request.
+"""

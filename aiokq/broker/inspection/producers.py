@@ -37,7 +37,7 @@ class Snapshot(NamedTuple):
 
 
 class _Claim(NamedTuple):
-    """What a snapshot says about one batch of the log.
+    """The data of a snapshot about one batch of the log.
 
     A snapshot names the last batches of each producer, and the first batch of each open
     transaction.

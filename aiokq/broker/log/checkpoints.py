@@ -26,8 +26,8 @@ logger = logging.getLogger("aiokq.broker.log")
 class Checkpoint:
     """One checkpoint: the offsets in memory, and the file to which any thread may write them.
 
-    A malformed file is ignored, because a log can be opened without these offsets. Without them,
-    for example, recovery reads more, or consumers see deleted records again.
+    A malformed file is ignored, because a log can be opened without the offsets of a checkpoint.
+    A recovery may then read more, and consumers may see deleted records again.
     """
 
     __slots__ = ("_files", "_offsets", "_owner", "_uncertain", "_written", "path")
@@ -102,7 +102,7 @@ class Checkpoint:
             OSError: the disk failed.
         """
         with self._owner.lock:
-            # The offsets are copied under the lock, so that the last writer writes the latest ones.
+            # Copied under the lock, so that the last write to the file has the latest offsets.
             latest = dict(self._offsets)
             if self._owner.closed or (self._written == latest and not self._uncertain):
                 return

@@ -59,7 +59,7 @@ class ColdReads:
         self._asked: Counter[Hashable] = Counter()
 
     async def read(self, look: Callable[[], R]) -> R:
-        """Call ``look`` and return its result; on ``ColdRead``, load the items and call it again.
+        """Return the result of ``look``. On ``ColdRead``, load the items and call ``look`` again.
 
         Raises:
             ColdRead: an item was loaded ``MOST_TRIES`` times, and evicted each time before it could

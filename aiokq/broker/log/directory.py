@@ -58,8 +58,9 @@ class LogDirectory:
     Attributes:
         path: path of the log directory.
         properties: the ids of the directory.
-        clean: whether the last shutdown was clean, so that logs need no recovery. When the node
-            stops, ``Storage`` may set it to whether this stop is clean, for ``close_unused``.
+        clean: whether the last shutdown was clean, so that logs need no recovery. If the directory
+            has only the metadata log, ``Storage`` sets this attribute when the node stops, to
+            whether the stop is clean; ``close_unused`` reads it.
         disk: handles errors of the disk.
         checkpoints: the offset checkpoints of the directory.
         on_disk: finds the directories of partitions.

@@ -338,7 +338,7 @@ class PartitionLog(ReadableLog):
         ``offset`` if such a batch began earlier, if compaction left a gap before ``offset``, or if
         the log ended earlier anyway.
 
-        Nothing is appended meanwhile, and readers see the shorter log before the files are cut.
+        During the call nothing is appended. Readers see the shorter log before the files are cut.
         If an error leaves the truncation unfinished, the log takes no appends until another call
         has finished the truncation or the log is opened again.
 
@@ -438,7 +438,7 @@ class PartitionLog(ReadableLog):
                 )
             )
             self._check_open()
-            # The high watermark advances meanwhile if this node is elected leader.
+            # If this node was elected leader during the search, the high watermark may have risen.
             if offset < self.high_watermark:
                 raise self._below_high_watermark(offset)
         except OSError as error:

@@ -36,7 +36,7 @@ BATCHES_REMEMBERED: Final = 5
 """Batches remembered per producer, to recognize retries: as many as may be in flight."""
 
 COMPLETED_KEPT: Final = 64
-"""The number of completed transactions below which ``limit_completed`` forgets none."""
+"""``limit_completed`` begins to forget completed transactions when this many are kept."""
 
 NO_OFFSET: Final = -1
 _SEQUENCE_MAX: Final = 2**31 - 1

@@ -208,7 +208,7 @@ class _Loader:
         self._forget_behind = forget_behind
         self._damage = Damage(files, directory, topic_partition, crc32c)
         self._checked = self._total = 0
-        # log end offset at the clean shutdown; only set if the log was found damaged nevertheless
+        # log end offset at a clean shutdown after which the log was found damaged; else None
         self._synced_end: int | None = None
         self.epochs = LeaderEpochs(files, f"{directory}/{file_names.LEADER_EPOCHS}")
 

@@ -127,8 +127,8 @@ class GroupCoordinator(CoordinatorRuntime["GroupShard"]):
             background=background,
             on_failure=on_failure,
         )
-        # Clients decide how often members join, leave and sync, and each time a line about the
-        # group is logged.
+        # The log lines are limited, because each join, leave and sync of a member writes a line,
+        # and clients decide how often their members do so.
         self._lines = TextLimit(environment.clock.monotonic)
         self._registry = topics
         topics.listeners.append(self._drop_offsets_if_deleted)

@@ -48,7 +48,7 @@ GROUP_METADATA_VERSION: Final = 3
 """The version in which group metadata is written, as by Kafka; later versions are flexible."""
 
 EXPIRING_OFFSET_VERSION: Final = 1
-"""The only version of a committed offset with an expiry time, which OffsetCommit 2 to 4 set."""
+"""The only version of a committed offset that has an expiry time (set by OffsetCommit 2 to 4)."""
 
 _TYPES: Final[dict[int, tuple[type[Message], type[Message]]]] = {
     # The number is the type in the key; the version of the value is independent of it.

@@ -40,10 +40,10 @@ logger = logging.getLogger("aiokq.broker.coordinator")
 
 FIRST_RETRY_SECONDS: Final = 0.1
 LONGEST_RETRY_SECONDS: Final = 1.0
-"""The first and the longest pause before markers that could not be written are written again.
+"""The first and the longest pause, in seconds, before failed writes of markers are repeated.
 
-Each pause is twice the previous pause, because a partition may be unavailable for long while many
-producers have a prepared transaction in it.
+The pause doubles after each failure, because a partition may be unavailable for long, and many
+producers may have a prepared transaction in the partition.
 """
 
 _TASK: Final = "transaction markers"

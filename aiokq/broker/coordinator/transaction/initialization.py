@@ -70,7 +70,7 @@ def initialized(
 def _may_be_current(expected: TransactionalProducer, current: TransactionMetadata) -> bool:
     """Whether a producer that requests a new epoch may be the current producer (KIP-360).
 
-    It may have the previous producer id, because the response with the new id may have been lost.
+    The current producer may still send its previous id, if the response with the new id was lost.
     """
     return expected.producer_id == current.producer_id or (
         expected.producer_id == current.previous_producer_id

@@ -48,7 +48,7 @@ LONGEST_ID: Final = 2**15 - 1
 """The maximum number of bytes of a transactional id in a key."""
 
 FEW_PARTITIONS: Final = 64
-"""The number of partitions of a transaction up to which their encoded form is remembered."""
+"""Transactions with at most this many partitions have their encoded partitions cached."""
 
 STATUS_OFFSET: Final = 16
 """The byte position of the state in a value, the same in all versions."""
@@ -234,7 +234,10 @@ def _encode_partitions(partitions: frozenset[TopicPartition]) -> bytes:
 
 
 _remembered_partitions: Final = functools.lru_cache(maxsize=256)(_encode_partitions)
-"""`_encode_partitions`, which remembers results: a producer writes to the same partitions again."""
+"""`_encode_partitions` with a cache.
+
+The transactions of a producer usually have the same partitions.
+"""
 
 
 def _first_value_of(metadata: TransactionMetadata) -> TransactionLogValue:

@@ -57,7 +57,7 @@ class PreparedTransaction(NamedTuple):
 
     metadata: TransactionMetadata
     shard: TransactionShard
-    """The shard that has the transaction; it stands for one leadership of the log's partition."""
+    """The shard that has the transaction; each leadership of the log's partition has its own."""
     end_offset: int
     """The markers may be written when the records before this offset are committed."""
 
@@ -368,7 +368,7 @@ class TransactionShard:
 
         Args:
             metadata: the content of the last record of the transactional id.
-            prepared: the last earlier value in a prepared state; None if there is none.
+            prepared: the encoded value of the last earlier record in a prepared state, or None.
         """
         self.transactions[metadata.transactional_id] = metadata
         self._note_ids(metadata)

@@ -133,8 +133,8 @@ class TransactionMetadata(NamedTuple):
         """Return the metadata after InitProducerId, with a new producer id and epoch 0.
 
         Args:
-            keep_last_epoch: whether the request had the producer's epoch, so that a repetition of
-                the request can be recognized.
+            keep_last_epoch: whether to keep the present epoch as `last_epoch`, by which a
+                repetition of the request is recognized. True if the request had this epoch.
         """
         return self._moved(
             TransactionState.EMPTY,

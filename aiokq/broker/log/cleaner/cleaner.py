@@ -78,7 +78,7 @@ class LogCleaner:
         """Compact all logs that are due, the dirtiest first.
 
         Raises:
-            KafkaStorage: a log could not be compacted, because its disk failed or has no room for
+            KafkaStorage: a log could not be compacted, because its disk failed or has no space for
                 the copy; all other logs that are due were tried.
         """
         self._manager.resume()

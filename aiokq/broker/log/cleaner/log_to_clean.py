@@ -87,7 +87,7 @@ def log_to_clean(log: PartitionLog, cleaned_offset: int | None, now_ms: int) -> 
         largest = call_each(dirty, Segment.largest_timestamp_ms)
         young = (one for one, at in zip(dirty, largest, strict=True) if at > now_ms - lag_ms)
         upper = min(upper, next((one.base_offset for one in young), upper))
-    # only whole segments are cleaned
+    # Only whole segments are cleaned, so the limit is lowered to the base offset of a segment.
     upper = max(
         (s.base_offset for s in log.segments if s.base_offset <= upper),
         default=log.segments[0].base_offset,

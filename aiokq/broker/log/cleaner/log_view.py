@@ -1,7 +1,7 @@
 """A view of a log for a cleaning: its segments and settings as they were when the cleaning began.
 
-It is created on the loop and may be read in an executor, because it never changes. Its segment
-objects, however, may be used only on the loop.
+The view is created on the loop and may be read in an executor, because it never changes. Its
+segment objects, however, may be used only on the loop.
 """
 
 from __future__ import annotations

@@ -32,7 +32,12 @@ __all__ = ["build_offset_map", "new_offset_map"]
 
 
 def new_offset_map(memory_bytes: int, load_factor: float, records: int, secret: bytes) -> OffsetMap:
-    """Return a map for ``records`` keys, or for as many keys as fit into ``memory_bytes``."""
+    """Return a map for ``records`` keys, or for as many keys as fit into ``memory_bytes``.
+
+    Args:
+        load_factor: the largest part of the map's slots that is used, from 0 to 1.
+        secret: 16 random bytes, on which the hashes of keys depend.
+    """
     load_factor = max(load_factor, 0.01)  # 0 is a legal setting
     slots = min(memory_bytes // OFFSET_MAP_ENTRY, int(records / load_factor) + 2)
     slots = max(slots, 2)

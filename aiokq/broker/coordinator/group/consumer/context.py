@@ -55,7 +55,7 @@ class Downgrades(Protocol):
     """Interface to the downgrades of groups; `migration.downgrade` implements it."""
 
     def is_due(self, group_id: str, members: Collection[ConsumerMember]) -> bool:
-        """Whether a group in which only these members are left is downgraded to a classic group."""
+        """Whether a group is downgraded to a classic group when only these members are left."""
         ...
 
     def plan(

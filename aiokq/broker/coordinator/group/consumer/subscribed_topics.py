@@ -62,7 +62,7 @@ def metadata_hash(names: Iterable[str], view: TopicView) -> int:
     The hash is 0 if none of the topics exists. Kafka uses XXH3. The difference is harmless: after
     aiokq has loaded a hash that Kafka wrote, it recomputes the target assignment once.
     """
-    # Sorted after the look-up: a member may subscribe to very many names without a topic.
+    # Sort after the look-up, because a member may subscribe to many names that have no topic.
     found = [topic for name in names if (topic := view.topic(name)) is not None]
     if not found:
         return 0

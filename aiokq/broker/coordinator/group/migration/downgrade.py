@@ -54,7 +54,7 @@ class OnlineDowngrades:
         self._classic_group = classic_group
 
     def is_due(self, group_id: str, members: Collection[ConsumerMember]) -> bool:
-        """Whether a group in which only these members are left is downgraded to a classic group."""
+        """Whether a group is downgraded to a classic group when only these members are left."""
         if not members or any(member.classic is None for member in members):
             return False
         if self._settings.group_consumer_migration_policy not in _DOWNGRADE_POLICIES:
