@@ -31,7 +31,7 @@ class BrokerDescription:
 class ClusterDescription:
     """A cluster. With KRaft, ``controller_id`` is the id of a broker, not of the controller.
 
-    The broker forwards requests to the controller.
+    This broker forwards requests to the controller.
     """
 
     cluster_id: str | None

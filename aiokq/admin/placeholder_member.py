@@ -1,7 +1,8 @@
 """PlaceholderMember: keeps a classic group non-empty until its members are back.
 
 The placeholder joins the group, removes the other members, and leads the group without assigning
-any partition. It then holds the group, and the caller commits offsets (docs/adr/0007-rewind.md).
+any partition. The placeholder then holds the group: the coordinator refuses the commits of removed
+members, and the caller commits offsets as the placeholder (docs/adr/0007-rewind.md).
 """
 
 from __future__ import annotations

@@ -215,7 +215,7 @@ def _check(change: _Change) -> None:
     """Check a change before any password is salted.
 
     Raises:
-        TypeError: it is not a change, or a value has the wrong type.
+        TypeError: `change` is neither an upsertion nor a deletion, or a value has the wrong type.
         ConfigError: a value cannot be stored.
     """
     if not isinstance(change, ScramUpsertion | ScramDeletion):

@@ -138,7 +138,8 @@ class Dispatcher:
         try:
             response = await handler(request, call)
         except CloseConnection as closing:
-            # A Produce request with acks=0 may have appended batches before one was refused.
+            # Count the request for quotas: a Produce request with acks=0 may have appended batches
+            # before one was refused.
             gate.throttle_ms(context, header.api_key, header.client_id, nbytes, answered=False)
             self._encode_last(closing, header)
             raise
@@ -212,7 +213,7 @@ class Dispatcher:
         return answered
 
     async def _handle_token(self, context: RequestContext, frame: memoryview) -> list[Fragment]:
-        """Return the answer to a token without a request header: size and broker's token."""
+        """Return the answer to a token without a request header: size, then the broker's token."""
         token = await self._areas.login.token(context, bytes(frame))
         return [len(token).to_bytes(4, "big") + token]
 

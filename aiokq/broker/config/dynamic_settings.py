@@ -257,8 +257,8 @@ def check_effective(before: BrokerSettings, after: BrokerSettings) -> None:
 class DynamicSettings:
     """The settings in effect on a node. Used from the node's loop only.
 
-    The publisher calls ``apply``. Code that uses a setting that may change reads `current` each
-    time, or adds a listener.
+    The metadata publisher calls ``apply``. Code that uses a setting that may change reads `current`
+    each time, or adds a listener.
 
     Attributes:
         static: the settings with which the node was started.

@@ -125,7 +125,7 @@ _ELSEWHERE_PREFIXES: Final = {
     "ssl.crl": "the revocation of certificates (CRL, OCSP) is not checked; remove it",
     "zookeeper.": "Kafka 4 has no ZooKeeper; remove it",
 }
-"""Advice for settings that Kafka 4 does not have."""
+"""Advice by the prefix of a setting that Kafka 4 does not have, for the error message."""
 
 
 def _advice(name: str) -> str | None:

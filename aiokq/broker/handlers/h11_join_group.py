@@ -34,7 +34,7 @@ FIRST_WITH_NULL_PROTOCOL: Final = 7
 async def handle(
     groups: Groups, configs: Configs, request: JoinGroupRequest, call: Call
 ) -> JoinGroupResponse:
-    """Add the member to the group; return the generation, and the members to the leader."""
+    """Add the member to the group; return the generation and, to the leader, the members."""
     if call.version < FIRST_WITH_REBALANCE_TIMEOUT:
         request.rebalance_timeout_ms = request.session_timeout_ms
     caller = subscriber_of(call)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 async def handle(acls: Acls, request: CreateAclsRequest, call: Call) -> CreateAclsResponse:
-    """Create each ACL; an error does not affect the others, except if it fails the request."""
+    """Create each ACL; the error of one does not affect the others, unless it fails the request."""
     async for each in call.each(request.creations):
         refuse_zero(
             each.resource_type, each.resource_pattern_type, each.operation, each.permission_type

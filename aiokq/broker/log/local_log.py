@@ -76,8 +76,8 @@ class LocalLog(ABC):
         self.is_truncating = False
         self.generation = 0
         self._unsettled: list[CleanedSegment] = []
-        # A clean shutdown writes files only if `_changed` is true, and a flush syncs the names of
-        # files only if `_renamed` is true.
+        # A clean shutdown writes files only if `_changed` is true, and a flush syncs directory
+        # entries only if `_renamed` is true.
         self._changed = self._renamed = opened.changed
 
     @property
@@ -233,7 +233,7 @@ class LocalLog(ABC):
         self.notify_replica()
 
     def flush(self) -> None:
-        """Make all records durable, but not the names of new files.
+        """Make all records durable, but not the directory entries of new files.
 
         Waits for the disk, so it must not be called on the loop.
         """

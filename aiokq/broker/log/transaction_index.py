@@ -172,7 +172,10 @@ class TransactionIndex:
         self._synced = 0
 
     def sync(self) -> None:
-        """Write new entries and sync the file, but not its name. An empty index is not synced."""
+        """Write new entries and sync the file, but not its directory entry.
+
+        An empty index is not synced.
+        """
         for file in self.begin_sync():
             file.sync()
             file.close()

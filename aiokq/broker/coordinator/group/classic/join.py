@@ -135,7 +135,7 @@ def _join_again(
         return _refused(type(error), member_id)
     unchanged = member.protocols == protocols_of(request.protocols)
     if group.is_empty:
-        # An empty group has no members, so only a bug can lead here.
+        # An empty group has no members, so this branch is reached only because of a bug.
         return _refused(UnknownMemberId, member_id)
     # The join may be a retry, because the member's first JoinGroup response of this generation may
     # have been lost. A leader that joins again in a stable group requests a rebalance, because only

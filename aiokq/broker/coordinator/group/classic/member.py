@@ -69,7 +69,7 @@ class ClassicMember:
 
     @property
     def needs_no_heartbeat(self) -> bool:
-        """Whether the session does not expire, because a request of the member is pending.
+        """Whether the session cannot expire now, because a request of the member is pending.
 
         The first join of a new member does not count: its client may have disconnected unnoticed.
         """

@@ -88,8 +88,8 @@ class Heartbeat:
     def _take_over(self, existing: ConsumerMember, member_id: str) -> ConsumerMember:
         """Handle a static member that joins again.
 
-        If the existing member uses the consumer protocol, it must have left with the epoch -2
-        before. A static member that uses the classic protocol sends no request when it leaves.
+        If the existing member uses the consumer protocol, it must have left before, with the epoch
+        -2. A static member that uses the classic protocol sends no request when it leaves.
         """
         if existing.classic is None and not existing.is_away:
             raise UnreleasedInstanceId(
