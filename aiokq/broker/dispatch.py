@@ -111,6 +111,7 @@ class Dispatcher:
             and nbytes < LONG_REQUEST_BYTES
             and self._gate.quotas is None
         ):
+            turn.begun -= 1  # a new connection begins with it; `Strangers` counts clients at work
             logins = self._logins or self._login_requests()
             return logins.api_versions(context, frame, header)
         route = self._routes.get(api_and_version)

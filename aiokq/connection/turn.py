@@ -80,7 +80,7 @@ class Turn:
     continues.
 
     Attributes:
-        begun: number of requests that were counted so far.
+        begun: number of requests that were counted so far, without ApiVersions requests.
     """
 
     __slots__ = ("_left", "_long", "_reserved", "_waiting", "begun")

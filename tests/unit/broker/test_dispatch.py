@@ -53,6 +53,17 @@ async def test_what_is_advertised_is_what_the_table_serves_and_can_be_encoded():
         assert (0, 0, 13) in ranges  # librdkafka loses compression without Produce 0
 
 
+async def test_the_request_that_begins_a_connection_is_no_sign_of_a_client_at_work():
+    """Regression: 300 new TLS connections a second waited for each other's ApiVersions requests."""
+    async with Broker() as broker:
+        turn = broker.node.turn
+        before = turn.begun
+        await broker.ask(wire.ApiVersionsRequest(), 0)
+        assert turn.begun == before
+        await broker.ask(wire.MetadataRequest(topics=[]), 9)
+        assert turn.begun == before + 1
+
+
 async def test_a_client_that_pipelines_leaves_room_for_others():
     """Requests that have already arrived must not all be handled in one loop iteration."""
     import asyncio
