@@ -79,8 +79,8 @@ class Server:
         budgets: memory for requests, shared by the node's servers; None for memory of this server
             alone.
         sockets: options of the listening sockets; None for the defaults.
-        strangers: limits the time for unauthenticated connections, for all servers of the node;
-            None for a limit of this server alone.
+        strangers: limits the loop's time for unauthenticated connections, for all servers of the
+            node; None for a limit of this server alone.
 
     Attributes:
         handler: handles the requests. May be replaced before `start`.
@@ -89,8 +89,8 @@ class Server:
         strangers: see the argument.
         budget: memory for the requests of clients that have logged in, or that need no login.
         login_budget: memory for the requests of clients that have not logged in yet.
-        measures_loop_time: whether connections count the time of the loop that they take. May
-            change while the server runs.
+        measures_loop_time: whether connections count the loop's time that they use. May change
+            while the server runs.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class Server:
         self._connections: dict[AcceptedConnection, None] = {}
         self._next_id = 0
         self._background = BackgroundWork(counters, clock.monotonic)
-        # Connections whose check failed, with the time of the next check.
+        # Connections for which `_check` raised an error, with the time of the next check.
         self._failing: dict[AcceptedConnection, tuple[float, BackgroundTask]] = {}
         self._complaints = WarningBackoff(clock.monotonic)
         self._closing = False

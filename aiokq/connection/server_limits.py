@@ -155,7 +155,7 @@ class LoginBudget(FrameBudget):
     """Memory for requests of connections whose clients have not logged in yet.
 
     No connection waits for this memory. A connection that needs more than is left is closed, so
-    that clients before their login make nobody wait.
+    that clients that have not logged in delay no other client.
     """
 
     __slots__ = ()

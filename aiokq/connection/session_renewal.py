@@ -38,7 +38,7 @@ _LEAST_SECONDS: Final = 1.05
 """Least time between two renewals. Brokers refuse a renewal within a second of the last one."""
 
 _RETRY_SECONDS: Final = 10.0
-"""Time after which credentials that could not be obtained are asked for again, as in Java."""
+"""Seconds until credentials that could not be obtained are requested again, as in Java."""
 
 
 class SessionRenewal:

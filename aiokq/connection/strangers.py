@@ -36,7 +36,7 @@ SHARE: Final = 0.06
 """The largest part of the loop's time that steps use while clients send requests."""
 
 IDLE_SHARE: Final = 0.25
-"""The same for the time between the requests of clients, in which the loop has nothing to do."""
+"""The largest part of the loop's idle time between the requests of clients that steps use."""
 
 QUIET_SECONDS: Final = 0.001
 """Seconds after the last request of a client from which strangers may use all the time.
@@ -51,10 +51,13 @@ MOST_SECONDS_PER_TURN: Final = 0.001
 """Time after which no more steps begin in an iteration that has served many requests."""
 
 LONGEST_STEP: Final = 0.002
-"""Seconds as which a step counts at most; a TLS handshake with an RSA key takes about as long."""
+"""Maximum seconds counted for one step; a TLS handshake with an RSA key takes about as long."""
 
 UNSEEN_SECONDS: Final = 0.0002
-"""Time of a connection outside of its steps: its handling by the system, and its end."""
+"""Seconds that are added for each new connection.
+
+The work of the system for the connection, and the end of the connection, are in no step.
+"""
 
 
 class Strangers:
@@ -135,7 +138,7 @@ class Strangers:
         self._scheduled = False
         waiting = self._waiting
         if not waiting:
-            return  # the next step renews the time
+            return  # the next call of `begin` renews the time
         self._renew()
         self._schedule()
         while waiting and self._left > 0:

@@ -67,8 +67,8 @@ class FrameTransport(asyncio.BufferedProtocol):
         bytes_in: bytes received.
         bytes_out: bytes passed to the transport or the socket.
         hung_up: whether the peer closed the connection without an error, before this side did.
-        loop_time: counts the time of sending and receiving; None if it is not counted. The
-            transport begins to count a receipt, and the receiver ends it.
+        loop_time: counts the time of sending and receiving; None if it is not counted. For received
+            data, the transport begins the count, and the receiver ends the count.
         write_high_water: bytes of unsent output above which `drain` waits.
     """
 

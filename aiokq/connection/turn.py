@@ -67,7 +67,7 @@ A request of 2 MB may name 50,000 topics, which take a second of work.
 """
 
 REQUESTS_PER_LONG_TURN: Final = 16
-"""Number of requests as which a long request counts in each of its turns."""
+"""Number of requests that each turn of a long request counts as."""
 
 STEPS_PER_LOOK: Final = 32
 """Number of steps after which a request looks at the clock."""
@@ -89,10 +89,10 @@ class Turn:
         self.begun = 0
         self._left = REQUESTS_PER_TURN  # this number also means that no `_begin` is scheduled
         self._reserved = 0
-        """Requests of the next iteration that are granted already."""
+        """Number of requests that are already granted for the next iteration."""
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._long: deque[asyncio.Future[None]] = deque()
-        """The long requests that wait for an iteration; the first was granted the next one."""
+        """The long requests that wait for an iteration; the first one gets the next iteration."""
 
     def spend(self, requests: int) -> bool:
         """Count requests, or finished work that counts like requests, in this iteration.
@@ -109,7 +109,7 @@ class Turn:
         return left < 0
 
     async def next(self) -> None:
-        """Let other tasks run, and wait for an iteration that has room for one more request."""
+        """Let other tasks run, and wait for an iteration in which one more request may begin."""
         loop = asyncio.get_running_loop()
         if self._left == REQUESTS_PER_TURN:
             loop.call_soon(self._begin)
@@ -135,7 +135,7 @@ class Turn:
         """Let one waiting long request run in the next iteration."""
         waiting = self._long
         while waiting and waiting[0].done():
-            waiting.popleft()  # it has worked, or its task was cancelled
+            waiting.popleft()  # the request has run, or its task was cancelled
         if waiting:
             waiting[0].set_result(None)
             asyncio.get_running_loop().call_soon(self._grant_long)
@@ -202,8 +202,8 @@ class Pace:
     """The time that one request may run before other tasks do.
 
     Work is counted in steps of about equal length, such as the names in the request. The clock is
-    read only once per `STEPS_PER_LOOK` steps. Of the requests that need more than one turn, one
-    runs in each iteration of the event loop.
+    read only once per `STEPS_PER_LOOK` steps. If several requests need more than one turn, only
+    one of them runs in each iteration of the event loop.
 
     Attributes:
         steps: number of steps of the request so far.
@@ -246,7 +246,7 @@ class Pace:
 
 
 def at_once(steps: Steps[R]) -> R:
-    """Run short work that yields without letting other tasks run; return its result."""
+    """Run short work to its end without letting other tasks run in between; return its result."""
     while True:
         try:
             next(steps)

@@ -261,8 +261,8 @@ class BrokerFetcher:
         if by_ids and any(ask.topic_id == ZERO_ID for ask in session.wanted.values()):
             version, by_ids = TOPIC_IDS_SINCE - 1, False
         plan = session.next(by_ids=by_ids, sessions=version >= SESSIONS_SINCE)
-        # The broker answers immediately while some partitions are left out of the request, because
-        # they have enough buffered data: these partitions may need a fetch soon.
+        # Partitions with enough buffered data are left out of the request, and may need a fetch
+        # soon. The broker must therefore answer immediately.
         max_wait_ms = 0 if self._full else self._settings.fetch_max_wait_ms
         self.in_flight = True
         try:
@@ -271,8 +271,8 @@ class BrokerFetcher:
                 version=version,
                 timeout=self._settings.request_timeout + max_wait_ms / 1000,
             )
-            # The woken reader of the last response runs first. Meanwhile the broker prepares the
-            # next response, so the request is sent now.
+            # Send the request now, so that the broker prepares the next response while the reader
+            # handles the records of the last response.
             connection.push()
             response = await answer
         finally:

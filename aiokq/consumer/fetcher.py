@@ -84,7 +84,8 @@ class Fetcher:
         self._loops: dict[int, tuple[BrokerFetcher, asyncio.Task[None]]] = {}
         self._stopped = False
         self._partition_bytes = max(1, settings.max_partition_fetch_bytes)
-        # While a reader handles the records of one response, the broker prepares the next one.
+        # Enough for two responses: while a reader handles the records of one response, the broker
+        # prepares the next response.
         self._enough_bytes = 2 * self._partition_bytes
 
     @property

@@ -163,9 +163,9 @@ _MAKERS: Final[
     f"{_PACKAGE}.DirectoryConfigProvider": _directory,
     f"{_PACKAGE}.EnvVarConfigProvider": _environment,
 }
-"""For each class, the function that takes the parameters and the environment variables.
+"""Maps each class to a function that takes the parameters and the environment variables.
 
-A parameter is given by its name without a prefix, with the name of its setting and its value.
+The parameters map a parameter's name, without the prefix, to the name and the value of its setting.
 """
 
 

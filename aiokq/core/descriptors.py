@@ -42,11 +42,13 @@ _LISTING_SHARE: Final = 0.01
 
 
 _FREE_PER_CALL: Final = 64
-"""Number of free descriptors, besides the reserve, for each call of `missing` without a check."""
+"""Free descriptors beyond the reserve that permit one more call of `missing` without a check."""
 
 _MOST_UNCHECKED: Final = 64
 _UNCHECKED_SECONDS: Final = 0.1
-"""The largest number of calls of `missing` without a check, and how long they may follow it."""
+"""Maximum number of calls of `missing` without a check, and the seconds after a check in which such
+calls are permitted.
+"""
 
 
 def raise_limit() -> None:

@@ -17,7 +17,7 @@ TOPIC_DENIED: Final = 29
 """The code TOPIC_AUTHORIZATION_FAILED."""
 
 DENIED: Final = (TOPIC_DENIED, 30, 31, 53)
-"""The codes of authorization errors, for which the broker asks an authorizer."""
+"""The codes of the errors for operations that the broker's authorizer denies."""
 
 
 class ErrorContext(TypedDict, total=False):

@@ -200,9 +200,9 @@ class BufferFull(KafkaError):
 class DeliveryFailed(KafkaError):
     """One or more records were not delivered.
 
-    Raised by `await deliveries` for the records of one `send_many`. Also raised by `flush()` and
-    by an `async with` block that ends without an exception. They report the failed records whose
-    errors no caller has received.
+    Raised by `await deliveries` for the records of one `send_many`. Also raised by `flush()`, and
+    by an `async with` block that ends without an exception, for the failed records whose errors no
+    caller has received.
 
     Args:
         count: number of records that failed.

@@ -32,7 +32,7 @@ may accept new ones before it exits.
 
 TEXT_BURST: Final = 200
 TEXTS_PER_SECOND: Final = 1.0
-"""Number of lines of one text that a logger with a `TextLimit` writes at once, and on average."""
+"""Number of lines of one text that a `TextLimit` permits at once, and on average per second."""
 
 
 class OneLine(logging.Formatter):
@@ -103,7 +103,7 @@ class TextLimit(logging.Filter):
         super().__init__()
         self._now = now
         self._texts: dict[str, tuple[float, float, int]] = {}
-        """By text: lines that may be written, when that was, and lines left out."""
+        """For each text: lines that may be written, the time of this count, and lines left out."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         text = record.msg

@@ -16,8 +16,8 @@ def nearest_name(name: str, known: Iterable[str]) -> str | None:
     """Return the known name with the smallest edit distance to `name`, if that distance is small.
 
     Case and separators (`.`, `_`, `-`, space) are ignored. The distance may be 1 for names of 3 to
-    5 letters, 2 for names of 6 to 11 letters, and 3 for longer names. It is the number of edits: an
-    edit inserts, deletes or replaces a letter, or swaps two neighbouring letters.
+    5 letters, 2 for names of 6 to 11 letters, and 3 for longer names. The distance is the number of
+    edits: an edit inserts, deletes or replaces a letter, or swaps two neighbouring letters.
 
     Returns:
         The name as spelt in `known`, the first of several at the same distance; None if no name is

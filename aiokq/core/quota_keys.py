@@ -60,7 +60,7 @@ _GREATEST: Final = {
 """The greatest value of each key that takes only whole numbers."""
 
 _FRACTION: Final = 1e-6
-"""The fraction that a whole number may have, as in Kafka."""
+"""The largest fractional part with which a value counts as a whole number, as in Kafka."""
 
 
 def keys_of(types: Collection[str]) -> tuple[str, ...]:

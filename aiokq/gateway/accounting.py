@@ -347,7 +347,7 @@ class Accounting:
         for _ in range(TRIES if not new_window else 0):
             if not self.drain():
                 break
-            # These counts include messages as discarded that have become dead letters since.
+            # `counts` has, as discarded, messages that have just become dead letters: count again.
             counts = self._pool.counts(topics=True)
         waiting = self._waiting
         topics: dict[str, Totals] = {}

@@ -55,16 +55,16 @@ class Budget:
         self._on_room = on_room
         self._own: dict[TopicState, int] = {}
         self._refused: dict[TopicState, int] = {}
-        """The bytes of the topics for which there was no room since they were offered some."""
+        """The bytes of each topic for which `room` returned 0, until `offer` calls `on_room`."""
         self._least: list[tuple[int, int, TopicState]] = []
-        """A heap of the same. An entry whose bytes are not those of `_refused` is out of date."""
+        """A heap of the entries of `_refused`; an entry with other bytes is outdated."""
         self._numbers = itertools.count()
         self.bytes = 0
 
     def room(self, topic: TopicState) -> int:
         """Return the number of bytes of a topic's messages that the engine can take now.
 
-        If this is 0, a later `offer` calls `on_room` with the topic.
+        If the result is 0, a later `offer` calls `on_room` with the topic.
         """
         own = self._own.get(topic, 0)
         if not self._has_room(own):

@@ -38,9 +38,12 @@ HEADERS: Final = (
     f"{PREFIX}arrival_ms",
     f"{PREFIX}time_ms",
 )
-"""The headers of a dead letter, as texts: topic and reason of the message; code and text of Kafka's
-error, and the partition key, if there are any; number of attempts to deliver it; its timestamp, its
-time of arrival, and the time at which it became a dead letter, in milliseconds since 1970."""
+"""The headers of a dead letter, all as text.
+
+Topic and reason of the message; code and text of Kafka's error, if there is one; number of attempts
+to deliver the message; partition key, if there is one. The last three are times in milliseconds
+since 1970: the message's timestamp, its arrival, and the time at which it became a dead letter.
+"""
 
 FOREVER_MS: Final = 2**31 - 1
 BLOCK_MS: Final = 3_000
@@ -51,11 +54,13 @@ REFUSED_SECONDS: Final = 10.0
 
 BUFFER_BYTES: Final = 16 * 1024 * 1024
 REFUSED_BYTES: Final = 16 * 1024 * 1024
-"""Largest size of the messages that the pool did not accept and that have no outcome yet. The pool
-does not count them; further ones are discarded."""
+"""Maximum bytes of refused messages without an outcome. Further refused messages are discarded.
+
+The pool does not count these bytes.
+"""
 
 REFUSED_OVERHEAD: Final = 1024
-"""Bytes that such a message takes in addition to its topic, key and value."""
+"""Bytes that a refused message takes in addition to its topic, key and value."""
 
 OVERHEAD: Final = 64 * 1024
 """Bytes by which a dead letter with its headers may be larger than the message."""
@@ -244,7 +249,7 @@ class DeadLetters:
                 self._open[id(letter)] = letter
                 try:
                     await self._write(letter)
-                except KafkaError as error:  # of the start of the producer
+                except KafkaError as error:  # the producer could not be started
                     self._lost(letter, letter.rows, letter.charge, error)
                 except asyncio.CancelledError:
                     self._leave(letter)
@@ -351,7 +356,7 @@ class DeadLetters:
     def _lost(
         self, letter: Letter, rows: Sequence[int], charge: int, error: KafkaError | None
     ) -> None:
-        """Discard messages with their first reason."""
+        """Discard messages with their original reason."""
         if error is not None and not self._closing:
             logger.error(
                 "dead letters failed: topic=%s messages=%s error=%s", letter.topic, len(rows), error

@@ -155,7 +155,7 @@ class Engine(Protocol):
         """Take over messages. The engine reports the outcome of each of them."""
 
     def held(self) -> Mapping[str, InEngine]:
-        """Return the messages that the engine holds, by topic, for topics that have any."""
+        """Return the numbers of held messages by topic; topics without messages are left out."""
         ...
 
     def reconfigure(self) -> None:

@@ -55,7 +55,7 @@ class Http:
         self._counts = counts
         self._paths: dict[str, dict[str, Answer]] = {}
         self._below: dict[str, dict[str, Answer]] = {}
-        """The handlers of all paths that consist of this one and one more part."""
+        """The handlers of all paths that consist of the key and one more part."""
         self._exposition: Cached[bytes] | None = None
         self.add("GET", "/healthz", self._health)
         self.add("GET", "/readyz", self._ready)
@@ -179,7 +179,7 @@ class Http:
         return self._token is not None and hmac.compare_digest(data, self._token)
 
     def _health(self, request: Request) -> Response:
-        if self._gateway.failed is not None:  # needs no token, so no error text
+        if self._gateway.failed is not None:  # no error text, because the path needs no token
             return as_json({"status": "failed"}, 503)
         return as_json({"status": "ok"})
 

@@ -35,13 +35,13 @@ WRITE_SECONDS: Final = 15.0
 """Time that a program may take to read an answer."""
 
 REST_SECONDS: Final = 2.0
-"""Time in which what follows a request that cannot be understood is read and thrown away."""
+"""Seconds for which the bytes after a malformed request are read and discarded."""
 
 MOST_CONNECTIONS: Final = 256
-"""Number of open connections from which each new one closes the oldest."""
+"""Maximum number of open connections; each further connection closes the oldest one."""
 
 MOST_ANSWERS: Final = 16
-"""Requests of one connection that are answered in one turn of the loop."""
+"""Requests of one connection that are answered in one iteration of the loop."""
 
 MOST_EVENTS: Final = 64
 """Number of parts of a request that are parsed in one iteration of the loop.
@@ -52,7 +52,7 @@ A body of 64 KB may have as many chunks of one byte, which take a second.
 MOST_HEAD: Final = 16 * 1024
 MOST_BODY: Final = 64 * 1024
 MOST_WAITING: Final = MOST_HEAD + MOST_BODY
-"""Bytes that were received and belong to later requests, from which on nothing more is read."""
+"""Number of received bytes of later requests above which reading is paused."""
 
 
 class HttpServer:
@@ -131,11 +131,11 @@ class _Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=MOST_HEAD)
         self._data = bytearray()
-        """Received, and not yet needed by `_http`."""
+        """Received bytes that were not passed to `_http` yet."""
         self._request: Request | None = None
         """The request whose body is incomplete."""
         self._body = 0
-        """Bytes of this body until now."""
+        """Number of bytes of this body that were received."""
         self._busy = False
         self._full = False
         """Whether the program reads its answers too slowly."""
@@ -212,7 +212,7 @@ class _Connection(asyncio.Protocol):
             except Refusal as refusal:
                 self._ends = True  # the following bytes cannot be parsed
                 self._data.clear()
-                if self._paused:  # they are read and thrown away, see `_write`
+                if self._paused:  # the bytes are read and discarded, see `_write`
                     self._paused = False
                     self._transport.resume_reading()
                 self._write(None, refusal.response)
@@ -327,7 +327,7 @@ class _Connection(asyncio.Protocol):
             return
         self._ends = True
         if request is None and self._transport.can_write_eof():
-            # If the connection was closed with unread bytes, the client could lose the response.
+            # Do not close yet: closing with unread bytes could make the client lose the response.
             self._limit(REST_SECONDS)
             self._transport.write_eof()
         else:

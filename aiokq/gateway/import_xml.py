@@ -45,7 +45,7 @@ MOST_MESSAGE: Final = 2**30
 LEAST_POOL: Final = 64 * KIB
 MOST_DATAGRAM: Final = 16 * MIB
 AUTOCREATE_MS: Final = 21_000
-"""Bruce and Dory look a created topic up after 3, 6 and 12 seconds, then give up."""
+"""Bruce and Dory look up a created topic after 3, 6 and 12 seconds, and then give up."""
 
 
 def import_xml(

@@ -180,7 +180,7 @@ class InputSet:
         for each in changes.removed:
             each.socket.remove_file()
         await stopped(changes.removed)
-        for each, counts in gone:  # what they have read at their end
+        for each, counts in gone:  # the inputs have read messages since `counts`
             self._closed[each.type] = self._closed[each.type].plus(each.counts(), less=counts)
         for each in changes.removed:
             each.socket.close()

@@ -131,7 +131,7 @@ class InputTotals(NamedTuple):
     refused: int = 0
 
     def plus(self, counts: IntakeCounts, less: IntakeCounts | None = None) -> InputTotals:
-        """Add the counts of an input, or how much they are more than `less`."""
+        """Return these totals plus `counts`, minus `less` if it is given."""
         unclean, refused = counts.unclean_disconnects, counts.refused
         if less is not None:
             unclean, refused = unclean - less.unclean_disconnects, refused - less.refused

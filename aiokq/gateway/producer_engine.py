@@ -60,7 +60,7 @@ RECORD_OVERHEAD: Final = 256
 """Bytes by which a request with one message is larger than its key and value."""
 
 RETIRE_SECONDS: Final = 1.0
-"""Seconds until a producer that is not used any more is looked at again."""
+"""Seconds between two checks whether an unused producer can be closed."""
 
 TOO_LARGE: Final = (RecordTooLarge, RecordBatchTooLarge)
 NO_TOPIC: Final = (UnknownTopicOrPartition, UnknownTopicId, InvalidTopic)
@@ -211,8 +211,8 @@ class ProducerEngine:
     def _send_now(self, lane: Lane) -> bool:
         """Send the pieces of a lane that no task serves, as long as nothing has to be awaited.
 
-        A task for each batch, which also begins a turn of the loop later, would take a third of the
-        time from a datagram to its request.
+        A task for each batch, which would also begin one iteration of the loop later, would take a
+        third of the time from a datagram to its request.
 
         Returns:
             Whether all pieces are sent; else a task has to send the rest.
@@ -228,12 +228,12 @@ class ProducerEngine:
             piece = lane.queue[0]
             try:
                 deliveries = producer.send_columns_nowait(topic.name, self._columns(topic, piece))
-            except (KafkaError, ValueError):  # nothing is accepted: the task meets it again
+            except (KafkaError, ValueError):  # nothing is accepted; the task gets the error again
                 return False
             del lane.queue[0]
             piece.attempts += 1
             self._launched(lane, piece)
-            # The task of the outcome is created when the request is written, not before.
+            # Create the task for the outcome later, so that it does not delay the request.
             asyncio.get_running_loop().call_soon(self._await_outcome, lane, piece, deliveries)
         return not lane.queue
 
@@ -252,7 +252,7 @@ class ProducerEngine:
     async def _serve(self, lane: Lane) -> None:
         try:
             await self._send_all(lane)
-        except Closed:  # of a producer that has failed
+        except Closed:  # the producer has failed
             self._broken = True
             raise
         finally:
@@ -311,7 +311,7 @@ class ProducerEngine:
             deliveries = await producer.send_columns(topic.name, self._columns(topic, piece))
         except RecordTooLarge as error:
             if len(piece.rows) > 1:
-                await self._send_alone(lane, piece)  # one row made it refuse all
+                await self._send_alone(lane, piece)  # one row that is too large fails all rows
             else:
                 self._not_sent(lane, piece, error)
             return
@@ -440,7 +440,7 @@ class ProducerEngine:
         lane.woken.set()
 
     def _retry(self, piece: Piece, error: KafkaError) -> tuple[bool, bool] | None:
-        """Return whether to resend a failed row restamped and whether alone, or None to fail."""
+        """Return how to resend a failed row, as (restamped, alone); None to discard the row."""
         if self._closing or isinstance(error, Closed):
             return None
         if isinstance(error, InvalidTimestamp | InvalidRecord):

@@ -18,8 +18,9 @@ QUEUE_BYTES: Final = 8 * 1024 * 1024
 """Size of the queue of refused messages."""
 
 LOGGED_PER_S: Final = 2_000
-"""Refused messages that the discard log gets in a second. Others are only counted, so that a
-program which sends nothing else costs the loop a limited time."""
+"""Maximum number of refused messages per second that the discard log gets. Further ones are only
+counted, so that a program that sends only refused messages takes a limited part of the loop's time.
+"""
 
 LEAST_PREFIX: Final = 16
 """Bytes of a message that are kept for the log in any case: its API key and version."""

@@ -54,13 +54,13 @@ MOST_CREATIONS: Final = 4
 REQUEST_SECONDS: Final = 5.0
 CONFIG_SECONDS: Final = 2.0
 MOST_MISSING: Final = 10_000
-"""Number of names from which on those are looked for whose messages the pool has discarded."""
+"""Number of missing topics above which those without messages in the pool are removed."""
 
 RETRY_SECONDS: Final = (0.1, 2.0)
 """Shortest and longest pause between lookups that no broker answers."""
 
 REFRESH_SECONDS: Final = 300.0
-"""Time after which the limits of the topics are requested again; after an error, less."""
+"""Seconds until the limits of topics are requested again; after an error, the time is shorter."""
 
 TOPIC_RESOURCE: Final = 2
 LIMITS: Final = (
@@ -84,7 +84,7 @@ class _Missing:
     Attributes:
         since: monotonic seconds of the first answer that the topic does not exist; None before.
         at: monotonic seconds of the next lookup.
-        requested: whether its creation was requested.
+        requested: whether the creation of the topic was requested.
     """
 
     __slots__ = ("at", "requested", "since")
@@ -157,7 +157,10 @@ class Router:
             self._forget_ended()
 
     def _forget_ended(self) -> None:
-        """Remove names whose messages the pool has discarded; it limits their number."""
+        """Remove missing topics whose messages the pool has discarded.
+
+        The pool limits the number of the remaining topics.
+        """
         waits = self._pool.waits
         self._missing = {
             name: missing for name, missing in self._missing.items() if waits(name.encode())
@@ -326,7 +329,7 @@ class Router:
                 continue
             code = one.error_code
             if code == 0 or (code != UNKNOWN and error_for(code).retriable):
-                missing.at = now + CONFIRM_SECONDS  # it exists, and has no partitions yet
+                missing.at = now + CONFIRM_SECONDS  # the topic exists, but has no partitions yet
                 continue
             if code != UNKNOWN:
                 logger.warning("topic cannot be used: topic=%s error=%s", name, error_for(code))

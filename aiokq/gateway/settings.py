@@ -1,6 +1,6 @@
 """GatewaySettings: the configuration of a gateway, from a TOML file or from arguments.
 
-The file's errors name the file, the line and the nearest option. Nothing here opens a socket or
+Errors name the file, the line and the nearest option. Nothing here opens a socket or
 reads a file other than the configuration. Tests: tests/unit/gateway/test_settings.py.
 """
 
@@ -196,7 +196,7 @@ class GatewaySettings(Section):
         batching = own.batching
         given = {name: getattr(batching, name) for name in batching.model_fields_set}
         if given:
-            # A topic that sets one limit keeps the other limits of the file, but no mode "off".
+            # A topic that sets a limit inherits the other limits of the file, but not the mode.
             batching = self.batching.model_copy(update={"mode": "per_topic", **given})
         else:
             batching = self.batching

@@ -66,11 +66,11 @@ def error_texts(error: ValidationError, place: Places, root: type[BaseModel]) ->
 
 
 _BRANCHES: Final = frozenset({"str", "int", "RateLimitSettings", "literal['unlimited']"})
-"""Steps in the places of pydantic's errors that name a branch of a union, not an option."""
+"""Elements of pydantic's error locations that name a branch of a union, not an option."""
 
 
 def _unlikely(path: Sequence[str | int]) -> Iterable[bool]:
-    """Yield, for each union branch in `path`, whether a table cannot mean this branch."""
+    """Yield, for each union branch in `path`, whether the branch accepts no table."""
     for step in path:
         if step == "literal['unlimited']":
             yield True

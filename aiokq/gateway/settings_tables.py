@@ -99,9 +99,9 @@ class InputSettings(Section):
     mode: Mode | None = None
     """Permissions of the socket file in octal digits; by default, those of the umask."""
     owner: str | int | None = None
-    """User, by name or number, who gets the socket file."""
+    """Owner of the socket file: name or number of a user."""
     group: str | int | None = None
-    """Group, by name or number, that gets the socket file."""
+    """Group of the socket file: name or number of a group."""
     allowed_users: tuple[str | int, ...] | None = None
     """Users whose connections or datagrams are accepted; by default, all users."""
     max_message_bytes: MessageBytes | None = None
@@ -220,7 +220,7 @@ class DeliverySettings(Section):
     error_table: Literal["seed", "bruce-2016", "dory", "modern"] | None = None
     """Engine `bruce`: what an error code means for a message."""
     max_failed_delivery_attempts: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
-    """Engine `bruce`: a message is discarded when more attempts have failed."""
+    """Engine `bruce`: a message is discarded when more than this number of attempts have failed."""
     pause_initial_ms: Milliseconds | None = None
     """Engine `bruce`: base of the delay after an error that pauses delivery."""
     pause_max_doublings: Annotated[int, Field(ge=0, le=16)] | None = None
@@ -256,7 +256,7 @@ class BatchingSettings(Section):
     """The limits of batches. A batch is sent at the first limit that it reaches."""
 
     mode: Literal["per_topic", "combined", "off"] = "per_topic"
-    """`off` sends each message at once. `combined` is of the engine `bruce`, see [combined]."""
+    """`off` sends each message at once. `combined` needs the engine `bruce`, see [combined]."""
     time_ms: Milliseconds | None = None
     """Largest age of a message in a batch."""
     messages: Count | None = None
@@ -295,7 +295,7 @@ class CompressionSettings(Section):
     min_bytes: Annotated[ByteSize, Field(le=2**31 - 1)] = 0
     """Batches with fewer bytes are sent uncompressed."""
     max_ratio: Annotated[float, Field(ge=0, le=1)] = 1.0
-    """Batches whose compressed size divided by their size is larger are sent uncompressed."""
+    """Largest ratio of compressed to uncompressed size; other batches are sent uncompressed."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -331,7 +331,7 @@ class DeadLettersSettings(Section):
     topic: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
     """Name of the topic, which must exist."""
     reasons: tuple[DeadLetterReason, ...] = get_args(DeadLetterReason)
-    """Reasons for which a message is written there instead of being discarded."""
+    """Reasons for which a message is written to this topic instead of being discarded."""
 
 
 class DiscardsSettings(Section):
@@ -346,11 +346,11 @@ class DiscardsSettings(Section):
     log_path: str | None = None
     """File with a line for each message that is discarded, or that may be written twice."""
     log_max_file_bytes: ByteSize = 32 * 1024 * 1024
-    """Size at which this file is renamed to PATH.MILLISECONDS, and a new one begun."""
+    """Size at which the log is renamed to PATH.MILLISECONDS, and a new file is begun."""
     log_max_archive_bytes: ByteSize = 256 * 1024 * 1024
     """Largest size of all renamed files; the oldest are deleted."""
     log_max_prefix_bytes: Annotated[ByteSize, Field(le=2**31 - 1)] = 2048
-    """Number of bytes of each key and value that are written."""
+    """Number of bytes of each key and value that are written to the log."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -374,7 +374,7 @@ class DebugSettings(Section):
     time_limit_s: Annotated[int, Field(ge=1, le=2**31 - 1)] = 3600
     """Time after which debugging ends by itself."""
     max_bytes: ByteSize = 2 * 1024**3
-    """Size of the files, together, at which debugging ends by itself."""
+    """Total size of the files at which debugging ends by itself."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -393,9 +393,9 @@ class SpoolSettings(Section):
     segment_bytes: Annotated[ByteSize, Field(ge=4096, le=2**30)] = 16 * 1024 * 1024
     """Size of a file; a file is deleted when all of its messages have an outcome."""
     fsync: Literal["never", "interval", "each"] = "never"
-    """When messages are written to the disk: `each` before they are accepted."""
+    """When messages are synced to the disk; with `each`, before they are accepted."""
     fsync_interval_ms: Annotated[int, Field(ge=1, le=2**31 - 1)] = 1000
-    """Time between two writes to the disk with `interval`."""
+    """Time between two syncs with `interval`."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -455,7 +455,8 @@ TABLES: Final[Mapping[str, type[BaseModel]]] = {
     "spool": SpoolSettings,
     "topics": TopicSettings,
 }
-"""The models of the tables, by name; of an array or a table of tables, the model of its elements.
+"""The models of the tables, by name. The model of an array or table of tables is that of its
+elements.
 """
 
 

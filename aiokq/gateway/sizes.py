@@ -76,8 +76,8 @@ _NAME: Final = re.compile(r"\"([^\"]*)\"|'([^']*)'|([A-Za-z0-9_-]+)")
 def lines_of(text: str) -> dict[Path, int]:
     """Return the line number of each table and option of a valid TOML document.
 
-    The text is searched line by line. A line inside of a text of several lines may be taken for an
-    option that does not exist, which does no harm. Options of inline tables are not found.
+    The text is searched line by line. A line of a multi-line string may be mistaken for an option
+    that does not exist; this line number is not used. Options of inline tables are not found.
     """
     lines: dict[Path, int] = {}
     arrays: dict[Path, int] = {}

@@ -84,8 +84,8 @@ class Batching:
                 self.combined = of_name(element, self._named)
         if "defaultTopic" in inside:
             self.default = self._action(inside["defaultTopic"].leaf())
-        # In a TOML file a topic inherits limits from [batching], which it does not in Bruce. Its
-        # table therefore sets all limits.
+        # In the TOML file, a topic inherits limits from [batching]; in Bruce, it inherits none. The
+        # table of a topic therefore sets all limits.
         complete = self.default["mode"] == "per_topic"
         for topic in inside["topicConfigs"].items("topic") if "topicConfigs" in inside else ():
             name_once(topic, self.topics)

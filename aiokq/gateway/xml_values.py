@@ -81,7 +81,7 @@ OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "logDiscards": "enable",
     },
 }
-"""The elements in the sections of Dory's file that have one value each, and the attribute of it."""
+"""The elements with one value in each section of Dory's file, and the attribute with the value."""
 
 
 SWITCHED: Final = frozenset({"discardLogging", "msgDebug"})

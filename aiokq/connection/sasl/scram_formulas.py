@@ -72,8 +72,8 @@ class ScramKeys(NamedTuple):
     """The keys that a broker stores for a password, with salt and iterations.
 
     Attributes:
-        stored_key: with it, the broker verifies the proof of a client.
-        server_key: with it, the broker proves that it knows the credential.
+        stored_key: the key with which the broker verifies the proof of a client.
+        server_key: the key with which the broker proves that it knows the credential.
     """
 
     stored_key: bytes

@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 MAX_BYTES: Final = 16384
-"""Length of the longest message that is parsed; names in Kafka are shorter than 32 KiB."""
+"""Length in bytes of the longest message that is parsed, including the name of the user."""
 
 _NAME: Final = r"(?:[^=,\x00]|=2C|=3D)+"
 _PRINTABLE: Final = r"[\x21-\x2B\x2D-\x7E]+"

@@ -32,19 +32,19 @@ _RETRY_SECONDS: Final = 10.0
 """Time between a failed refresh and the next one, as in Java."""
 
 _PAUSE_SECONDS: Final = 1.0
-"""Time after a failed fetch in which connections get its error, and no fetch begins."""
+"""Seconds after a failed fetch in which connections get its error, and no new fetch begins."""
 
 _WAIT_SECONDS: Final = 10.0
 """Time for which a connection waits for its first token."""
 
 _MARGIN_SECONDS: Final = 1.0
-"""A token is not used in the last second of its life, nor in the last tenth if that is shorter.
+"""Seconds before its expiry from which a token is not used; a tenth of its lifetime if shorter.
 
-Brokers accept a token that has just ended, but close the connection at its first request.
+Brokers accept a token that has just expired, but close the connection at its first request.
 """
 
 _UNKNOWN_SECONDS: Final = 30.0
-"""Time for which a token is used whose end is not known."""
+"""Seconds for which a token with an unknown expiry time is used."""
 
 _LONGEST: Final = 30 * 86400.0
 """Longest time in seconds between two refreshes; asyncio refuses timers of many years."""

@@ -1,7 +1,7 @@
 """Tokens from an OAuth or OpenID Connect server: client credentials, and JWT bearer assertions.
 
-Redirects are never followed. From the server's answer, an error takes only the name and description
-of the server's error, without the client's secret.
+Redirects are never followed. An error contains only the name and the description of the server's
+error, and never the client's secret.
 
 Source: RFC 6749 section 4.4, RFC 7523; Kafka ``HttpJwtRetriever.java``,
 ``ClientCredentialsRequestFormatter.java``, ``JwtBearerRequestFormatter.java``.

@@ -21,16 +21,16 @@ __all__ = ["MAX_HELLO_TOTAL_BYTES", "MAX_UNDER_WAY", "Handshakes"]
 MAX_UNDER_WAY: Final = 1024
 """Maximum number of handshakes between the client's first message and the last one.
 
-A handshake takes a round trip, and the event loop does some hundred handshakes a second. If this
-number is under way, the oldest is one whose client does not answer, and is closed.
+A handshake takes a round trip, and the event loop does some hundred handshakes a second. If the
+number is exceeded, the client of the oldest handshake has not answered in time, and that
+connection is closed.
 """
 
 MAX_HELLO_TOTAL_BYTES: Final = 16 * 1024 * 1024
 """Maximum bytes of first messages that are incomplete, or wait for an answer.
 
-A connection that would exceed the maximum is closed.
-
-A connection whose part of a message has at most `_SMALL_HELLO_BYTES` is never closed for that.
+A connection that would exceed the maximum is closed, unless its part of a message has at most
+`_SMALL_HELLO_BYTES`.
 """
 
 _SMALL_HELLO_BYTES: Final = 4 * 1024

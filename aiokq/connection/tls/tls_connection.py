@@ -523,7 +523,7 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
         incoming = self._memory.incoming
         held = incoming.read()  # bytes of another connection whose `_decrypt` is running
         try:
-            self._ssl.unwrap()  # reads too, although nothing was received
+            self._ssl.unwrap()  # also reads the BIO, which must be empty
         except (ssl.SSLError, OSError):
             pass  # the peer's close_notify is missing; neither end waits for it
         finally:

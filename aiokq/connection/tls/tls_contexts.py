@@ -34,7 +34,7 @@ CHECK_SECONDS: Final = 5.0
 """Seconds between two looks at the files of keys and certificates."""
 
 WARN_SECONDS: Final = 14 * 24 * 3600
-"""Seconds before its end at which a certificate's expiry is logged as a warning, once a day."""
+"""Seconds before the expiry of a certificate from which a warning is logged once a day."""
 
 _DAY: Final = 24 * 3600
 
@@ -188,7 +188,8 @@ class TlsContexts:
         files = _files_of(settings)
         seen = _look(files)
         made = self._make(settings)
-        read_trust_store(settings)  # unread if the listener asks for no certificates
+        # A check: `_make` does not read the trust store if the listener asks for no certificates.
+        read_trust_store(settings)
         own = _own(made.material)
         self._check_identity(settings, own)
         return ChangedStores(settings, files, seen, made, own)

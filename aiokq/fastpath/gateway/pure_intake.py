@@ -36,13 +36,13 @@ from aiokq.fastpath.gateway.values import (
 CHUNK: Final = 1 << 18
 SMALL_READ: Final = 1 << 14
 LACK_SECONDS: Final = 0.1
-"""Pause of accepting connections for a lack of descriptors."""
+"""Seconds for which no connection is accepted after a lack of descriptors."""
 
 CROWDED_SECONDS: Final = 30.0
-"""Time limit of incomplete messages for whose end others wait."""
+"""Time limit of an incomplete message while other connections wait for its end."""
 
 RESERVE: Final = 64
-"""Descriptors that connections leave to others; at most an eighth of all."""
+"""Number of descriptors that connections may not use; at most an eighth of the limit."""
 
 BURST: Final = 64
 DRAIN_MS: Final = 1000
@@ -61,9 +61,9 @@ class Connection:
         self.last = now
         self.since: float | None = None
         self.denied = 0.0
-        """Since when it is not read, because another one has to be; 0 if it is read."""
+        """Time from which it is not read, because another connection must be; 0 if it is read."""
         self.displaced = False
-        """Whether it is read to its end, and then closed for another one."""
+        """Whether the rest is read, and the connection is then closed for another connection."""
 
 
 class Intake:

@@ -426,9 +426,9 @@ class Pool:
         self._sample_bytes = sample_bytes
         self._max_topic_names = most_names(max_topic_names, max_bytes)
         self._names_of: dict[int, OrderedDict[bytes, Slot]] = {}
-        """The unregistered topics by group of senders, that of the oldest last message first."""
+        """For each group of senders, its unregistered topics, oldest last message first."""
         self.turn: object = None
-        """The connection of which an incomplete message may still grow."""
+        """The connection whose incomplete message may still grow."""
         self._refused_bytes = refused_bytes
         self._refused_reasons = _reasons(refused_reasons)
         self._refused_whole = _reasons(refused_whole)

@@ -39,10 +39,13 @@ FRAME_MAGIC: Final = b"aKqF"
 HEADER: Final = struct.Struct(">8sHHIqq")
 FRAME: Final = struct.Struct(">4sIIIqq")
 CHECKED: Final = 12
-"""Where the part of a frame begins that its CRC covers; of a header, the base sequence: 16."""
+"""Position of the first byte of a frame that its CRC covers.
+
+The CRC of a segment's header covers the bytes from 16, the position of the base sequence.
+"""
 
 FRAME_BYTES: Final = 64 * 1024
-"""Messages of one append are divided into frames of about so many bytes.
+"""Approximate size in bytes of the frames into which the messages of one append are divided.
 
 Damage to a byte loses one frame.
 """
@@ -213,7 +216,7 @@ class SpoolWriter:
                 need = size + (HEADER.size if roll else 0)
                 full = self._stored + need > self._max_bytes and not force
                 if full and self._end > max(HEADER.size, self._max_bytes - size - HEADER.size):
-                    # No message fits beside this segment, so finish it, so that it can be deleted.
+                    # Finish this segment, so that it can be deleted: no message fits beside it.
                     self._seal()
                 wakes = full and self._fd < 0 and not self._woken
                 self._woken = self._woken or wakes

@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 NAME_BYTES: Final = 1280
-"""Bytes of the pool that a name of a topic uses which is not known, without its messages."""
+"""Bytes of the pool that an unregistered topic uses, without its messages."""
 
 LEAST_NAMES: Final = 16
 
@@ -67,8 +67,9 @@ REASONS: Final = (
 )
 """The names of all reasons; a reason is an index of this tuple.
 
-The core itself discards for the first nine, and inputs with a spool for SPOOL_FULL and SPOOL_ERROR.
-The others are outcomes of a delivery, and SPOOL_DAMAGED is of messages that cannot be read again.
+The core itself discards messages for the first nine reasons, and inputs with a spool for SPOOL_FULL
+and SPOOL_ERROR. SPOOL_DAMAGED is for stored messages that cannot be read again. The other reasons
+are outcomes of a delivery.
 """
 
 (
@@ -92,7 +93,7 @@ The others are outcomes of a delivery, and SPOOL_DAMAGED is of messages that can
 ) = range(17)
 
 TRANSPORTS: Final = ("unix_datagram", "unix_stream", "tcp", "fed")
-"""The ways on which messages arrive; `fed` is `Pool.feed`."""
+"""The transports by which messages arrive; `fed` is for messages of `Pool.feed`."""
 
 SAMPLES: Final = 25
 """Number of samples that are kept for each reason and transport."""

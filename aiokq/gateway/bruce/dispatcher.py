@@ -31,7 +31,7 @@ MAX_IN_FLIGHT: Final = 5
 """Largest number of requests in flight at a broker."""
 
 FEW: Final = 64
-"""Number of deadlines of complete batches that are kept in any case."""
+"""Number of outdated deadlines that are kept even if there are few batches."""
 
 
 class Failure(NamedTuple):
@@ -60,7 +60,7 @@ class Delivery(Protocol):
         """Replace timestamps by the time of arrival, and keep them in a header."""
 
     def duplicates(self, chunk: Chunk) -> None:
-        """Note that messages in flight may be written, and are sent again."""
+        """Note that messages in flight are sent again, and may have been written already."""
 
 
 class DispatcherOptions(NamedTuple):
@@ -132,7 +132,7 @@ class Dispatcher:
         self._batches: dict[str | None, Batch] = {}
         """Incomplete batches by topic; None for the combined batch. None of them is empty."""
         self._deadlines: list[tuple[float, int, str | None]] = []
-        """A heap of deadlines of batches. A batch may have had some of them before."""
+        """A heap of deadlines of batches; some of them are outdated, see `_is_current`."""
         self._batched = 0
         self._delayed: list[tuple[float, int, list[Chunk]]] = []
         self._delays = 0
@@ -196,7 +196,7 @@ class Dispatcher:
         return batch is not None and batch.deadline == entry[0]
 
     def _forget_deadlines(self) -> None:
-        """Remove the deadlines of batches that were complete before."""
+        """Remove the outdated deadlines, whose batches were complete before."""
         self._deadlines = [entry for entry in self._deadlines if self._is_current(entry)]
         heapq.heapify(self._deadlines)
 
@@ -248,7 +248,9 @@ class Dispatcher:
         self._stop(error)
 
     def abandon(self) -> list[Request]:
-        """Stop waiting for the answers to all requests in flight, whose messages may be written.
+        """Stop waiting for the answers to all requests in flight.
+
+        The messages of these requests may have been written.
 
         Returns:
             The requests.

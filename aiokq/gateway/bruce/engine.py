@@ -50,16 +50,19 @@ __all__ = ["BruceEngine"]
 logger = logging.getLogger("aiokq.gateway")
 
 OLD_MESSAGE_OVERHEAD: Final = 26
-"""What `min_bytes` of the compression counts for each message: the overhead of the old format."""
+"""Bytes that `min_bytes` of the compression counts for each message besides key and value.
+
+This is the overhead of a message in Kafka's message format 0.
+"""
 
 LONE_RECORD_OVERHEAD: Final = 20
-"""Largest size of a record beside key and value."""
+"""Maximum bytes of a single record in addition to its key and value."""
 
 MISSING_SECONDS: Final = 2.0
-"""How long a topic must be missing before its messages are discarded."""
+"""Seconds for which a topic must be missing before its messages are discarded."""
 
 ANSWER_SECONDS: Final = 5.0
-"""How much longer than `timeout_ms` the engine waits for an answer."""
+"""Seconds that the engine waits for an answer in addition to `timeout_ms`."""
 
 
 class BruceEngine:
@@ -113,11 +116,11 @@ class BruceEngine:
         self._restarting = False
         """Whether a restart waits for answers or metadata: nothing is sent."""
         self._arrived: dict[TopicState, list[Taken]] = {}
-        """Messages that were accepted in this turn of the loop."""
+        """Messages that were accepted in this iteration of the loop."""
         self._unrouted: list[Chunk] = []
         """Messages that are routed at the end of a restart."""
         self._unknown: dict[str, list[Chunk]] = {}
-        """Messages of topics that the metadata lacks, while it is requested."""
+        """Messages of topics that the metadata lacks, until their metadata is received."""
         self._flushing = False
         self._pumping = False
         self._closed = False
@@ -443,7 +446,7 @@ class BruceEngine:
 
     # hot: once per batch and per answer
     def _pump(self) -> None:
-        """Send what can be sent, ask for more where there is room, and set the timer."""
+        """Send the requests that can be sent, request more messages, and set the timer."""
         if self._pumping:
             return
         self._pumping = True

@@ -88,11 +88,11 @@ def error_classes() -> dict[int, type[BrokerError]]:
 def _modern(code: int, cls: type[BrokerError]) -> Action:
     """Return the action of the table `modern` for an error class.
 
-    Batches that are too large are split, and so are batches with a bad record that the broker does
-    not name (before Produce 8), so that a bad record fails no other message. Errors that new
-    metadata may resolve cause a pause; other retriable errors cause a resend. REQUEST_TIMED_OUT
-    causes a pause, as in the other tables, because the broker has already had the whole time for an
-    acknowledgement.
+    Batches that are too large are split. Batches with a bad record that the broker does not name
+    (before Produce version 8) are also split, so that a bad record fails no other message. Errors
+    that new metadata may resolve cause a pause; other retriable errors cause a resend.
+    REQUEST_TIMED_OUT causes a pause, as in the other tables, because the broker has already had the
+    whole time for an acknowledgement.
     """
     if code in (MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_TIMESTAMP, INVALID_RECORD):
         return Action.SPLIT
@@ -106,8 +106,8 @@ def _modern(code: int, cls: type[BrokerError]) -> Action:
 def _table(name: str, pauses: tuple[int, ...]) -> ErrorTable:
     """Return a table from before 2017.
 
-    UNKNOWN_TOPIC_ID has the action of UNKNOWN_TOPIC_OR_PARTITION, which brokers answered before
-    requests had ids of topics.
+    UNKNOWN_TOPIC_ID has the action of UNKNOWN_TOPIC_OR_PARTITION, because brokers returned that
+    error before requests had topic ids.
     """
     actions = {2: Action.RESEND, **dict.fromkeys(pauses, Action.PAUSE)}
     return ErrorTable(name, {**actions, UNKNOWN_TOPIC_ID: actions[UNKNOWN_TOPIC_OR_PARTITION]})

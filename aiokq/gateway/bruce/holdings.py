@@ -71,7 +71,7 @@ class Holdings:
         """Return the numbers of messages by topic; topics without messages are left out."""
         found: dict[str, InEngine] = {}
         for topic, held in self._topics.items():
-            # A topic that was deleted and created again is here twice for a while.
+            # A topic that was deleted and created again has two entries for a while.
             waiting, sent = found.get(topic.name, (0, 0))
             found[topic.name] = InEngine(waiting + held.waiting, sent + held.sent)
         return found

@@ -107,7 +107,7 @@ def pack(
             largest = min(largest, topic.max_batch_bytes)
         count = _fitting(chunk, limits.data_bytes - data, largest - raw)
         if not sets and (count == 0 or limits.data_bytes == 0):
-            count = 1  # a message that is larger than a limit goes alone
+            count = 1  # a message that is larger than a limit is sent alone
         if count == 0:
             break
         if there is None:

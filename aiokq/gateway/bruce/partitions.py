@@ -101,7 +101,7 @@ class PartitionMap:
         self._metadata = metadata
 
     def topic(self, name: str) -> TopicPartitions | None:
-        """Return the partitions of a topic; None if the topic is not known, or may be deleted."""
+        """Return the partitions of a topic; None if it is not known, or may have been deleted."""
         found = self._topics.get(name)
         if found is None:
             leaders = _leaders(self._metadata, self._metadata.topics.get(name))
@@ -113,7 +113,8 @@ class PartitionMap:
     def differs(self, metadata: ClusterMetadata) -> bool:
         """Return whether a snapshot has other leaders for a topic that was found.
 
-        A topic that the snapshot lacks, without an error, was not used for long, and may exist.
+        A topic that is missing from the snapshot, without an error, does not count. It may exist:
+        the metadata omits topics that were not used for a long time.
         """
         for name, topic in self._topics.items():
             info = metadata.topics.get(name)

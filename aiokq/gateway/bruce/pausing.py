@@ -18,10 +18,11 @@ __all__ = ["PauseBackoff"]
 class PauseBackoff:
     """The delays of pauses, or of requests for metadata.
 
-    The first delay is `floor`. A later delay is random, from half of the base to one and a half of
-    it, less the time since the last delay ended, and at least `floor`. The base is `initial`, and
-    doubles with each delay, `max_doublings` times. After a time without delays of ``initial * 2 **
-    (max_doublings + 2)`` the delays start again with `floor`.
+    The first delay is `floor`. Each later delay is a base times a random factor from 0.5 to 1.5,
+    minus the time since the last delay ended, but at least `floor`. The base is `initial` for the
+    second delay, and doubles with each further delay, at most `max_doublings` times. After
+    ``initial * 2 ** (max_doublings + 2)`` seconds without a delay, the next delay is the first one
+    again.
 
     Args:
         initial, floor: seconds.
@@ -35,7 +36,7 @@ class PauseBackoff:
         self._floor = floor
         self._random = random
         self._doublings = -1
-        """Doublings of the base of the last delay; -1 if the last delay was the first."""
+        """How often the base of the last delay was doubled; -1 if that was the first delay."""
         self._ended: float | None = None
         """When the last delay ended, in monotonic seconds; None before the first delay."""
 

@@ -32,24 +32,23 @@ Policy: TypeAlias = Literal["raise", "drop", "wait"]
 
 POLICIES: Final = ("raise", "drop", "wait")
 NO_SIGNAL: Final[int] = getattr(socket, "MSG_NOSIGNAL", 0)
-"""With it, a closed connection is an error even in programs that do not ignore SIGPIPE."""
+"""Flag of `send`: a closed connection raises an error instead of the signal SIGPIPE."""
 
 FIRST_PAUSE: Final = 0.001
 LAST_PAUSE: Final = 0.05
-"""Seconds between attempts to connect; the time doubles from the first to the last."""
+"""Shortest and longest pause in seconds between two attempts; each pause doubles the last one."""
 
 LONGEST_WAIT: Final = 0.25
-"""Seconds after which a full queue is tried again, should the system not report that it has room.
-"""
+"""Seconds after which a full queue is tried again, even if the system has not reported room."""
 
 
 class Wait(NamedTuple):
     """A wait that a generator of `Connection.send` requests."""
 
     seconds: float
-    """How long at most."""
+    """Maximum seconds to wait."""
     writable: socket.socket | None
-    """The socket that shall become writable; None for all of the time."""
+    """The socket whose writability ends the wait; None to wait for all `seconds`."""
 
 
 class Connection:
@@ -191,8 +190,8 @@ class Connection:
             while code == errno.EINPROGRESS:
                 left = deadline - time.monotonic()
                 if left <= 0:
-                    # Until then, messages do not wait for a connection, unless the policy is
-                    # "wait".
+                    # Before `_retry_at`, messages do not wait for a connection, unless the policy
+                    # is "wait".
                     self._retry_at = time.monotonic() + self.timeout
                     raise GatewayAway(f"{self.address.text} accepts no connections")
                 yield Wait(min(left, LONGEST_WAIT), opened)

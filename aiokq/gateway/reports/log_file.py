@@ -21,7 +21,7 @@ logger = logging.getLogger("aiokq.gateway")
 
 RETRY_SECONDS: Final = 1.0
 WRITE_BYTES: Final = 256 * 1024
-"""Size from which lines that were collected are written."""
+"""Number of collected bytes from which lines are written."""
 
 MODE: Final = 0o640
 

@@ -32,12 +32,15 @@ class MetadataTimes:
         self._cluster = cluster
 
     def poll(self) -> None:
-        """Update the times from the Cluster. Context: loop. A change gets the time of the call."""
+        """Update the times from the Cluster. Context: loop.
+
+        If the metadata has changed, `last_modified` becomes the time of the newest metadata.
+        """
         age = self._cluster.health().metadata_age_ms
         if age is None:
             return
         updated = self._now_ms() - age
-        if updated > self.last_updated + 1:  # the age is rounded
+        if updated > self.last_updated + 1:  # more than the rounding of `age`
             self.last_updated = updated
         metadata = self._cluster.metadata
         if metadata is self._polled:

@@ -110,7 +110,7 @@ class Reports:
     # ------------------------------------------------------------ reports
 
     def discards(self, *, earlier: int = 0) -> bytes:
-        """Return `/discards/json`, with up to `earlier` reports before the finished one."""
+        """Return `/discards/json`, with up to `earlier` reports before the last finished one."""
         return _json(self._discards(earlier))
 
     def discards_text(self, *, earlier: int = 0) -> bytes:
@@ -339,7 +339,7 @@ class Reports:
             logger.warning("messages were discarded: %s", " ".join(texts))
 
     def _log_displaced(self) -> None:
-        """Log how many idle connections made room for others, at most every 30 seconds."""
+        """Log how many idle connections were closed for others, at most every 30 seconds."""
         now = time.monotonic()
         if now < self._displaced_logged_at + LOG_SECONDS:
             return
@@ -367,7 +367,7 @@ class Reports:
 
 
 class _Displaced:
-    """The connections that inputs have closed to make room for others."""
+    """Counts the idle connections that inputs close because other connections wait."""
 
     def __init__(self, gateway: Served) -> None:
         self._gateway = gateway

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 __all__ = ["SORTS", "StatusBoard", "page"]
 
 LEAST_SECONDS: Final = 0.9
-"""Least time between two snapshots of which rates are computed."""
+"""Least time between two snapshots from which rates are computed."""
 
 MOST_SECONDS: Final = 30.0
-"""Rates over a longer time are not shown: nobody has looked at the page."""
+"""Longest time over which rates are computed; it is exceeded if the page was not open before."""
 
 MOST_ROWS: Final = 200
 

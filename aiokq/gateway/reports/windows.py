@@ -40,7 +40,7 @@ UNKNOWN_NAMES: Final = 25
 WITHOUT_TOPIC: Final = frozenset(
     {MALFORMED, API_KEY, API_VERSION, UNCLEAN_DISCONNECT, NOT_ALLOWED, BAD_TOPIC}
 )
-"""Reasons that are not counted by topic, because the messages have none that exists."""
+"""Reasons that are not counted by topic, because the messages have no topic that exists."""
 
 UNIX_STREAM: Final = TRANSPORTS.index("unix_stream")
 TCP: Final = TRANSPORTS.index("tcp")
@@ -50,7 +50,7 @@ class TopicSpan(NamedTuple):
     """Messages of one topic in a window, with their smallest and largest timestamp.
 
     Attributes:
-        topic: name of the topic; "" for further topics that are not known to exist.
+        topic: name of the topic; "" for all further topics that are not known to exist.
     """
 
     topic: str

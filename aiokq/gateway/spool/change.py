@@ -20,11 +20,12 @@ FULL_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 class Change:
     """Outcomes to write, and segments to delete afterwards.
 
-    The name of the next segment tells where a segment ends. So the file of outcomes of a segment
-    must contain its end before the next segment is deleted.
+    A segment ends where the next segment begins, and the name of the next segment has this
+    sequence. Before the next segment is deleted, the end is therefore written to the segment's file
+    of outcomes.
 
     Args:
-        sync: whether such an end is synced to disk before the next segment is deleted.
+        sync: whether the end is synced to disk before the next segment is deleted.
 
     Attributes:
         outcomes: outcomes to write, by segment.

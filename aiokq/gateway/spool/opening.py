@@ -153,7 +153,8 @@ def _read(directory: str, lock_fd: int) -> Opened:
             size, end = _cut_tail(segment, size)
         else:
             end = noted if base < noted <= following else following
-            # The name of the next segment may be wrong; no message is smaller than LEAST_MESSAGE.
+            # The name of the next segment may be wrong. The file's size limits the end, because no
+            # message is smaller than LEAST_MESSAGE.
             end = min(end, base + size // LEAST_MESSAGE)
         segment.settle_end(size, end)
         segment.close()
@@ -171,7 +172,7 @@ def _check_version(segment: Segment, size: int) -> None:
     segment.size = size
     version = spool_version(segment.read(SPOOL_HEADER_BYTES, 0))
     if version == -1:
-        # Only a warning, because frames have their own checksums and sequences.
+        # The damage is only logged, because frames have their own checksums and sequences.
         if size > SPOOL_HEADER_BYTES:
             logger.error("the header of a segment of the spool is damaged: file=%s", segment.path)
     elif version != SPOOL_VERSION:

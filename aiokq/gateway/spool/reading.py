@@ -25,7 +25,7 @@ logger = logging.getLogger("aiokq.gateway")
 
 CHUNK: Final = 256 * 1024
 TURN_BYTES: Final = 1024 * 1024
-"""Bytes that are fed in one turn of the loop."""
+"""Bytes that are fed in one iteration of the loop."""
 
 FRAME_MAGIC: Final = b"aKqF"
 FRAME_HEADER: Final = struct.Struct(">4sIIIqq")

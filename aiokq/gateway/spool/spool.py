@@ -165,7 +165,7 @@ class Spool:
         self._finish(taken.sequences(rows))
 
     def finished_one(self, sequence: int) -> None:
-        """Record that a message has an outcome; ignore -1, which is not in the spool."""
+        """Record that a message has an outcome; ignore -1, which no message in the spool has."""
         if sequence >= 0:
             segment = self._segment_of(sequence)
             if segment is not None:
