@@ -96,7 +96,7 @@ class SessionRenewal:
                 self._renew(), name=f"renew the session with {self._connection.name}"
             )
         except Closed:
-            pass  # the client is closing, and its connections with it
+            pass  # the client is closing this connection
 
     async def _renew(self) -> None:
         connection = self._connection

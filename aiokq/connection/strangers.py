@@ -78,13 +78,13 @@ class Strangers:
         self._now = now
         self._waiting: deque[Callable[[], None]] = deque()
         self._scheduled = False
-        self._begun = turn.begun  # requests of clients before the last renewal
-        self._requested_at = -QUIET_SECONDS  # when requests of clients were noticed last
+        self._begun = turn.begun  # number of requests of clients at the last renewal
+        self._requested_at = -QUIET_SECONDS  # time of the last renewal with new requests
         self._renewed_at = 0.0
         self._began_at = 0.0
-        self._quiet = True  # whether clients have sent no request for some time
+        self._quiet = True  # whether clients have sent no request for QUIET_SECONDS
         self._spent = 0.0  # time of steps since the last renewal
-        self._left = 0.0  # time that steps may still use in this iteration; negative is a debt
+        self._left = 0.0  # time left for steps in this iteration; may be negative
 
     def begin(self) -> bool:
         """Return whether a step may begin now; if so, the caller calls `end` after the step."""

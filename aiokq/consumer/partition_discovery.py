@@ -371,7 +371,7 @@ class PartitionDiscovery:
 
     def _take(self, info: TopicInfo, start: Start) -> None:
         if self._topics is not None:
-            return  # the group assigns partitions
+            return  # in a group, the group assigns the partitions
         for partition in info.partitions:
             tp = TopicPartition(info.name, partition)
             if tp in self._positions:

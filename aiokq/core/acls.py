@@ -164,7 +164,7 @@ def operation_named(text: str, resource_type: ResourceType, line: str) -> Operat
     operation = _named(text, every, "operation", line)
     supported = [Operation.ALL, *SUPPORTED_OPERATIONS[resource_type]]
     if resource_type is ResourceType.CLUSTER:
-        supported.append(Operation.DELETE)  # of topics; Kafka checks it, but does not list it
+        supported.append(Operation.DELETE)  # Kafka checks it for DeleteTopics, but does not list it
     if operation not in supported:
         raise ConfigError(
             f"ACL {line!r}: {_words(resource_type)} has no operation {_words(operation)}; it has "

@@ -50,7 +50,7 @@ BLOCK_MS: Final = 3_000
 """Longest time for which a dead letter waits for a topic that does not exist."""
 
 REFUSED_SECONDS: Final = 10.0
-"""Time for which dead letters are discarded at once, after one could not be accepted."""
+"""Seconds for which dead letters are discarded without an attempt after one was refused."""
 
 BUFFER_BYTES: Final = 16 * 1024 * 1024
 REFUSED_BYTES: Final = 16 * 1024 * 1024

@@ -303,7 +303,7 @@ class Gateway:
         return self._supervisor.failed
 
     def snapshot(self) -> Snapshot:
-        """Return all numbers at this moment; after `close`, those at the end. Context: loop."""
+        """Return the current counts; after `close`, the final counts. Context: loop."""
         if self._final is not None:
             return self._final
         self._check_owner()

@@ -169,7 +169,7 @@ class Http:
     def _has_token(self, request: Request) -> bool:
         kind, _, given = request.headers.get("authorization", "").partition(" ")
         data = given.strip().encode("utf-8", "surrogateescape")
-        if kind.lower() == "basic":  # browsers ask for a name and a password
+        if kind.lower() == "basic":  # browsers can only ask for a name and a password
             try:
                 data = b64decode(data, validate=True).partition(b":")[2]
             except ValueError:

@@ -176,7 +176,7 @@ class ProducerEngine:
                     if compression not in busy:
                         self._started.pop(compression, None)
                         await self._producers.pop(compression).close()
-                        break  # a reload or a lane may have changed meanwhile
+                        break  # begin again: a reload or a lane may have changed
                 else:
                     await asyncio.sleep(RETIRE_SECONDS)
         finally:

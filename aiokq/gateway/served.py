@@ -24,7 +24,7 @@ class Problems(NamedTuple):
 
     Attributes:
         reasons: why no messages are accepted; empty if the gateway is ready.
-        warnings: problems in spite of which messages are accepted.
+        warnings: problems that do not keep the gateway from accepting messages.
     """
 
     reasons: list[str]
@@ -77,7 +77,7 @@ class Served(Protocol):
         ...
 
     def snapshot(self) -> Snapshot:
-        """Return all numbers at this moment."""
+        """Return the current counts."""
         ...
 
     def problems(self) -> Problems:
@@ -99,5 +99,5 @@ class Served(Protocol):
         ...
 
     async def reload(self) -> list[str]:
-        """Read the configuration file again; return the names of what has changed."""
+        """Read the configuration file again; return the names of changed tables and options."""
         ...

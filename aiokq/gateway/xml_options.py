@@ -42,7 +42,7 @@ class GivenOptions:
         sections: the sections of the file, by name.
         given: texts of options, by section and name.
         enabled: whether a section with an attribute `enable` is enabled.
-        log_file: the file to which the process would log; None if there is none.
+        log_file: the file to which Bruce or Dory would log; None if there is none.
     """
 
     def __init__(self, root: Element, dory: bool, flags: Mapping[str, str]) -> None:

@@ -260,7 +260,7 @@ def check_url(setting: str, url: str, allowed: Sequence[str]) -> None:
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""
-        _ = parts.port  # checks the number
+        _ = parts.port  # raises ValueError for an invalid port number
     except ValueError:
         raise ConfigError(f"{setting} is not a URL") from None
     if parts.username is not None or parts.password is not None:

@@ -77,7 +77,7 @@ class Certificate:
         (_, certificate, _), *_ = _elements(der)
         (_, signed, _), *_ = _elements(certificate)
         parts = list(_elements(signed))
-        if parts[0][0] == 0xA0:  # the version
+        if parts[0][0] == 0xA0:  # the version, which is optional
             del parts[0]
         _, _, (_, _, issuer), (_, validity, _), (_, _, subject), *rest = parts
         (kind, not_after, _) = list(_elements(validity))[1]
@@ -134,7 +134,7 @@ def _escaped(text: str) -> str:
 
 def _alternative_names(parts: list[tuple[int, bytes, bytes]]) -> Iterator[bytes]:
     for tag, content, _ in parts:
-        if tag != 0xA3:  # the extensions
+        if tag != 0xA3:  # the tag of the extensions
             continue
         (_, extensions, _), *_ = _elements(content)
         for _, extension, _ in _elements(extensions):

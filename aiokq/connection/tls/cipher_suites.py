@@ -50,7 +50,7 @@ def choose_suites(context: ssl.SSLContext, names: Sequence[str]) -> None:
     else:
         context.minimum_version = ssl.TLSVersion.TLSv1_3
     if newest and set(newest) != set(TLS_13_SUITES):
-        choose = getattr(context, "set_ciphersuites", None)  # Python 3.15
+        choose = getattr(context, "set_ciphersuites", None)  # since Python 3.15
         if choose is None:
             raise ValueError(
                 "this version of Python cannot choose among the suites of TLS 1.3: name all of "

@@ -30,13 +30,13 @@ def load_key(context: ssl.SSLContext, material: KeyMaterial) -> None:
     """
     try:
         descriptor = os.memfd_create("aiokq", os.MFD_CLOEXEC)
-    except (AttributeError, OSError):  # not Linux, or forbidden
+    except (AttributeError, OSError):  # memfd_create is missing or forbidden
         _load_encrypted(context, material)
         return
     try:
         _write(descriptor, (material.key + material.chain).encode())
         path = f"/proc/self/fd/{descriptor}"
-        if not os.access(path, os.R_OK):  # no /proc
+        if not os.access(path, os.R_OK):  # /proc is not mounted
             _load_encrypted(context, material)
             return
         _load(context, path, material.password)

@@ -47,7 +47,7 @@ class VerifiedChains:
         if tls.version() == "TLSv1.3":
             return
         own = tls.getpeercert(binary_form=True)
-        if own is None:  # certificates are optional
+        if own is None:  # the client has no certificate, which the listener does not require
             return
         key = hashlib.sha256(own).digest()
         if not tls.session_reused:

@@ -544,7 +544,7 @@ class Intake:
             self._displace()
         for _ in range(BURST):
             if len(self._connections) >= self._max_connections:
-                return  # the others wait, with their data, in the kernel's queue
+                return  # further connections wait, with their data, in the kernel's queue
             try:
                 if not self._draining and self._lacks_descriptors():
                     raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))

@@ -249,7 +249,7 @@ class SpoolWriter:
             try:
                 os.write(self._wake_fd, _ONE)
             except OSError:
-                pass  # the loop has closed it
+                pass  # the loop has closed the eventfd
 
     def wait(self, size: int) -> bool:
         """Wait a limited time until an append may succeed; return False if it never can."""

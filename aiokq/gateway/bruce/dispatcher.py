@@ -362,7 +362,7 @@ class Dispatcher:
             self._stop(error)
 
     def _count_attempt(self, refused: MessageSet, error: BrokerError) -> list[Chunk]:
-        """Count a failed attempt; discard what failed too often, and return the other messages."""
+        """Count a failed attempt; discard messages that failed too often, and return the others."""
         again: list[Chunk] = []
         for chunk in refused.chunks:
             chunk.attempts += 1

@@ -56,8 +56,8 @@ class ErrorTable:
     Attributes:
         name: as in the configuration.
         actions: action by code; codes that are not listed are discarded.
-        bad_topic: codes after which a message that failed too often counts as bad topic, not as
-            attempt limit.
+        bad_topic: codes for which a message that failed too often is discarded with the reason
+            bad_topic instead of attempt_limit.
     """
 
     def __init__(

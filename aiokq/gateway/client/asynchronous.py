@@ -21,7 +21,8 @@ class AsyncGatewayClient:
     """Writes messages to the gateway's socket, and never blocks the event loop.
 
     Tasks may share a client: messages never mix, and are sent in the order of the calls. A forked
-    child opens a socket of its own, and counts anew. The arguments are those of GatewayClient.
+    child opens a socket of its own, and its counts begin at 0. The arguments are those of
+    GatewayClient.
 
     Raises:
         ValueError: not exactly one address is given, or an argument is out of range.

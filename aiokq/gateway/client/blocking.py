@@ -21,9 +21,9 @@ __all__ = ["GatewayClient"]
 class GatewayClient:
     """Writes messages to the gateway's socket.
 
-    Threads may share a client: messages never mix. A forked child may go on using it: the child
-    opens a socket of its own, and counts anew. The socket is opened by the first message, and again
-    when the gateway was restarted.
+    Threads may share a client: messages never mix. A forked child may go on using its copy: the
+    child opens a socket of its own, and its counts begin at 0. The first message opens the socket.
+    After a restart of the gateway, the next message opens another one.
 
     Args:
         unix_datagram: the path of a datagram socket.

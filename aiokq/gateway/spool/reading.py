@@ -286,7 +286,7 @@ class Reader:
     def _found(self, search: asyncio.Future[SpoolFrame | None]) -> None:
         if search.cancelled():
             return
-        search.exception()  # _read raises it
+        search.exception()  # marks the error as retrieved; `_read` raises it
         if search is self._search:
             self._on_found()
 

@@ -176,7 +176,7 @@ class Spool:
         """Continue to feed the pool, which may have room again."""
         if self._stalled:
             self._stalled = False
-            if self._feed_at is not None:  # the timer of a full pool
+            if self._feed_at is not None:  # the timer that checks a full pool again
                 self._feed_at.cancel()
                 self._feed_at = None
             self._feed_soon()
