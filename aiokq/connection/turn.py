@@ -70,7 +70,7 @@ REQUESTS_PER_LONG_TURN: Final = 16
 """Number of requests that each turn of a long request counts as."""
 
 STEPS_PER_LOOK: Final = 32
-"""Number of steps after which a request looks at the clock."""
+"""Number of steps after which a request reads the clock."""
 
 
 class Turn:

@@ -149,7 +149,7 @@ class RecordTaker:
     def _meet(self, state: PartitionState, error: KafkaError, *, raises: bool) -> None:
         """Raise a cursor's error if `raises` is true.
 
-        Otherwise, renew the cursor at its position, so that the next read meets the error again.
+        Otherwise, renew the cursor at its position, so that the next read raises the error again.
         """
         if raises:
             raise self._chunks.give_up(state, error) from None

@@ -35,7 +35,7 @@ ENTITY_TYPES: Final = (USER, CLIENT_ID, IP)
 
 QuotaEntity: TypeAlias = tuple[tuple[str, str | None], ...]
 """The entity of a quota: types (``user``, ``client-id``, ``ip``) and names, sorted by type. The
-name None stands for the default of the type.
+name None means the default of the type.
 """
 
 PRODUCER_BYTE_RATE: Final = "producer_byte_rate"

@@ -94,7 +94,7 @@ class Http:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port in the settings; port 0 stands for a free port."""
+        """Host and port in the settings; port 0 means a free port."""
         return self._settings.host, self._settings.port
 
     @property

@@ -52,7 +52,7 @@ class Lane:
         in_flight: pieces that a producer has, without an outcome.
         sent: number of messages in flight.
         running: whether a task serves the lane.
-        woken: set when the task has to look at the lane again.
+        woken: set when the task has to check the lane again.
     """
 
     __slots__ = (

@@ -31,7 +31,7 @@ __all__ = ["ChangedStores", "TlsContexts"]
 logger = logging.getLogger("aiokq.connection")
 
 CHECK_SECONDS: Final = 5.0
-"""Seconds between two looks at the files of keys and certificates."""
+"""Seconds between two checks whether files of keys and certificates have changed."""
 
 WARN_SECONDS: Final = 14 * 24 * 3600
 """Seconds before the expiry of a certificate from which a warning is logged once a day."""

@@ -135,7 +135,7 @@ class DebugFiles:
         self._write(0, topic, taken, rows)
 
     def sent(self, topic: str, taken: Taken, rows: Sequence[int]) -> None:
-        """Write messages that were handed to a producer, or sent to a broker."""
+        """Write messages that were passed to a producer, or sent to a broker."""
         self._write(1, topic, taken, rows)
 
     def acked(self, topic: str, taken: Taken, rows: Sequence[int]) -> None:

@@ -374,7 +374,7 @@ class _Displaced:
         self._displaced: dict[object, int] = {}
 
     def newly_displaced(self) -> list[tuple[str, int]]:
-        """Return (input, number) for each input that closed idle connections since the last call."""
+        """Return (input, number) per input that closed idle connections since the last call."""
         before = self._displaced
         self._displaced = {one.intake: one.counts().displaced for one in self._gateway.inputs}
         return [
