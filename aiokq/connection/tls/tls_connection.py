@@ -41,8 +41,8 @@ _SEND_BYTES: Final = 64 * 1024
 _HANDSHAKE_READ_BYTES: Final = 4 * 1024
 """Bytes that a server receives at once during the handshake.
 
-Between its messages a client waits for the server. What it sends too early stays in the system,
-except for what this buffer takes.
+Between its messages a client waits for the server. Bytes that the client sends too early stay in
+the system, except for those that fit into this buffer.
 """
 
 _UNREAD_ANSWERS: Final = 64 * 1024
@@ -288,7 +288,7 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
         self._plain.close()
 
     def fail(self, error: Exception) -> None:
-        """Abort; `error` is reported unless an earlier error is."""
+        """Abort; report `error`, unless an earlier error is already set."""
         if self._error is None:
             self._error = error
         self.abort()
