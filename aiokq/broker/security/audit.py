@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["Audit"]
 
 REPEAT_SECONDS: Final = 60.0
-"""Seconds after a line before an equal line is logged again."""
+"""Minimum number of seconds between two equal lines."""
 
 LINES_PER_SECOND: Final = 10.0
 BURST: Final = 100.0
@@ -42,7 +42,7 @@ BURST: Final = 100.0
 
 FIRST_LINES_PER_SECOND: Final = 5.0
 FIRST_LINES_BURST: Final = 50.0
-"""Number of lines that a logger writes besides, for clients that have been quiet."""
+"""Number of further lines that a logger may write at once, about clients that have been quiet."""
 
 QUIET_SECONDS: Final = 10.0
 """Seconds without a line after which the next line of a client is a first line again."""
@@ -56,13 +56,16 @@ MOST_KEYS: Final = 64
 """Number of different lines of a client that are remembered, to recognize equal ones."""
 
 MOST_SUMMARIES: Final = 10
-"""Number of clients whose lines left out are reported by name, once in `REPEAT_SECONDS`."""
+"""Maximum number of clients that a report of left out lines names.
+
+A report is written once in `REPEAT_SECONDS`.
+"""
 
 LONGEST_VALUE: Final = 256
 """Number of characters of a value that are logged. A client may choose long names."""
 
 MOST_ITEMS: Final = 100
-"""Number of changes of one request that are logged one by one, and then in each further line."""
+"""Number of changes of one request that get a line each; each further line has as many changes."""
 
 
 class _Bucket:

@@ -45,8 +45,8 @@ class ClaimRules(NamedTuple):
     """The rules that the claims of a token must meet.
 
     Attributes:
-        audiences: the claim ``aud`` must name one of these; if there are none here, the token must
-            not have the claim.
+        audiences: the claim ``aud`` must name one of these audiences. If empty, a token with the
+            claim ``aud`` is refused.
         issuer: the only accepted issuer; None accepts any.
         skew: allowed difference between clocks, in seconds.
         scope_claim: the name of the claim with the scopes.

@@ -34,8 +34,8 @@ class ExchangeFailed(Exception):
 
     Attributes:
         reason: the cause, for the log of the broker. It contains no secret.
-        told: the text for the client. None stands for one text for all causes, which does not tell
-            which users exist.
+        told: the text for the client. None stands for Kafka's text for an authentication failure,
+            which is the same for all causes, so that clients cannot learn which users exist.
     """
 
     def __init__(self, reason: str, *, told: str | None = None) -> None:

@@ -36,7 +36,7 @@ __all__ = ["ListenerLogins", "LoginResources", "listener_logins"]
 _PREFIX: Final = "sasl.oauthbearer."
 _JWKS: Final = f"{_PREFIX}jwks.endpoint."
 _USER: Final = "user_"
-"""The prefix of the options of PlainLoginModule that are users."""
+"""Prefix of the options of PlainLoginModule that define users and their passwords."""
 
 
 class LoginResources(NamedTuple):

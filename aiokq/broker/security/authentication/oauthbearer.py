@@ -29,7 +29,10 @@ INVALID_TOKEN: Final = "invalid_token"
 INSUFFICIENT_SCOPE: Final = "insufficient_scope"
 
 MAX_TOKENS: Final = 2
-"""Tokens that one login may try. Kafka has no limit, so that a client can try tokens undelayed."""
+"""Number of tokens that one login may try.
+
+Kafka has no limit, so its clients can try tokens without the delay of a failed login.
+"""
 
 
 class TokenRefused(Exception):

@@ -48,7 +48,7 @@ LATEST: Final = 2**43
 """The last second since 1970 that may be the end of a session."""
 
 LOGGED_FRAMES: Final = 10
-"""Number of calls that are logged of an exception."""
+"""Maximum number of stack frames that are logged for an exception."""
 
 
 class _WrongAnswer(TypeError):
@@ -74,8 +74,8 @@ class OwnCheck:
         """Return the principal of a name and password; None if the function refuses the login.
 
         Raises:
-            ExchangeFailed: the function raised an exception, took too long, or returned something
-                else.
+            ExchangeFailed: the function raised an exception, took too long, or returned an invalid
+                value.
         """
         try:
             return await self._ask("PLAIN", connection, name, password)
@@ -88,7 +88,7 @@ class OwnCheck:
 
         Raises:
             TokenRefused: the function returned None, raised an exception, took too long, or
-                returned something else.
+                returned an invalid value.
         """
         try:
             found = await self._ask("OAUTHBEARER", connection, "", token)

@@ -43,7 +43,7 @@ SECONDS_BETWEEN_LOGINS: Final = 1.0
 """Least time between the beginnings of two re-authentications of a connection, as in Kafka."""
 
 LATEST_MS: Final = 2**53
-"""The longest lifetime of a session."""
+"""The longest lifetime of a session, in milliseconds."""
 
 
 class ListenerLogin(NamedTuple):

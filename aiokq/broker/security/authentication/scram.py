@@ -60,7 +60,7 @@ Credentials: TypeAlias = Mapping[tuple[str, int], UserScramCredentialRecord]
 NONCE_BYTES: Final = 24
 
 MOST_SHAPES: Final = 64
-"""Maximum number of shapes among which one is chosen: the most frequent ones."""
+"""Maximum number of shapes that invented credentials may have: the most frequent shapes."""
 
 
 class Credential(NamedTuple):

@@ -40,7 +40,7 @@ Anybody can send tokens with invented key ids. Kafka fetches once a minute for e
 """
 
 SECONDS_OF_FILE: Final = 1.0
-"""Time for which a file is not looked at again."""
+"""Minimum number of seconds between two checks of a file for changes."""
 
 MAX_KEYS: Final = 1000
 LEAST_RSA_BITS: Final = 2048
@@ -111,8 +111,8 @@ class TokenKeys:
     async def find(self, key_id: str | None, kind: str, curve: str | None) -> list[Any]:
         """Return the keys that a token may be signed with.
 
-        Without a key id, these are all keys of the type. If the key id is unknown, the keys are
-        fetched first, unless they were fetched a moment ago.
+        Without a key id, these are all keys of the type. If no key fits, or the keys are in a file,
+        the keys are fetched again first, unless they were fetched a moment ago.
         """
         found = self._fitting(key_id, kind, curve)
         pause = SECONDS_OF_FILE if self._source.is_file else SECONDS_BETWEEN_FETCHES

@@ -39,7 +39,7 @@ _IMPLIED: Final[dict[int, int]] = {
 """The operation that an ALLOW of another operation includes. A DENY includes nothing."""
 
 _Client: TypeAlias = tuple[str, str]
-"""The principal and the host of an ACL, each possibly for all clients."""
+"""The principal and the host of an ACL. Each can be a wildcard: ``User:*`` or ``*``."""
 
 
 class _Grant:

@@ -42,7 +42,7 @@ class Resource(NamedTuple):
 
 
 Authorize: TypeAlias = "Callable[[Principal, str, Operation, Resource], bool | Awaitable[bool]]"
-"""The function of the user: principal, host, operation and resource; whether it is allowed."""
+"""Takes principal, host, operation and resource; returns whether the operation is allowed."""
 
 _Question: TypeAlias = tuple[Operation, ResourceType, str]
 
@@ -73,7 +73,7 @@ class AuthorizationCallable:
         self._failures: LineLimit | None = None
 
     def begin(self, connection: RequestContext) -> None:
-        """Begin a request, without answers of earlier requests."""
+        """Begin a request: discard the answers for the previous request of the connection."""
         self._answers[connection] = {}
 
     def end(self, connection: RequestContext) -> None:

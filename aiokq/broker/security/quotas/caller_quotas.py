@@ -59,7 +59,7 @@ HELD_SECONDS: Final = 10.0
 """Maximum number of seconds for which a request waits for the first answer."""
 
 MOST: Final = 10_000
-"""Maximum number of answers that are kept; then the longest unused one is forgotten."""
+"""Maximum number of answers that are kept; above it, the least recently used one is dropped."""
 
 AT_ONCE: Final = 16
 """Maximum number of answers that are awaited at the same time."""
@@ -110,7 +110,7 @@ class _Answer:
 
 
 class _Question:
-    """The arguments of one call of the function; principal and client id are not cut.
+    """The arguments of one call of the function; principal and client id are not shortened.
 
     Attributes:
         result: the awaitable that the function has returned; None before the call.

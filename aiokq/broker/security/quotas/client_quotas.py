@@ -46,11 +46,11 @@ node, and every client can send it if there is no authorizer.
 
 OVERHEAD_MS: Final = 1000
 MOST_OVERHEAD: Final = 1.5
-"""Milliseconds between two measurements of the loop's overhead, and the largest factor in use.
+"""Milliseconds between two measurements of the loop's overhead, and the maximum of the overhead.
 
-The loop works between the steps of connections: it polls sockets, runs callbacks and timers. This
-time is charged in proportion to what each connection takes. The factor is bounded, so that a client
-does not pay for work of the node itself while there are few requests.
+The loop also works between the steps of connections: it polls sockets, runs callbacks and timers.
+The time of each connection is therefore multiplied by the overhead. The overhead has a maximum, so
+that a client does not pay for work of the node itself while there are few requests.
 """
 
 MOST_FETCH_BYTES: Final = 2**31 - 1
@@ -148,10 +148,10 @@ class ClientQuotas:
     def fetch_bytes(self, connection: RequestContext, client_id: str | None) -> int:
         """Return the largest Fetch response in bytes; see `gate.Quotas.fetch_bytes`.
 
-        In Kafka this is the quota of the whole window. A client that has used a part of it would
-        then wait until a response of that size fits, and might reach only half of its rate. Here
-        the limit is the rest of the window's quota, but at least the quota of one sample, so that a
-        client does not make many tiny fetches.
+        In Kafka the limit is the quota of the whole window. A client that has used a part of that
+        quota would then wait until a response of that size fits, and might reach only half of its
+        rate. Here the limit is the rest of the window's quota, but at least the quota of one
+        sample, so that a client does not make many tiny fetches.
         """
         found = self._find(connection, client_id, CONSUMER_BYTE_RATE)
         if found is None:
