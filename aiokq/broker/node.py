@@ -527,7 +527,8 @@ class BrokerNode:
                 LoginResources(
                     credentials=lambda: metadata.image.principals.scram_credentials,
                     shapes=lambda: metadata.image.principals.scram_shapes,
-                    # Only clients that may list all users can learn the id of a directory.
+                    # The directory's id can be the secret: only clients that may list all users
+                    # can learn it.
                     secret=directories.metadata.directory_id.bytes,
                     clock=self.environment.clock,
                     offload=self.environment.offload,

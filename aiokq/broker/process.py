@@ -151,8 +151,8 @@ def _options(arguments: Sequence[str]) -> Options:
 def _has_descriptors() -> bool:
     """Return whether the process can open `FEWEST_DESCRIPTORS` more files.
 
-    This is checked before the event loop is created: if a loop of uvloop or asyncio runs out of
-    descriptors while it starts, the loop cannot be closed.
+    Called before the event loop is created, because a loop of uvloop or asyncio that runs out of
+    descriptors while it starts cannot be closed.
     """
     opened: list[int] = []
     try:

@@ -44,14 +44,14 @@ MECHANISM: Final = "SCRAM-SHA-512"
 LISTENER: Final = "SASL_SSL"
 
 RENEWED_DAYS: Final = 30
-"""Days before its expiry from which a start replaces the certificate."""
+"""A start replaces a certificate that expires in fewer than this number of days."""
 
 TEMPORARY: Final = ".tmp"
 
 DAY_MS: Final = 24 * 60 * 60 * 1000
 
 HOST_NAME: Final = r"[0-9a-zA-Z_.\-]{1,253}"
-"""A host name that a certificate may have."""
+"""Pattern of the host names that a certificate may have."""
 
 OWN_FILES: Final = frozenset(
     ("ca-key.pem", "ca.pem", "broker.pem", "broker.properties", "client.properties", "data")

@@ -53,7 +53,7 @@ logger = logging.getLogger("aiokq.broker")
 R = TypeVar("R")
 
 _Decide: TypeAlias = "Callable[[MetadataImage], Decision[R] | Coroutine[None, None, Decision[R]]]"
-"""Decides about a change; a coroutine if that may take long."""
+"""A function that decides about a change; a coroutine function if the decision may take long."""
 
 
 class MetadataChanges:
@@ -351,7 +351,7 @@ class MetadataChanges:
             pace: lets other tasks run; None if there are few filters.
 
         Returns:
-            The ACLs that matched each filter, or its error.
+            For each filter, the ACLs that matched it, or the error of the filter.
 
         Raises:
             InvalidRequest: too many ACLs match.

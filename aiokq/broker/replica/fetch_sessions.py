@@ -228,9 +228,9 @@ class FetchSessionCache:
         """Return the context of a request: an error code, or the partitions to read.
 
         A request with session epoch 0 or -1 ends the session whose id it has. Any other request
-        updates its session, and reads all partitions of the session. If there is no room for the
-        partitions that the request adds (`MAX_SESSION_TARGETS`, `MAX_TARGETS`), the session ends
-        with FETCH_SESSION_ID_NOT_FOUND, and the client begins a new one.
+        updates its session, and reads all partitions of the session. If the partitions that the
+        request adds would exceed `MAX_SESSION_TARGETS` or `MAX_TARGETS`, the session ends with
+        FETCH_SESSION_ID_NOT_FOUND, and the client begins a new session.
 
         Args:
             asked: the partitions of the request, if `asked_targets` has found them already.
@@ -269,9 +269,9 @@ class FetchSessionCache:
         )
 
     def has_room(self, targets: Collection[object], privileged: bool) -> bool:
-        """Return whether there is room for a session with these partitions.
+        """Return whether the limits allow a new session with these partitions.
 
-        If there is no room, other sessions may be evicted; see `_evict`.
+        Other sessions may be evicted for the new session; see `_evict`.
         """
         now = self._clock.monotonic()
         if len(targets) > MAX_SESSION_TARGETS:
@@ -284,7 +284,7 @@ class FetchSessionCache:
     def create(
         self, targets: dict[TargetKey, FetchTarget], uses_topic_ids: bool, privileged: bool
     ) -> int:
-        """Create a session with these partitions; return its id, or 0 if there is no room for it.
+        """Create a session with these partitions; return its id, or 0 if the limits forbid it.
 
         Other tasks may have run since `has_room` returned True.
         """
@@ -301,7 +301,7 @@ class FetchSessionCache:
         return session_id
 
     def _is_full(self, size: int) -> bool:
-        """Return whether there is no room for a session of `size` partitions."""
+        """Return whether a session of `size` partitions would exceed a limit of partitions."""
         if size > MAX_SESSION_TARGETS:
             return True
         return size + sum(len(one.targets) for one in self._sessions.values()) > MAX_TARGETS

@@ -39,7 +39,7 @@ class Watch:
         self._future: asyncio.Future[bool] | None = None
 
     def count(self, partition: TopicPartition, size: int) -> None:
-        """Count new bytes of a partition towards ``min_bytes``, at most those that have room."""
+        """Count new bytes of a partition towards ``min_bytes``, at most the partition's `room`."""
         size = min(size, self.room[partition])
         self.room[partition] -= size
         self._counted += size
@@ -47,7 +47,7 @@ class Watch:
             self.wake(True)
 
     def wake(self, ready: bool) -> None:
-        """End the wait in progress or, if there is none, the next one."""
+        """End the wait in progress; if none is in progress, the next wait ends at once."""
         if self._ready is None:
             self._ready = ready
         if self._future is not None and not self._future.done():

@@ -70,7 +70,7 @@ _TYPES: Final = {
 }
 
 _OF_ONE_VALUE: Final = tuple(row.server for row in TOPIC_CONFIGS.values() if len(row.server) > 1)
-"""Tuples of settings for one value in different units; each tuple is in order of priority."""
+"""Tuples of broker settings that set the same value in different units, by priority."""
 
 
 class ConfigEntry(NamedTuple):
@@ -133,9 +133,9 @@ def topic_config_entries(
 def _server_synonyms(name: str, names: Sequence[str], settings: DynamicSettings) -> list[Synonym]:
     """Return the broker's settings that can determine the value of `name`, in order of priority.
 
-    The first entry determines the value, which clients read in the unit of `name`. As in Kafka,
-    entries in other units (`log.retention.hours`) before the first entry named `name` are therefore
-    omitted.
+    The first entry determines the value, and clients read its text in the unit of `name`. As in
+    Kafka, settings in other units, such as `log.retention.hours`, are therefore left out before
+    the first entry named `name`.
     """
     found: list[Synonym] = []
     for dynamic, source in (

@@ -1,8 +1,8 @@
 """Decisions about CreateAcls and DeleteAcls requests.
 
 The functions return the metadata records to write. They depend only on their arguments, and have no
-side effects. They yield after some steps, because a request may have very many filters, each of
-which is compared with all ACLs.
+side effects. They yield after some steps, so that other tasks can run: a request may have very many
+filters, and each filter is compared with all ACLs.
 
 Source: Kafka ``AclControlManager.java``, ``ResourcePatternFilter.java``,
 ``AccessControlEntryFilter.java`` (4.2).
@@ -45,8 +45,8 @@ MOST_RECORDS: Final = 10_000
 MOST_MATCHES: Final = 10 * MOST_RECORDS
 """Maximum number of ACLs in the results of all filters of one request.
 
-An ACL is in the result of each filter that it matches, so that a small request could have a
-response of any size.
+An ACL is in the result of each filter that it matches. Without this limit, a small request could
+have a response of any size.
 """
 
 MATCHES_PER_STEP: Final = 8
@@ -54,8 +54,9 @@ MATCHES_PER_STEP: Final = 8
 
 
 class AclFilter(NamedTuple):
-    """A filter of ACLs with Kafka's codes. ANY, or None for a text, matches every value.
+    """A filter of ACLs with Kafka's codes. ANY, or None in a text field, matches every value.
 
+    The pattern type MATCH finds the literal and prefixed patterns that cover the resource name.
     Every other value matches only itself: an operation does not match ALL, and a host does not
     match ``*``.
     """
@@ -135,7 +136,7 @@ def create_acls(
 def delete_acls(
     image: MetadataImage, filters: Iterable[AclFilter]
 ) -> Steps[Decision[list[Sequence[AccessControlEntryRecord] | BrokerError]]]:
-    """Return the ACLs that match each filter, or its error, and the records that remove them.
+    """Return for each filter its ACLs or its error, and the records that remove these ACLs.
 
     An ACL that matches several filters is in the result of each.
 
@@ -174,7 +175,7 @@ def delete_acls(
 
 
 class _Search:
-    """Finds the ACLs that match filters; most filters name a resource or a principal."""
+    """Finds the ACLs that match filters, by indexes of resource names and principals."""
 
     def __init__(self, acls: Sequence[AccessControlEntryRecord]) -> None:
         self._all = acls

@@ -164,7 +164,7 @@ def _not_supported(
 def _not_kept(update: FeatureUpdate, present: int, node_id: int) -> str | None:
     """Return why a feature that this broker does not implement cannot have a level.
 
-    The result is None if a feature of Kafka has the level already.
+    The result is None if the feature is one of Kafka's and has the level already.
     """
     if update.level == present:
         return None if update.name in FEATURES else f"Feature {update.name} not found."

@@ -159,7 +159,7 @@ def bootstrap_records(
 
 
 def new_incarnation(random: Random, *, by_kafka: bool) -> uuid.UUID:
-    """Return a new incarnation id, which contains ``by_kafka`` for `may_be_written_by_kafka`.
+    """Return a new incarnation id. `may_be_written_by_kafka` reads ``by_kafka`` from the id.
 
     Args:
         by_kafka: whether Apache Kafka may have written to the logs of the node.

@@ -62,8 +62,8 @@ class PrivateMetadata:
         next_producer_id: the id with which the next reserved block begins.
         unclean_starts: number of starts after an unclean shutdown; a lower limit of the leader
             epochs that later starts used.
-        kafka: end offset and epoch that Apache Kafka's metadata log in the same directory had when
-            the content of that log was copied into this file; None if there was no such log.
+        kafka: end offset and epoch of Apache Kafka's metadata log in the same directory, at the
+            time when that log was copied into this file; None if there was no such log.
         kafka_topic_ids: text forms of the ids of the topics in that log.
         directories: the path of each log directory of the node, by directory.id; empty if the node
             never had more than one log directory.

@@ -142,7 +142,7 @@ SUPPORTED_LEVELS: Final[Mapping[str, int]] = {
     TRANSACTION_VERSION: 2,
     ELIGIBLE_LEADER_REPLICAS_VERSION: 1,
 }
-"""The highest level of each feature that this broker implements, besides metadata.version.
+"""For each feature besides metadata.version, the highest level that this broker implements.
 
 Levels of other features, which Kafka may have set, are kept and have no effect.
 """

@@ -1,7 +1,7 @@
-"""`ScramShape`: the properties of a SCRAM credential, except the salt, that any client can see.
+"""`ScramShape`: the properties of a SCRAM credential that any client can see, without the salt.
 
-The image counts the credentials of each shape, so that the broker can invent credentials that look
-like them (``security/authentication/scram.py``).
+The image counts the credentials of each shape. The broker uses the counts to invent credentials for
+unknown users that look like stored ones (``security/authentication/scram.py``).
 
 Source: Kafka ``ScramFormatter.secureRandomString``.
 Tests: ``tests/unit/broker/metadata/image/test_scram_shapes.py``.
@@ -23,10 +23,13 @@ BASE_36: Final = string.digits.encode() + string.ascii_lowercase.encode()
 """The digits of the salts that Kafka's tools make."""
 
 KAFKA_SALT_BITS: Final = 130
-"""Kafka's tools write a number of so many random bits with the digits of `BASE_36`."""
+"""Random bits in a salt of Kafka's tools, which write the bits as a number in base 36."""
 
 KAFKA_SALT: Final = -1
-"""The length of a salt that Kafka's tools could have made, of 26 digits or slightly fewer."""
+"""`ScramShape.salt_bytes` of a salt that Kafka's tools could have made.
+
+The length of such salts varies: they have 26 digits or slightly fewer.
+"""
 
 _LEAST_KAFKA_SALT: Final = 24
 

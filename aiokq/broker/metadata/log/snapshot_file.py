@@ -1,10 +1,10 @@
 """Snapshots of the metadata log: files named ``<end offset>-<epoch>.checkpoint``.
 
 A snapshot has records whose replay gives the same state as a replay of the log before the end
-offset. It consists of a control batch with a header (and, with ``kraft.version`` 1, the voters),
-batches of metadata records, and a control batch with a footer. Offsets in the file begin at 0. A
-snapshot is written under a name that ends in ``.part``, and is renamed once it is complete and
-durable.
+offset. It consists of a control batch with a header, batches of metadata records, and a control
+batch with a footer. With ``kraft.version`` 1 the first batch also has the voters. Offsets in the
+file begin at 0. A snapshot is written under a name that ends in ``.part``, and is renamed once it
+is complete and durable.
 
 ``bootstrap.checkpoint``, which has the first records of a new metadata log, has the same format.
 

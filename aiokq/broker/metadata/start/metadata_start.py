@@ -1,7 +1,7 @@
 """The start of a node's metadata: its log is checked and opened, and a new epoch begins.
 
-`metadata_reading` has read the log. `open_metadata` opens the log, or migrates or creates it, and
-refuses a log that this node cannot continue or is not allowed to continue.
+`metadata_reading` has read the log. `open_metadata` opens, migrates or creates the log. It refuses
+a log that this node cannot continue or is not allowed to continue.
 `MetadataStart.lead` begins the node's epoch: it appends the first records of a new log, the
 registration of the node, and the changes of partitions that the node leads.
 
@@ -76,7 +76,7 @@ __all__ = ["MetadataStart", "NodeRegistration", "open_metadata"]
 logger = logging.getLogger("aiokq.broker")
 
 ENFORCED: Final = frozenset({"ACLs", "SCRAM credentials", "quotas"})
-"""The kinds of entries of principals, as `PrincipalsImage.counts` names them, that have effect."""
+"""The kinds of `PrincipalsImage.counts` that this broker enforces."""
 
 
 @frozen
@@ -435,9 +435,9 @@ def _check_continued(
 def _was_log_closed(home: LogDirectory, state: MetadataState) -> bool:
     """Whether the clean shutdown marker counts for the metadata log, too.
 
-    A start begins its epoch and registers the node before it removes the marker. If it was
+    A start begins its epoch and registers the node before it removes the marker. If the start was
     interrupted in between, the log ends with the control records of the epoch, or the marker has
-    another broker epoch than the registration.
+    another broker epoch than the registration. The marker does not count then.
     """
     broker = state.image.brokers.get(home.properties.node_id)
     is_registered = broker is not None and broker.broker_epoch == home.broker_epoch
@@ -498,8 +498,8 @@ def _last_records(
 ) -> Sequence[Message]:
     """Return the records for metadata that the log lacks.
 
-    They are made from the metadata file of an earlier version of aiokq or, for a new log without
-    such a file, from the partitions in the log directories.
+    The records are made from the metadata file of an earlier version of aiokq. For a new log
+    without such a file, they are made from the partitions in the log directories.
     """
     if migration is not None and not migration.is_empty:
         return migration.differences(state)

@@ -4,8 +4,8 @@ The metadata log records the directory.id of a partition's directory. The node l
 directories after the metadata log is read and before logs of topics are opened. If a directory is
 left out of ``log.dirs``, or its disk is not mounted, its partitions are offline, like those of a
 directory that cannot be read. If these partitions were recreated empty in other directories, the
-node would find two logs of each when the directory is added again, and only one could be kept. A
-missing directory is ignored if no partition is missing with it.
+node would find two logs of each partition when the directory is added again. Only one of the two
+logs could be kept. A missing directory is ignored if no partition is missing with it.
 
 Source: KIP-858. Apache Kafka recreates the partitions of a directory that is left out of
 ``log.dirs``, because other nodes have replicas.
@@ -114,7 +114,7 @@ def missing_partitions(
                 continue
             directory_id = state.directory_of(node_id)
             if directory_id in present:
-                continue  # the most frequent case
+                continue  # checked before `is_there`, because this is the most frequent case
             name = TopicPartition(topic.name, index)
             if is_there(name):
                 continue
