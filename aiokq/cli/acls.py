@@ -140,7 +140,7 @@ async def _list(admin: Admin, out: Output, wanted: AclFilter) -> None:
 )
 @admin_command
 def add(call: AdminCall, lines: Lines = None, file: File = None) -> None:
-    """Add ACLs, which are in force at once. One that exists already stays."""
+    """Add ACLs, which are in force at once. An ACL that exists already is no error."""
     wanted = _read(lines, file)
 
     async def run(admin: Admin) -> None:
@@ -166,7 +166,7 @@ def add(call: AdminCall, lines: Lines = None, file: File = None) -> None:
 )
 @admin_command
 def remove(call: AdminCall, lines: Lines = None, file: File = None) -> None:
-    """Remove ACLs, each exactly as it was added. A missing one is an error."""
+    """Remove ACLs, each exactly as it was added. An ACL that does not exist is an error."""
     wanted = _read(lines, file)
 
     async def run(admin: Admin) -> None:

@@ -87,10 +87,10 @@ def run(
 ) -> None:
     """Run a gateway until SIGTERM or SIGINT.
 
-    The inputs are open when the ready line is printed; Kafka need not be reachable. SIGTERM and
-    SIGINT close the inputs and deliver what was received, for at most shutdown_max_delay_ms; what
-    is left is discarded and counted, or stays in the spool. SIGHUP reads the file of --config
-    again.
+    The inputs are open when the ready line is printed; Kafka need not be reachable. At SIGTERM or
+    SIGINT the gateway closes the inputs, and delivers received messages for at most
+    shutdown_max_delay_ms. Then the remaining messages are discarded and counted, or stay in the
+    spool. At SIGHUP the gateway reads the file of --config again.
     """
     if ctx.invoked_subcommand is not None:
         return

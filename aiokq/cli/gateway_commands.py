@@ -81,9 +81,9 @@ def import_file(
 ) -> None:
     """Turn a configuration of Bruce or Dory into a configuration of this gateway.
 
-    The new file is printed on stdout; the differences are comments in it, and the important ones
-    notes on stderr. Options that Bruce had on its command line are given as Bruce's flags, such as
-    --receive_socket_name PATH.
+    The new file is printed on stdout. Comments in the file describe how it differs from the old
+    configuration; differences in behaviour are also printed on stderr. Options that Bruce had on
+    its command line are given as Bruce's flags, such as --receive_socket_name PATH.
     """
     from aiokq.gateway.import_xml import import_xml
 
@@ -117,8 +117,8 @@ def reload(config: TomlFile = None, http: HttpPort = None, as_json: AsJson = Fal
     """Let a running gateway read its configuration file again.
 
     The gateway is found by its HTTP interface. If it has none, send SIGHUP to its process. The
-    command waits for the end of the reload, as long as the gateway works: with other brokers or
-    another engine, that may take up to shutdown_max_delay_ms.
+    command waits until the reload ends, or until the gateway does not answer any more. A change of
+    the brokers or of the engine may take up to shutdown_max_delay_ms.
     """
     output = Output(as_json=as_json)
     document = _reloaded(config, http)
@@ -160,9 +160,9 @@ def send(
 ) -> None:
     """Send messages to a running gateway.
 
-    The command ends when the gateway's socket has the messages. A gateway never answers: whether
-    Kafka has a message is shown by the gateway's reports. If the gateway is away, or does not read,
-    the command waits for 5 seconds, and then fails.
+    The command ends when the gateway's socket has the messages. A gateway sends no answers:
+    `aiokq gateway status` shows how many messages Kafka has acknowledged. If no gateway listens, or
+    the gateway does not read from its socket, the command waits for 5 seconds, and then fails.
     """
     from aiokq.gateway.client import GatewayUnavailable, InvalidMessage
 

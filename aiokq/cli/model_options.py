@@ -113,7 +113,7 @@ def _parameter(field: dataclasses.Field[Any], option: Option, hint: object) -> i
 def _default(field: dataclasses.Field[Any]) -> Any:
     """Return the default of a field's option.
 
-    It is None for a collection, and `Parameter.empty` for a required field.
+    The default is None for a collection, and `Parameter.empty` for a required field.
     """
     if field.default_factory is not dataclasses.MISSING or isinstance(field.default, COLLECTIONS):
         return None

@@ -41,8 +41,8 @@ def adopt(
     stay.
 
     The node becomes the leader and the only replica of each partition whose replica here is in
-    sync. Without --unclean, all other partitions are offline. Stop the other nodes for good. They
-    would use the old log.
+    sync. Without --unclean, all other partitions are offline. Stop the other nodes for good,
+    because they would use the old log.
     """
     import random
 
