@@ -35,11 +35,11 @@ async def run_blocking(function: Callable[P, R], /, *args: P.args, **kwargs: P.k
 
     The event loop keeps running, so that heartbeats are sent. If the first argument belongs to a
     partition (a record, a batch, a TopicPartition), calls about the same partition run one after
-    another, in the order of the calls; other calls run concurrently, 16 at most per event loop. The
+    another, in the order of the calls. Other calls run concurrently, 16 at most per event loop. The
     threads are not those of `asyncio.to_thread`, because name resolution needs those threads, too.
 
-    If the call is cancelled before the function runs, the function never runs. If it is cancelled
-    later, the wait ends, but the function runs to its end, and the next call about the same
+    If the call is cancelled before the function runs, the function never runs. If the call is
+    cancelled later, the wait ends, but the function runs to its end. The next call about the same
     partition starts only after that. In both cases the caller gets CancelledError. In a group, if
     this error ends the consumer's `async with` block, the record that was being processed is not
     committed and will be delivered again.

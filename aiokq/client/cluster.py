@@ -569,8 +569,8 @@ class Cluster:
         is sent twice may be written twice. Several calls may run at the same time: requests to the
         same broker are sent in the order of the calls, on the connection that all clients share for
         Produce requests. Long compression runs in the executor, and later requests to the broker
-        wait for it. If a call is cancelled after its request was sent, the batches may be written
-        nevertheless, also after those of later calls, which then use another connection.
+        wait for it. If a call is cancelled after its request was sent, its batches may still be
+        written, even after the batches of later calls, because later calls use another connection.
 
         Args:
             batches: a batch for each partition, made by `create_batch`.
@@ -581,9 +581,9 @@ class Cluster:
                 ``request_timeout_ms``.
 
         Returns:
-            The result for each partition; an empty dict with acks=0. A refused batch is no
-            exception: `ProduceResult.error` says why, and `ProduceResult.record_errors` names the
-            records.
+            The result for each partition; an empty dict with acks=0. A refused batch raises no
+            exception: `ProduceResult.error` says why the batch was refused, and
+            `ProduceResult.record_errors` names the records.
 
         Raises:
             RequestTimeout: no response within the timeout.

@@ -176,7 +176,7 @@ class ClusterEngine:
         Raises:
             BootstrapFailed: no address answered with metadata within ``bootstrap_timeout_ms``.
                 Raised immediately if every address failed with an error that a retry cannot solve,
-                or, with the cause `AuthenticationFailed`, if a broker refused the credentials.
+                or if a broker refused the credentials; the cause is then `AuthenticationFailed`.
             ConfigError: ``bootstrap_servers`` is not set.
             Closed: the engine was closed, or ended by a bug (see `__cause__`).
             WrongLoop: the engine was started on another loop or in a parent of this process.

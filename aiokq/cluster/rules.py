@@ -33,7 +33,7 @@ _CREDENTIALS = (
     "sasl_plain_password",
     "sasl_plain_username",
 )
-"""Settings that are a mistake without SASL."""
+"""Settings that are refused without SASL."""
 
 
 _HARMLESS = (
@@ -44,7 +44,7 @@ _HARMLESS = (
     "ssl_protocol",
     "ssl_truststore_type",
 )
-"""Settings of TLS that are no mistake without TLS, because files for Java often have them."""
+"""TLS settings that are also allowed without TLS, because files for Java often have them."""
 
 _SAME = (
     ("ssl_cafile", "ssl_truststore_"),
@@ -52,7 +52,7 @@ _SAME = (
     ("ssl_password", "ssl_key_password"),
     ("ssl_check_hostname", "ssl_endpoint_identification_algorithm"),
 )
-"""Settings with a short name, and the beginnings of Kafka's names of the same things."""
+"""Short names of settings, each with the beginning of Kafka's names for the same settings."""
 
 
 def no_other_type(value: object) -> object:

@@ -2,7 +2,7 @@
 
 The module is imported only if SASL is used.
 
-Tests: ``tests/unit/cluster/test_sasl_mechanism.py``.
+Tests: ``tests/unit/cluster/test_sasl_login.py``, ``tests/interop/apache/test_sasl.py``.
 """
 
 from __future__ import annotations

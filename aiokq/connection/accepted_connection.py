@@ -79,7 +79,8 @@ Anybody can connect, so the size that a client announces must not allocate memor
 FREE_LOGIN_BYTES: Final = 16 * 1024
 """Bytes that a connection may hold before its login although the memory for logins is used up.
 
-Common logins need less, so that strangers who use up the memory do not keep others from logging in.
+Common logins need less. Therefore clients that use up the memory without a login cannot keep other
+clients from logging in.
 """
 
 LOGIN_REQUESTS: Final = 128
@@ -221,7 +222,7 @@ class AcceptedConnection:
         self._budget.charge(self._held)
 
     def _limit_reads(self, nbytes: int | None) -> None:
-        """Set the number of bytes that a TLS transport receives at once; None for its own limit."""
+        """Set the number of bytes that a TLS transport receives at once; None for its default."""
         if self.context.is_tls and self.transport.made:
             cast("TlsConnection", self.transport.transport).read_at_most(nbytes)
 

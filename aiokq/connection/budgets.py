@@ -17,13 +17,13 @@ EXPIRY_MS: Final = 3_600_000
 """Time after which the use of a client that sends nothing is forgotten, as in Kafka."""
 
 MOST: Final = 10_000
-"""Maximum number of clients whose use is remembered; then the longest unused one is forgotten.
+"""Maximum number of clients whose use is remembered; the least recently used one is dropped.
 
-A client may use a new client id in each request.
+There is a maximum because a client may use a new client id in each request.
 """
 
 LONG_NAME: Final = 128
-"""Characters of a name above which its hash is kept in its place, to bound the memory."""
+"""Length in characters above which `short_name` shortens a name, to bound the memory."""
 
 
 class Budgets(Generic[T]):

@@ -42,11 +42,15 @@ to the end of `idle`, so that the next call examines other connections.
 STALLED_SECONDS: Final = 1.0
 """Age from which a connection before its login may be closed to make room.
 
-A login takes some milliseconds, except while the broker checks a password; such a connection stays.
+A login takes some milliseconds, unless the check of a password takes longer. A connection whose
+password is being checked is not closed.
 """
 
 _STRANGERS_FIRST: Final = 1e9
-"""Seconds by which stalled connections before their login count as idle for longer than others."""
+"""Seconds added to the idle time of connections that are stalled before their login.
+
+These connections are therefore closed before all other idle connections.
+"""
 
 
 class ConnectionQuotas:

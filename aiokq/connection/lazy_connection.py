@@ -145,8 +145,8 @@ class LazyConnection:
 class DedicatedConnection(LazyConnection):
     """A connection that only its owner uses, for example for the fetches of a consumer.
 
-    It shares only the backoff and the state of the node with the node's other connections, so that
-    a blocked request on this connection delays no request of another owner.
+    The connection shares only the backoff and the state of the node with other connections.
+    Therefore a blocked request on this connection delays no request of another owner.
     """
 
     async def request(self, message: Request[R], *, timeout: float | None = None) -> R:

@@ -11,9 +11,9 @@ __all__ = ["LazyTimer"]
 class LazyTimer:
     """A timer that is rescheduled only if it must fire earlier.
 
-    Each request arms the timer with the deadline of the request. Deadlines mostly increase, so that
-    arming usually takes one comparison and creates no asyncio timer. When the timer fires, it calls
-    `check`.
+    Each request arms the timer with the deadline of the request. Deadlines mostly increase.
+    Therefore arming usually takes one comparison and creates no asyncio timer. When the timer
+    fires, it calls `check`.
 
     Args:
         loop: the running loop; its `time()` is the clock.

@@ -26,7 +26,7 @@ __all__ = ["ClientProtocol", "FrameReader", "PendingRequest"]
 R = TypeVar("R", bound=Response)
 
 _SASL_IDS: Final = 8
-"""Number of the largest correlation ids that only requests of a SASL exchange have, as in Java."""
+"""Number of correlation ids reserved for SASL exchanges: the largest ids, as in Java's client."""
 
 _FIRST_SASL_ID: Final = 2**31 - _SASL_IDS
 _UNSUPPORTED_VERSION: Final = 35

@@ -52,9 +52,9 @@ class _Sample:
 class Rate:
     """A rate per second over a sliding window.
 
-    A sample begins with the first event after the end of the last one. It is dropped when its last
-    event is older than the window. A rate is therefore measured over slightly more than the window
-    while events are frequent.
+    A sample begins with the first event after the end of the previous sample. It is dropped when
+    its last event is older than the window. While events are frequent, a rate is therefore measured
+    over slightly more than the window.
     """
 
     __slots__ = ("_samples", "_window")
@@ -88,7 +88,7 @@ class Rate:
         return _whole_ms((rate - limit) / limit * span_ms)
 
     def left(self, limit: float, now_ms: int) -> float:
-        """Return how much can be counted until the rate is at `limit`; negative if it is above."""
+        """Return what can be counted before the rate exceeds `limit`; negative above `limit`."""
         total, span_ms = self._measure(now_ms)
         return limit * span_ms / 1000 - total
 

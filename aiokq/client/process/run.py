@@ -165,7 +165,7 @@ def _stopped_by_signal(stop: asyncio.Event) -> Iterator[None]:
 def _take_over_signal(loop: asyncio.AbstractEventLoop) -> list[asyncio.Event] | None:
     """Let SIGTERM set the events in the returned list; return None if that is not possible.
 
-    It is not possible outside the main thread, if the program has its own handler of SIGTERM, or if
+    The result is None outside the main thread, if the program has its own handler of SIGTERM, or if
     the loop does not support signal handlers.
     """
     if (

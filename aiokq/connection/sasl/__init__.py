@@ -1,1 +1,1 @@
-"""SASL mechanisms of the client, one per module; the exchange itself is in `handshake.py`."""
+"""SASL mechanisms of the client, one per module; `authentication.py` runs the exchange."""

@@ -25,7 +25,7 @@ _UNSUPPORTED_SASL_MECHANISM: Final = 33
 _ILLEGAL_SASL_STATE: Final = 34
 
 _LONGEST: Final = 30 * 86400.0
-"""Longest session in seconds that is believed; asyncio refuses timers of many years."""
+"""Maximum of `SaslSession.lifetime`, in seconds, because asyncio refuses timers of many years."""
 
 
 @frozen
@@ -83,8 +83,8 @@ async def authenticate(
                 "the broker's SASL port"
             )
         raise error_for(chosen.error_code, message, api="SaslHandshake", node=connection.name)
-    # All earlier requests are answered now. The lifetime counts from the login, so the time before
-    # it must not count.
+    # The lifetime counts from the login. All earlier requests are answered now, so the time that
+    # they took does not count.
     began = asyncio.get_running_loop().time()
     token: bytes | None = await mechanism.start() if first is None else first
     lifetime_ms = 0

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Gssapi", "KerberosTickets", "gssapi"]
 
 _NO_LAYER: Final = 0x01
-"""The bit of the security layer that protects nothing, the only one of Kafka."""
+"""The bit for "no security layer", the only choice that Kafka offers."""
 
 
 class KerberosTickets:
