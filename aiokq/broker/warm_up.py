@@ -301,7 +301,7 @@ Each module follows the aiokq modules that it imports, so that every import is s
 async def warm_up(background: BackgroundWork, *, fatal: Callable[[ImportError], None]) -> None:
     """Import `MODULES`, and retry the imports that fail.
 
-    An ImportError whose cause is not the lack of a descriptor is logged and not retried.
+    An ImportError is retried only if the process had no free descriptor; otherwise it is logged.
 
     Args:
         background: notified of the failed imports that are retried.

@@ -54,7 +54,7 @@ MAX_TARGETS: Final = 1_000_000
 """The maximum number of partitions in all sessions, which use some hundreds of MB of memory."""
 
 TargetKey = tuple[str | uuid.UUID, int]
-"""The topic (its id from version 13 of Fetch on, its name before) and the partition number."""
+"""Topic and partition number. The topic is an id from version 13 of Fetch on, a name before."""
 
 
 @dataclass(slots=True)
