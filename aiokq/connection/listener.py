@@ -53,9 +53,9 @@ _INHERITS_OPTIONS: Final = sys.platform == "linux"
 
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 1.0
-"""The first and the longest pause after a failure to accept connections, in seconds.
+"""The longest pause after a failure to accept connections, in seconds.
 
-Each consecutive failure doubles the pause.
+The first pause is ``_FIRST_PAUSE``; each consecutive failure doubles the pause.
 """
 
 _WATCH_SECONDS: Final = 1.0

@@ -120,7 +120,7 @@ class _Limit:
         self._first = _Bucket(FIRST_LINES_BURST, FIRST_LINES_PER_SECOND, now)
         self._clients: OrderedDict[_Client, _Share] = OrderedDict()
         self._forgotten = 0
-        """Lines left out of clients that are no longer remembered."""
+        """Number of left out lines about clients that are no longer remembered."""
         self._summed_at = now
 
     def admit(self, client: _Client, key: object, now: float) -> tuple[int, int]:

@@ -43,7 +43,10 @@ ItemHandler: TypeAlias = "Callable[[Item], HandlerResult | Awaitable[HandlerResu
 
 ERROR_HEADER: Final = "aiokq.error"
 SOURCE_HEADER: Final = "aiokq.source"
-"""Headers of dead letters: the error, and topic, partition and offset of the record."""
+"""Header of dead letters with topic, partition and offset of the record.
+
+``ERROR_HEADER`` is the header with the error.
+"""
 
 ERROR_BYTES: Final = 1024
 """Maximum bytes of the error in a header; a longer text could make the dead letter too large."""

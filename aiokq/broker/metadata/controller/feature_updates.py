@@ -46,7 +46,10 @@ __all__ = [
 UPGRADE: Final = 1
 SAFE_DOWNGRADE: Final = 2
 UNSAFE_DOWNGRADE: Final = 3
-"""Kafka's upgrade types: the direction in which a request allows a level to change."""
+"""``UPGRADE`` and the two constants after it are Kafka's upgrade types.
+
+An upgrade type is the direction in which a request allows a level to change.
+"""
 
 _UPGRADE_TYPES: Final = (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE)
 

@@ -75,7 +75,7 @@ __all__ = [
 
 TRANSACTION_NAME: Final = "Bootstrap records"
 ABORT_REASON: Final = "Controller failover"
-"""Texts in transaction records. Kafka's controller writes the same texts."""
+"""``TRANSACTION_NAME`` and ``ABORT_REASON`` are texts in transaction records, as in Kafka."""
 
 MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
 """The setting that no single broker can override while eligible leader replicas are on."""

@@ -53,7 +53,7 @@ STREAMS_VERSION: Final = "streams.version"
 
 MINIMUM_METADATA_VERSION: Final = 7
 LATEST_METADATA_VERSION: Final = 29
-"""The range of supported levels of metadata.version; level 30 is unstable in Kafka 4.2."""
+"""The highest supported level of metadata.version; level 30 is unstable in Kafka 4.2."""
 
 DEFAULT_METADATA_VERSION: Final = 25
 """The default level of metadata.version of a new directory; every Kafka 4 release supports it."""
@@ -68,7 +68,7 @@ METADATA_TRANSACTIONS: Final = 13
 CONTROLLER_REGISTRATION: Final = 15
 DIRECTORY_ASSIGNMENT: Final = 17
 ELIGIBLE_LEADER_REPLICAS: Final = 23
-"""The levels of metadata.version that introduced the records or fields named by the constants."""
+"""Each of these constants is the level of metadata.version that introduced what it names."""
 
 METADATA_VERSIONS: Final[Mapping[int, str]] = {
     7: "3.3-IV3",

@@ -33,7 +33,7 @@ TOPIC_CONFIG: Final = 2
 BROKER_CONFIG: Final = 4
 GROUP_CONFIG: Final = 32
 CLIENT_METRICS_CONFIG: Final = 16
-"""The types of resources in a `ConfigRecord`."""
+"""Each of these constants is a type of resource in a `ConfigRecord`."""
 
 METADATA_VERSION: Final = "metadata.version"
 """The feature whose level decides which records and fields a metadata log may have."""

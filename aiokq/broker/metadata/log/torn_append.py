@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["is_torn_append", "may_be_durable"]
 
 SECTOR: Final = 512
-"""Bytes that a disk writes completely or not at all."""
+"""Size in bytes of a sector, which a disk writes completely or not at all."""
 
 MAGIC_END: Final = LOG_OVERHEAD + 5
 """End of the fields base offset, length, epoch and magic. If one of these fields is wrong, the

@@ -32,11 +32,10 @@ MOST_CACHED: Final = 32768
 """Number of answers, over all clients and resources, above which all are discarded."""
 
 LONGEST_CACHED: Final = 255
-"""Length of a name above which its answer is not kept. Names of topics have at most 249 characters.
-"""
+"""Maximum length of a name whose answer is cached. Names of topics have at most 249 characters."""
 
 _ANY_RESOURCE: Final = "hardcode"
-"""The resource for which Kafka looks first when a client needs an operation on some resource."""
+"""The name that Kafka checks first when a client needs an operation on any resource of a type."""
 
 _Answers: TypeAlias = "list[dict[str, int]]"
 """The operations that a client may perform, as bit fields: by type of resource, then by name."""

@@ -46,7 +46,7 @@ node, and every client can send it if there is no authorizer.
 
 OVERHEAD_MS: Final = 1000
 MOST_OVERHEAD: Final = 1.5
-"""Milliseconds between two measurements of the loop's overhead, and the maximum of the overhead.
+"""Maximum of the loop's overhead, which is measured once in ``OVERHEAD_MS``.
 
 The loop also works between the steps of connections: it polls sockets, runs callbacks and timers.
 The time of each connection is therefore multiplied by the overhead. The overhead has a maximum, so
