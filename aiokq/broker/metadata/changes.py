@@ -507,7 +507,7 @@ class MetadataChanges:
                 if delta.is_empty:
                     return answer
                 self._published = published = asyncio.get_running_loop().create_future()
-        if not records:  # wait only for the changes on which the decision is based
+        if not records:  # nothing to append: wait for the changes on which the decision is based
             if before is not None:
                 await asyncio.shield(before)
             if refusal is not None:

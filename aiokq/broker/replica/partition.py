@@ -410,11 +410,10 @@ class Partition:
             offload: runs the reads and writes of files off the loop.
 
         Raises:
-            UnexpectedAppendOffset, CorruptRecord, KafkaStorage: see
-                `PartitionLog.append_as_follower`.
+            UnexpectedAppendOffset, CorruptRecord: see `PartitionLog.append_as_follower`.
             NotLeaderOrFollower: this node leads the partition, or has no replica of it, or has not
                 opened its log yet.
-            KafkaStorage: the log cannot be used.
+            KafkaStorage: the log cannot be used, or see `PartitionLog.append_as_follower`.
             UnknownTopicOrPartition: the topic was deleted.
             FencedLeaderEpoch: ``leader_epoch`` is older than the partition's leader epoch here.
             UnknownLeaderEpoch: ``leader_epoch`` is newer than the partition's leader epoch here.

@@ -129,8 +129,8 @@ class Commits:
     def lost(self, partitions: AbstractSet[TopicPartition]) -> bool:
         """Remove revoked or lost partitions; return whether the handled records must be aborted.
 
-        Records and offsets of these partitions are not committed any more, unless the coordinator
-        may already have received the request to commit.
+        Records and offsets of these partitions are not committed any more. A request to commit that
+        may already have reached the coordinator is an exception.
         """
         begun = self._begun or Begun({}, {}, 0)
         amid = partitions & (self._backlog.taken.keys() | begun.offsets.keys() | begun.taken.keys())

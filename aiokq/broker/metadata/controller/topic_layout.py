@@ -34,7 +34,7 @@ Kafka applies this limit to the sum over all topics of a request.
 
 
 class TopicSpec(NamedTuple):
-    """A topic to create; None leaves the choice to the broker."""
+    """A topic to create. A field that is None leaves the choice to the broker."""
 
     name: str
     partitions: int | None = None

@@ -72,7 +72,7 @@ class PartitionImage(NamedTuple):
 
     @classmethod
     def of(cls, record: PartitionRecord) -> PartitionImage:
-        """Return the state of a new partition."""
+        """Return the state of the partition that a record creates."""
         return cls(
             tuple(record.replicas),
             tuple(record.isr),

@@ -100,7 +100,7 @@ class RepairPlan(MetadataReader):
         return [one for one in super()._bases() if one <= self.rest.base]
 
     def shortened(self) -> tuple[str, int] | None:
-        """Return path and new size of the segment that is cut and stays; None if there is none."""
+        """Return path and new size of the segment that the cut shortens; None if there is none."""
         if self.cut is None or not self.cut[1]:
             return None
         base, position = self.cut
