@@ -179,7 +179,7 @@ def register(
 
 
 _registered: weakref.WeakKeyDictionary[CollectorRegistry, Collector] = weakref.WeakKeyDictionary()
-"""aiokq's last collector in each registry; the user may have unregistered it since."""
+"""The last collector that `register` added to each registry; the user may have removed it since."""
 _registering = threading.Lock()
 
 
@@ -189,7 +189,7 @@ def serve(
     """Serve metrics over HTTP from a thread.
 
     Args:
-        port: TCP port; 0 for a free port, which `MetricsServer.port` of the result returns.
+        port: TCP port; 0 for a free port, whose number is the `port` of the returned server.
         host: address to listen on.
         registry: the registry to serve; None for a new registry with all aiokq metrics of this
             process.

@@ -63,12 +63,13 @@ class TopicWatch:
     async def learn(self, topics: frozenset[str]) -> Topology:
         """Request the partitions of these topics, and watch the topics from now on.
 
-        A topic that does not exist has no partitions. If the request fails and the metadata
-        contains all of the topics, that metadata is used. Otherwise a request that failed with a
-        retriable error is repeated.
+        A topic that does not exist has no partitions. If the request fails, but the client already
+        has metadata of all the topics, the call returns their partitions from this metadata. If
+        metadata of a topic is missing, the request is repeated after a retriable error.
 
         Raises:
-            KafkaError: the request failed, a retry is useless, and a topic is unknown.
+            KafkaError: the request failed with an error that is not retriable, and the client has
+                no metadata of some topic.
         """
         self._known = False
         engine = self._engine

@@ -30,7 +30,7 @@ class AdaptivePartitioning:
 
     Args:
         queues_of: returns the queues of a topic by partition.
-        stalled: given a node id, returns the seconds for which batches have waited without a
+        stalled: given a node id, returns for how many seconds batches have waited since the last
             request to this broker; 0 if no batch waits.
         availability_timeout: the partitions of a broker are not chosen while `stalled` returns more
             than this number of seconds; with 0, they may always be chosen.

@@ -37,8 +37,8 @@ class BatchCompression:
     Attributes:
         codec: Kafka's id of the codec, 0 for none.
         level: the level; None for the default of the codec.
-        max_ratio: the batch is sent uncompressed if its compressed records are larger than this
-            share of its records; None to always send it compressed.
+        max_ratio: the batch is sent uncompressed if the compressed size of its records exceeds
+            their size multiplied by this number; None to always send the batch compressed.
     """
 
     codec: int = 0
@@ -104,7 +104,7 @@ class BatchBuilder:
             columns: the columns.
             rows: int32 indexes of the rows, such as a slice of a value of
                 `RecordColumns.rows_by_partition`; None for all rows. The indexes must not change
-                either.
+                until the batch is sent.
 
         Raises:
             IndexError: a row is out of range.

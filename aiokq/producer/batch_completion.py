@@ -44,8 +44,8 @@ class BatchCompletion:
         failed_records: number of records that failed since the start.
         on_failed: called with the error of each failed batch, before its Deliveries raise it.
         failures: the batches that failed since `failures.take` was last called. `flush()` and the
-            end of `async with` raise (or log) the failures that no caller has observed. The end of
-            a transaction forgets all failures.
+            end of `async with` raise or log the failures that no caller has observed. The end of a
+            transaction forgets all failures.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class BatchCompletion:
         self._clock = engine.environment.clock
         self._counters = engine.counters
         self._outages = engine.outages
-        self._interceptors = interceptors or None  # tested once per batch
+        self._interceptors = interceptors or None  # None is the fastest to test, once per batch
         self._incomplete = incomplete
         self.failures = UnobservedFailures()
         self.on_failed: Callable[[KafkaError], None] | None = None

@@ -131,7 +131,7 @@ class BatchSealer:
         sealed(queued)
 
     def _finish(self, queued: QueuedBatch, codec: int, data: bytes) -> None:
-        """Seal the batch with `data`, or uncompressed if `data` is too large in comparison."""
+        """Seal the batch with the compressed `data`, or uncompressed if `data` saves too little."""
         batch, ratio = queued.batch, self._max_ratio
         if ratio is not None and len(data) > ratio * (batch.size - HEADER_SIZE):
             batch.seal()

@@ -60,7 +60,7 @@ def halves(count: int) -> list[Sequence[int]]:
 def number_halves(whole: QueuedBatch, parts: Sequence[QueuedBatch]) -> None:
     """Divide the sequence numbers of `whole` between its halves.
 
-    If `whole` may have been written, this also holds for its halves.
+    If `whole` may have been written, its halves are marked as possibly written, too.
     """
     stamp = whole.stamp
     if stamp is None:

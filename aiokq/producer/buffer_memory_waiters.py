@@ -121,7 +121,7 @@ class BufferMemoryWaiters:
         self.freed()
 
     def _put_back(self, waiter: _Waiter) -> None:
-        """Put `waiter` back in the order of the numbers; granted waiters resume in any order."""
+        """Put `waiter` back at the position of its number, because waiters resume in any order."""
         place = 0
         while place < len(self._line) and self._line[place].number < waiter.number:
             place += 1

@@ -1,7 +1,7 @@
 """State machines of the idempotent producer: producer id, epoch and sequence numbers.
 
-They send nothing and hold no batches: producer_id.py obtains the id, partition_queue.py numbers its
-batches.
+They send nothing and hold no batches: producer_id.py obtains the id, and partition_queue.py numbers
+the batches.
 
 Source: KIP-98, KIP-360; Kafka `TransactionManager.java`, `TxnPartitionEntry.java`.
 """
@@ -168,10 +168,10 @@ class Sequences:
 
     A batch keeps its stamp while it may have been written. The numbering is *broken* when a number
     may be missing from the broker's log, for example after a numbered batch has failed. A broker
-    accepts no number after a missing number. No batch is numbered until every attempt is answered.
-    After that, numbering continues if no number is missing (`mend`). Otherwise the remaining
-    batches start at sequence 0, in a new epoch or with a new producer id (`renumber`). In a
-    transaction, the numbers continue in either case (`resume`).
+    accepts no number after a missing number. Therefore no batch is numbered while the numbering is
+    broken and an attempt is not answered. After that, numbering continues if no number is missing
+    (`mend`). Otherwise the remaining batches start at sequence 0, in a new epoch or with a new
+    producer id (`renumber`). In a transaction, the numbers continue in either case (`resume`).
 
     A FRESH partition has one batch in flight, because a broker that does not know the producer id
     accepts any first number. With two batches in flight, the broker could refuse the first batch
@@ -216,7 +216,7 @@ class Sequences:
             used = self._id = self._identity.current
             if used is None:
                 raise IllegalMove("sequences: cannot number a batch without a producer id")
-        # `advance` and the constructor are not called, because each batch gets a stamp.
+        # Each batch gets a stamp, so the calls of `advance` and of the constructor are avoided.
         first = self._next
         self._next = (first + count) & MAX_SEQUENCE
         return _new_tuple(Stamp, (*used, first))

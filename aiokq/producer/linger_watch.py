@@ -77,7 +77,8 @@ class LingerWatch:
             awaited = awaited and batch.awaited
             records += batch.count
         if not awaited and before == _NOTHING:
-            # gather() and wait_for() await in new tasks, which first run before the next check.
+            # gather() and wait_for() await the Deliveries in new tasks. These tasks run before the
+            # next check.
             self._loop.call_soon(self._look, _UNAWAITED)
         elif awaited and records != before:
             self._loop.call_soon(self._look, records)

@@ -101,9 +101,9 @@ class PartitionQueue(SendQueue):
 
     @property
     def trouble(self) -> KafkaError | None:
-        """The error because of which the oldest batch is not delivered yet; None if there is none.
+        """The error that delays the oldest batch: `blocked_by`, or else the batch's last error.
 
-        This is `blocked_by`, or else the last error of the oldest batch.
+        None if there is no such error.
         """
         if self.blocked_by is not None:
             return self.blocked_by
@@ -157,8 +157,8 @@ class PartitionQueue(SendQueue):
         outcome = outcome_of(error)
         if outcome is Outcome.OUT_OF_ORDER and queued.stamp is not None:
             # The broker looks for duplicates before it checks the order, so no earlier attempt of
-            # this batch is in the log. A torn batch may still be in the log as a part of the batch
-            # that was split.
+            # this batch is in the log. If the batch is torn, its records may still be in the log,
+            # as a part of the batch that was split.
             queued.uncertain = queued.torn
         elif not means_not_written(error):
             queued.uncertain = True

@@ -171,7 +171,7 @@ class PartitionQueues:
         self._hurries += 1
         if not self.hurried:
             self.hurried = True
-            if self._limits.linger:  # without lingering, ready batches are offered already
+            if self._limits.linger:  # if linger is 0, batches were offered when they became ready
                 self.offer_all()
         self._senders.send_now()
 

@@ -1,7 +1,7 @@
 """EncodedProduce and ProduceAnswers: an encoded Produce request, and its usual response.
 
-The sender creates no message objects for its requests, and reads none from responses in which every
-batch was appended. All other responses are decoded as `ProduceResponse`.
+The sender creates no message objects for its requests, nor for responses in which every batch was
+appended. All other responses are decoded as `ProduceResponse`.
 """
 
 from __future__ import annotations

@@ -62,12 +62,12 @@ class ProduceResult:
     """The broker's answer for one partition of a Produce request.
 
     Attributes:
-        error: why the batch was refused, with the broker's message; None if it was appended.
-            `error.may_have_been_written` tells whether it may be in the log nevertheless.
+        error: why the batch was refused, with the broker's message; None if the batch was appended.
+            If `error.may_have_been_written` is True, the batch may be in the log nevertheless.
         base_offset: offset of the first record; -1 if the batch was refused.
         log_append_time_ms: when the broker appended the records, if the topic has LogAppendTime;
             else -1.
-        log_start_offset: the log start offset of the partition; -1 if the broker did not tell it.
+        log_start_offset: the log start offset of the partition; -1 if the response lacks it.
         record_errors: the records because of which the batch was refused: their indexes in the
             batch, with a message or None (KIP-467). The other records may be sent again.
     """
@@ -202,7 +202,8 @@ class ProduceOnce:
         if turn is None:
             turn = self._turns[node] = asyncio.Lock()
         async with turn:
-            # The next call for the node waits meanwhile, so that requests keep their order.
+            # The next call for the node waits until this request is sent, so that requests keep
+            # their order.
             for tp, builder in builders.items():
                 await self._seal(builder, built[tp])
             connection = await node.connection(Purpose.PRODUCE)

@@ -226,8 +226,8 @@ class ProducerMetadata:
             await self._engine.refresh([topic])
             info = await self._known(topic)
         if self._followed.get(topic) is not info:
-            # The queues must not get metadata that they already have, because the call would end
-            # the pauses of the queues, as a new leader does.
+            # `_follow` ends the pauses of the queues, as a new leader does. Therefore it is not
+            # called with metadata that the queues already have.
             self._follow(info)
         return info
 

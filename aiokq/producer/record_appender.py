@@ -48,7 +48,7 @@ __all__ = ["RecordAppender", "ManyRecord", "SendNowait"]
 T = TypeVar("T")
 
 BATCH_OVERHEAD: Final = 128
-"""Bytes of a batch with one record beyond its key, value and headers, or more."""
+"""Upper bound of the size of a batch with one record without key, value and headers, in bytes."""
 
 ManyRecord: TypeAlias = (
     tuple[object, object]
@@ -301,7 +301,7 @@ class RecordAppender:
                 "send_columns()"
             )
         accumulator = self._accumulator
-        # At most, each row opens a batch of its own, or enlarges one to `batch_size`.
+        # In the worst case, each row opens a batch, or enlarges an open batch to `batch_size`.
         _, most = columns.fitting(
             None, limits.INT64_MAX, overhead=accumulator.batch_size + BATCH_OVERHEAD
         )
@@ -383,8 +383,8 @@ class RecordAppender:
         if hooks.needs_metadata:
             await self.metadata.find(topic)
             self._check_turn(turn)
-        # All records are prepared before the first is appended: if a hook raises, no record was
-        # accepted.
+        # All records are prepared before the first record is appended, so that no record is
+        # accepted if a hook raises.
         prepared = []
         for key, value, headers, timestamp_ms, partition in rows:
             made = hooks.prepare(topic, value, key, partition, timestamp_ms, headers)
@@ -396,7 +396,7 @@ class RecordAppender:
             self._check_turn(turn)
             return append()
 
-        self._queues.hurry()  # batches that linger occupy the memory
+        self._queues.hurry()  # batches that linger occupy memory until they are sent
         try:
             return await self._memory_waiters.take(size, append_in_turn)
         finally:

@@ -42,7 +42,7 @@ class PreparedRecord(NamedTuple):
 
 
 class BufferFullAfterHooks(BufferFull):
-    """BufferFull for a prepared record; its interceptors and serializers must not run."""
+    """BufferFull for a prepared record; its interceptors and serializers must not run again."""
 
     def __init__(self, record: PreparedRecord) -> None:
         super().__init__()
@@ -50,9 +50,9 @@ class BufferFullAfterHooks(BufferFull):
 
 
 class UnknownPartitionAfterHooks(UnknownTopicOrPartition):
-    """UnknownTopicOrPartition for a record whose hooks have run; they must not run again.
+    """UnknownTopicOrPartition for a record whose hooks have run; the hooks must not run again.
 
-    The partition may exist: the known metadata may be old.
+    The partition may exist, because the client's metadata may be old.
     """
 
     def __init__(self, record: PreparedRecord, error: UnknownTopicOrPartition) -> None:

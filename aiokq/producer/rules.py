@@ -25,12 +25,15 @@ __all__ = [
 ]
 
 MAX_IDEMPOTENT_IN_FLIGHT = 5
-"""Brokers remember the last five batches of a producer per partition to recognize duplicates."""
+"""Largest number of requests in flight with idempotence.
+
+Brokers recognize duplicates only among the last five batches of a producer in a partition.
+"""
 
 
 def acks_as_number(value: object) -> object:
     if isinstance(value, str):
-        # "all" is kept as -1
+        # "all" becomes -1, its value in Produce requests.
         known = {"all": -1, "-1": -1, "0": 0, "1": 1}.get(value.strip().lower())
         if known is not None:
             return known

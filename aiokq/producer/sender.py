@@ -134,7 +134,7 @@ class _InFlight(NamedTuple):
 
 
 class Sender:
-    """Takes batches from the partition queues that it is offered, and sends them to one broker.
+    """Takes batches from the offered partition queues, and sends the batches to one broker.
 
     Args:
         node: the node of the broker.
@@ -202,7 +202,8 @@ class Sender:
                 self._woken.set()
 
     def stalled(self, now: float) -> float:
-        """Return the seconds for which batches have waited without a request; 0 if none waits."""
+        """Return for how many seconds batches have waited since the last request; 0 if none waits.
+        """
         return 0.0 if self._waiting_since is None else now - self._waiting_since
 
     async def run(self) -> None:
@@ -334,7 +335,7 @@ class Sender:
             return
         self._all_refused(in_flight, error)
         if isinstance(error, ConnectionLost):
-            # The connection was closed between two requests, so `run` sends over another
+            # The connection was closed between two requests. Wake `run`, which uses another
             # connection.
             self._woken.set()
 

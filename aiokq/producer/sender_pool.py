@@ -50,7 +50,7 @@ class SenderPool:
         self._transactions = transactions
         self._settings = settings
         self._engine = engine
-        self._interceptors = interceptors or None  # tested once per batch
+        self._interceptors = interceptors or None  # None is the fastest to test, once per batch
         self._sealer = sealer
         self._internal_errors = internal_errors
         self._spawn = spawn
@@ -59,7 +59,7 @@ class SenderPool:
         self._senders: dict[int, Sender] = {}
 
     def stalled(self, node_id: int) -> float:
-        """Return the seconds for which batches have waited without a request to a broker, or 0."""
+        """Return the result of `Sender.stalled` for a broker; 0 if the broker has no sender."""
         sender = self._senders.get(node_id)
         return 0.0 if sender is None else sender.stalled(self.now())
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 __all__ = ["UnobservedFailures"]
 
 MAX_BATCHES = 1_000
-"""Maximum number of failed batches that are kept. Of older batches, only the number of unobserved
-records and the partitions are kept.
+"""Maximum number of failed batches that are kept. For older batches, only the partitions and the
+number of unobserved records are kept.
 """
 
 MAX_DETAILS = 100

@@ -126,8 +126,8 @@ class Epochs:
             # The lost request may have begun a transaction. InitProducerId would abort that
             # transaction with a bumped epoch without returning the epoch, and fence this producer.
             # Therefore EndTxn ends the transaction first. If the lost request arrives between
-            # EndTxn and InitProducerId, this producer is fenced nevertheless. Java's producer is
-            # fenced then, too. If no addition was acknowledged, it sends InitProducerId without
+            # EndTxn and InitProducerId, this producer is fenced nevertheless, as Java's producer
+            # is. If no addition was acknowledged, Java's producer sends InitProducerId without
             # EndTxn, and is fenced whenever the lost request has arrived.
             try:
                 await self._requests.end(

@@ -127,9 +127,9 @@ ERROR_KINDS: Final[Mapping[str, Mapping[int, ErrorKind]]] = MappingProxyType(
 )
 """The kind of each error code, by API. `kind_of_code` has the rules for the codes that are missing.
 
-ABORT stands for the abortable errors of Java; FINISHED and INVALID stand for its fatal errors. One
-more rule of Java is not in this table: if an abort fails with an abortable error, the error is
-fatal, because the next abort would fail with the same error.
+ABORT is the kind of Java's abortable errors; FINISHED and INVALID are the kinds of its fatal
+errors. One more rule of Java is not in this table: if an abort fails with an abortable error, the
+error is fatal, because the next abort would fail with the same error.
 """
 
 _OTHERWISE: Final = {"AddPartitionsToTxn": _K.ABORT, "Produce": _K.ABORT}

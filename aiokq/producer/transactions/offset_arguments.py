@@ -21,7 +21,8 @@ def offsets_and_member(
     Raises:
         ConfigError: the consumer's offsets cannot be part of a transaction, or an offset or leader
             epoch is out of range.
-        CommitFailed: the consumer is outside its group; or see `OffsetSource`.
+        CommitFailed: the consumer is outside its group, or has lost partitions whose records it has
+            returned.
         TypeError: an argument is missing, or has the wrong type.
     """
     if not isinstance(offsets, Mapping):

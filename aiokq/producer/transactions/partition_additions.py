@@ -78,7 +78,8 @@ class PartitionAdditions:
         self._wanted[partition] = None
         if self._adding is None:
             self._adding = self._spawn(self._add(), "add partitions to transaction")
-            # A callback also runs if the task is cancelled before its first step.
+            # `_ended` is a callback, because the task's own code would not run if the task is
+            # cancelled before its first step.
             self._adding.add_done_callback(self._ended)
         return False
 

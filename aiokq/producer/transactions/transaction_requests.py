@@ -71,7 +71,8 @@ class TransactionRequests:
         """Send InitProducerId; return the new producer id and epoch.
 
         Args:
-            producer: the current id and epoch; the epoch becomes invalid. None at the start.
+            producer: the current id and epoch, which the request makes invalid; None if the
+                producer has no id yet.
             timeout: seconds for all attempts together; None for `max_block_ms`.
         """
 
@@ -315,7 +316,7 @@ def _error_of_offsets(response: TxnOffsetCommitResponse) -> KafkaError | None:
 def _gravest(api: str, answers: Sequence[tuple[int, str]]) -> KafkaError | None:
     """Return the error whose kind comes last in `GRAVITY`; None if no answer has an error.
 
-    If the producer retried because of another error, the retry would hide a refusal. An
+    A refusal comes after retriable errors in `GRAVITY`, because a retry would hide the refusal.
     OPERATION_NOT_ATTEMPTED is returned only if there is no other error, because it only says that
     the broker refused another partition.
     """

@@ -128,7 +128,7 @@ class TransactionState:
     def _fail_unsent_soon(self) -> None:
         """In the next iteration of the event loop, fail the unsent records and call `advanced`.
 
-        They do not fail at once, because the caller may be a queue that is failing a batch.
+        The records do not fail at once, because the caller may be a queue that is failing a batch.
         """
         transaction = self.current
 
@@ -143,7 +143,7 @@ class TransactionState:
         """Wait until `advanced` is called; return False if `deadline` (loop time) comes first."""
         loop = asyncio.get_running_loop()
         self._progress = loop.create_future()
-        # Cheaper than `asyncio.timeout_at`, because each commit waits here.
+        # Each commit waits here, and `call_at` is cheaper than `asyncio.timeout_at`.
         late = loop.call_at(deadline, self._end_wait, False)
         try:
             return await self._progress

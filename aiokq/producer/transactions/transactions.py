@@ -1,7 +1,7 @@
 """Transactions: begins and ends the transactions of one producer, one after the other.
 
-The class also decides when records are accepted and sent. Batches are sent as by an idempotent
-producer without transactions, once `admits` returns True.
+The class also decides when records are accepted and sent. Once `admits` returns True for a queue,
+its batches are sent as by an idempotent producer without transactions.
 
     transaction_state.py        the phase of the producer, and the error that limits it
     epochs.py                   the producer id and epoch
