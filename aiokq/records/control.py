@@ -29,8 +29,8 @@ _VALUE: Final = struct.Struct(">hi")
 _RECORD: Final = struct.Struct(">bbbb bhh bhi b")
 """The record of a marker: size, attributes, timestamp delta, offset delta, key, value, headers.
 
-Kafka encodes most of these numbers as zigzag varints. In a marker each varint has one byte, with
-twice the number.
+Kafka encodes most of these numbers as zigzag varints. The numbers of a marker are so small that
+each varint is one byte, whose value is twice the number.
 """
 _SIZE: Final = 2 * (_RECORD.size - 1)
 
@@ -133,7 +133,7 @@ def marker_batch(
 ) -> tuple[bytes, BatchHeader]:
     """Return a control batch whose only record is ``marker``, and its header.
 
-    The last result is remembered, because a transaction writes one marker to several partitions.
+    The last result is cached, because a transaction writes the same marker to several partitions.
     """
     # Hot path, measured by benchmarks/micro/transactions.py. All markers have one layout.
     kind, epoch = marker.type, marker.coordinator_epoch

@@ -97,7 +97,8 @@ class Losses:
         )
 
     def beginning_unknown(self, partitions: Iterable[TopicPartition]) -> None:
-        """Report that the JVM connector planned the first batch, and that its start is unknown."""
+        """Report that the start of the first batch is unknown; the JVM connector planned the batch.
+        """
         self._report(
             "INITIAL_OFFSET_UNKNOWN",
             "The first batch was planned by another connector, and only that connector knows "

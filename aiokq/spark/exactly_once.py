@@ -43,7 +43,7 @@ Source: Spark, ``StreamExecution.QUERY_ID_KEY``, ``MicroBatchExecution.BATCH_ID_
 """
 
 MARGIN: Final = 30.0
-"""Maximum seconds from the timeout of a transaction until its coordinator aborts it."""
+"""Maximum seconds from a transaction's timeout until the coordinator aborts the transaction."""
 
 POLL_INTERVAL: Final = 0.1
 ABORT_TIMEOUT: Final = 5.0
@@ -272,7 +272,7 @@ def task_transaction(
             client.run(task.abort(), ABORT_TIMEOUT)
         except (KafkaError, TimeoutError) as failure:
             if isinstance(failure, ProducerFenced) and isinstance(error, KafkaError):
-                raise failure from error  # the reason for, e.g., INVALID_PRODUCER_EPOCH
+                raise failure from error  # ProducerFenced explains, e.g., INVALID_PRODUCER_EPOCH
             error.add_note(f"the transaction could not be aborted: {failure!r}")
         raise
     finally:

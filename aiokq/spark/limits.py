@@ -154,7 +154,7 @@ def _check_order(first: PartitionOffsets, last: PartitionOffsets, kind: str) -> 
             f"end offset: {partitions_text(last)}."
         )
     for tp, start in first.items():
-        # Negative values stand for the start or end of the log, and cannot be compared.
+        # Negative values mean the start or the end of the log, and cannot be compared.
         if start > last[tp] >= 0 <= start:
             raise ConfigError(
                 f"The specified start {kind} {start} is greater than the end {kind} {last[tp]} "

@@ -2,8 +2,9 @@
 
 Spark prints the options of a source in some plans. It hides options whose name or value matches
 `spark.redaction.regex` (by default: secret, password, token, access key) or
-`spark.sql.redaction.options.regex` (by default: url). Passwords match, and JAAS texts that contain
-the word password. A private key as PEM text and the passphrase of a key do not match.
+`spark.sql.redaction.options.regex` (by default: url). Options for passwords match, and so do JAAS
+texts that contain the word password. A private key as PEM text and the passphrase of a key do not
+match.
 
 Tests: ``tests/unit/spark/test_redaction.py``, ``tests/spark/test_secrets.py``.
 """
@@ -28,7 +29,7 @@ PATTERN: Final = "(?i:jaas|keystore[._]key|certificate|passphrase|password|secre
 """Matches the names of all options that are secrets."""
 
 REDACTED: Final = "_redacted"
-"""An option of aiokq's own: `redact_secrets` has been called for the session."""
+"""Internal option, set if `redact_secrets` has been called for the session."""
 
 NOT_HIDDEN_BY_SPARK: Final = ("keystore.key", "passphrase")
 """Parts of the names of options that are secrets, and that Spark shows."""

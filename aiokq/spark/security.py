@@ -81,7 +81,10 @@ LOGIN_HANDLERS: Final = frozenset(
     for shade in ("", "kafkashaded.")
     for package in ("", "secured.")
 )
-"""Values of `sasl.login.callback.handler.class` that ask Java for what aiokq does anyway."""
+"""Values of `sasl.login.callback.handler.class` that are accepted and ignored.
+
+They name Java's handlers for the OAUTHBEARER login, which aiokq implements itself.
+"""
 
 _SETTINGS_OF: Final[Mapping[str, str]] = {
     "ssl_cafile": "ssl.truststore.location",

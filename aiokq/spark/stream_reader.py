@@ -69,8 +69,8 @@ def stream_reader(
 class _StreamReader(DataSourceStreamReader):
     """Base class of the readers for all versions of Spark.
 
-    Spark's planner creates an instance, which is pickled to the workers for `read`. Another
-    instance lives in the query's own process; only that instance plans batches.
+    Spark's planner creates an instance, which is pickled to the workers for `read`. Spark creates
+    another instance in the query's own process; only that instance plans batches.
     """
 
     def __init__(self, options: ReadOptions, schema: StructType, max_tasks: int) -> None:

@@ -190,7 +190,7 @@ def loop_thread() -> LoopThread:
 def worker_client(settings: ClusterSettings | Mapping[str, str]) -> WorkerClient:
     """Return the client of this process for a cluster; created on the first call, then shared.
 
-    The client lives until the process ends or its cluster is closed. After the cluster is closed,
+    The client is kept until the process ends or its cluster is closed. After the cluster is closed,
     the next call creates a new client.
 
     Args:

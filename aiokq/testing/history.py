@@ -114,7 +114,7 @@ class Poll(NamedTuple):
 class Assign(NamedTuple):
     """A consumer got partitions, and may read them from other positions than before.
 
-    Partitions that are not listed are unaffected. An empty list stands for all partitions of the
+    Partitions that are not listed are unaffected. An empty list means all partitions of the
     consumer.
     """
 

@@ -118,7 +118,7 @@ class RecordedProducer:
         try:
             deliveries = await self._producer.send_many(topic, listed, partition)
         except BaseException:
-            for value in values:  # some may have been accepted
+            for value in values:  # the producer may have accepted some of the records
                 self._add_send(topic, value, partition, txn, start, Outcome.UNKNOWN)
             raise
         for number, value in enumerate(values):

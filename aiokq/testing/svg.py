@@ -55,9 +55,9 @@ def svg(headline: str, anomalies: Sequence[Anomaly]) -> str:
 
     A lane has the operations of a client, a group or a partition. Each operation is a box, which is
     dashed if the operation failed or its outcome is unknown. An arrow leads from a send to a poll
-    of the record, from a send to a later send to the partition, or from a commit of offsets to a
-    read of the offsets. A dotted line leads from an operation to the end of its transaction. Times
-    count from the first operation of the anomaly.
+    of the record, from a send to a later send in the same partition, or from a commit of offsets to
+    a read of the offsets. A dotted line leads from an operation to the end of its transaction.
+    Times count from the first operation of the anomaly.
     """
     shapes = [_text(MARGIN, MARGIN + TEXT, headline, "kind")]
     width, y = MARGIN * 2 + len(headline) * CHARACTER, MARGIN + 2.0 * TEXT

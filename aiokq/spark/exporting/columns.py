@@ -70,7 +70,7 @@ class ExportColumns:
             typed=str,
         ),
     )
-    """An empty tuple stands for all columns. `of` describes the meaning of None."""
+    """An empty tuple means all columns. `of` describes the meaning of None."""
     headers: str | None = field(
         default=None,
         metadata=option(

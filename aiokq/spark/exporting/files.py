@@ -27,7 +27,7 @@ PIECE_BYTES: Final = 4 << 20
 """Limits of a piece of an export: maximum rows, and approximate maximum bytes."""
 
 NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
-"""Value that stands for null in names of directories; other values are percent-encoded."""
+"""Value that represents null in names of directories; other values are percent-encoded."""
 
 LOADED_BATCH: Final = "batch_id"
 """Name in the directories ``batch_id=N`` of `aiokq spark load`; the name is not a column."""

@@ -158,7 +158,7 @@ class Journal:
 
         Args:
             file: number of the file with the last row of the transaction.
-            until: number of the row after that row.
+            until: number of the row after the last row of the transaction.
         """
         number = self.transactions + 1
         return {"transaction": number, "file": file, "until": until, **asdict(acknowledged)}

@@ -152,10 +152,10 @@ class Sending:
             self._report_progress()
 
     async def _make_room(self, rows_: Sequence[Row]) -> None:
-        """Make sure that a transaction is open that has room for the next rows.
+        """Begin a transaction for the next rows, unless the rows fit in the open transaction.
 
-        If the rows do not fit in the open transaction, that transaction is committed first. An
-        export without transactions does nothing here.
+        If the rows do not fit, the open transaction is committed first. An export without
+        transactions does nothing here.
         """
         if self._transaction is None:
             return

@@ -30,7 +30,7 @@ BYTES_PER_SECOND: Final = 5_000_000
 """Rates for a cautious estimate of the duration of an export in one transaction (`atomic`)."""
 
 MARGIN: Final = 30.0
-"""Maximum seconds from the timeout of a transaction until its coordinator aborts it."""
+"""Maximum seconds from a transaction's timeout until the coordinator aborts the transaction."""
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ PartitionColumn: TypeAlias = Literal["topic", "date"]
 FORMATS: Final = get_args(LoadFormat)
 TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
-"""Value that stands for null in names of partition directories."""
+"""Value that represents null in names of partition directories."""
 
 NEEDS_SCHEMA: Final = ("json", "avro")
 
@@ -446,7 +446,7 @@ class LoadOptions:
 
 
 def _anchored(pattern: str) -> str:
-    """Return the pattern, changed so that it matches whole names only; flags stay first."""
+    """Return the pattern, anchored so that it matches whole names; inline flags stay in front."""
     flags, rest = re.findall(r"^((?:\(\?[a-zA-Z]+\))*)(.*)", pattern, re.S)[0]
     return f"{flags}^(?:{rest})$"
 

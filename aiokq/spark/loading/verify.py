@@ -44,7 +44,7 @@ class Verification:
         gaps: number of offsets without a row or dead letter, such as offsets of control records, of
             records in aborted transactions, and of records that compaction has removed.
         problems: errors, one line each.
-        notes: findings that are no errors, one line each, such as offsets that cannot be compared
+        notes: findings that are not errors, one line each, such as offsets that cannot be compared
             with the log because retention has deleted the records.
     """
 
