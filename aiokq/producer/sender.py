@@ -202,8 +202,7 @@ class Sender:
                 self._woken.set()
 
     def stalled(self, now: float) -> float:
-        """Return for how many seconds batches have waited since the last request; 0 if none waits.
-        """
+        """Return the seconds that batches have waited since the last request; 0 if none waits."""
         return 0.0 if self._waiting_since is None else now - self._waiting_since
 
     async def run(self) -> None:

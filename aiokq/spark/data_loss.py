@@ -97,8 +97,7 @@ class Losses:
         )
 
     def beginning_unknown(self, partitions: Iterable[TopicPartition]) -> None:
-        """Report that the start of the first batch is unknown; the JVM connector planned the batch.
-        """
+        """Report that the first batch has an unknown start: the JVM connector planned it."""
         self._report(
             "INITIAL_OFFSET_UNKNOWN",
             "The first batch was planned by another connector, and only that connector knows "

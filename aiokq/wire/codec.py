@@ -116,7 +116,7 @@ def decode(cls: type[M], data: Buffer, version: int, position: int = 0, *, exact
 
             try:
                 return interpret.decode(cls, data, version, position)
-            except ProtocolError:  # decode again with the compiled decoder, which heeds `exact`
+            except ProtocolError:  # decode again with the compiled decoder, which takes `exact`
                 pass
         decoder = _compile_decoder(cls, version)
     return decoder(data, position, exact)  # type: ignore[return-value]

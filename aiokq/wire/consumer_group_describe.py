@@ -139,7 +139,9 @@ class ConsumerGroupDescribedGroup(Struct):
     """The members of the group."""
 
     authorized_operations: int = i32(default=-2147483648)
-    """The operations on the group that the client may do, one bit per operation."""
+    """The operations on the group that the client may do: bit n is operation n of Kafka's
+    AclOperation; -2147483648 if the response does not give the operations.
+    """
 
 
 class ConsumerGroupDescribeResponse(Response, request=ConsumerGroupDescribeRequest):

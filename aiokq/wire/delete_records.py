@@ -26,7 +26,7 @@ class DeleteRecordsPartition(Struct):
     """The index of the partition in its topic."""
 
     offset: int = i64()
-    """Records before this offset are deleted; -1 stands for the high watermark."""
+    """Records before this offset are deleted; -1 means the high watermark."""
 
 
 class DeleteRecordsTopic(Struct):

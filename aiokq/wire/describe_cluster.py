@@ -91,4 +91,6 @@ class DescribeClusterResponse(Response, request=DescribeClusterRequest):
     """The brokers or the controllers, according to `endpoint_type`."""
 
     cluster_authorized_operations: int = i32(default=-2147483648)
-    """The operations on the cluster that the client may do, one bit per operation."""
+    """The operations on the cluster that the client may do: bit n is operation n of Kafka's
+    AclOperation; -2147483648 if the response does not give the operations.
+    """

@@ -95,7 +95,9 @@ class DescribedGroup(Struct):
     """The group members."""
 
     authorized_operations: int = i32(since=3, default=-2147483648)
-    """The operations on the group that the client may do, one bit per operation."""
+    """The operations on the group that the client may do: bit n is operation n of Kafka's
+    AclOperation; -2147483648 if the response does not give the operations.
+    """
 
 
 class DescribeGroupsResponse(Response, request=DescribeGroupsRequest):

@@ -123,7 +123,9 @@ class DescribeTopicPartitionsResponseTopic(Struct):
     """The partitions of the topic that are on this page."""
 
     topic_authorized_operations: int = i32(default=-2147483648)
-    """The operations on the topic that the client may do, one bit per operation."""
+    """The operations on the topic that the client may do: bit n is operation n of Kafka's
+    AclOperation; -2147483648 if the response does not give the operations.
+    """
 
 
 class DescribeTopicPartitionsResponse(Response, request=DescribeTopicPartitionsRequest):

@@ -6,8 +6,9 @@ A message class lists its fields as Kafka's JSON definitions do::
         partition: int = i32()
         current_leader_epoch: int = i32(since=9, default=-1, ignorable=True)
 
-Every specifier returns a `Field` at run time, but its declared return type is that of the field's
-values. A type checker therefore accepts the annotation, and sees that each field has a default.
+Every specifier returns a `Field` at run time, but its declared return type is the type of the
+field's values. A type checker therefore accepts the annotation, and sees that each field has a
+default.
 The defaults are Kafka's: zero, false, the empty string, bytes or array, the zero uuid, and null for
 records.
 

@@ -246,7 +246,7 @@ class _Writer:
     def array(self, field: Field, values: list[object] | None) -> bytes:
         if values is None:
             return self.length("i32", -1)
-        # Joined at the end, because each append to bytes copies them.
+        # The parts are joined at the end, because appending to a bytes object copies it.
         parts = [self.length("i32", len(values))]
         for value in values:
             if isinstance(field.of, type):

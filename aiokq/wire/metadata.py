@@ -150,7 +150,9 @@ class MetadataResponseTopic(Struct):
     """The partitions of the topic."""
 
     topic_authorized_operations: int = i32(since=8, default=-2147483648)
-    """The operations on the topic that the client may do, one bit per operation."""
+    """The operations on the topic that the client may do: bit n is operation n of Kafka's
+    AclOperation; -2147483648 if the response does not give the operations.
+    """
 
 
 class MetadataResponse(Response, request=MetadataRequest):
@@ -205,7 +207,9 @@ class MetadataResponse(Response, request=MetadataRequest):
     """The result for each topic."""
 
     cluster_authorized_operations: int = i32(since=8, until=10, default=-2147483648)
-    """The operations on the cluster that the client may do, one bit per operation."""
+    """The operations on the cluster that the client may do: bit n is operation n of Kafka's
+    AclOperation; -2147483648 if the response does not give the operations.
+    """
 
     error_code: int = i16(since=13, ignorable=True)
     """The error code of the whole request, or 0 if there was no error."""

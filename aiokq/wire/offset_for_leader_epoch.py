@@ -56,9 +56,9 @@ class OffsetForLeaderEpochRequest(Request["OffsetForLeaderEpochResponse"]):
 
     Version 2 adds the current leader epoch, by which the broker detects outdated metadata.
 
-    Version 3 adds ReplicaId. Its default, -2, stands for a sender that may see offsets beyond the
-    high watermark. Requests of older versions are treated as if they had -2, because they may come
-    from followers.
+    Version 3 adds ReplicaId. The default, -2, means a sender that may see offsets beyond the high
+    watermark. Brokers treat requests of older versions as if they had -2, because followers also
+    send such requests.
 
     Version 4 is the first flexible version.
 

@@ -1,4 +1,4 @@
-"""`Source`: the base class of the generators of codecs, which write Python source.
+"""`Source`: the base class of the generators that write the Python source of codecs.
 
 Its subclasses generate decoders (`aiokq.wire.decode_source`) and encoders
 (`aiokq.wire.encode_source`). `least_size` returns the minimum sizes of values, with which decoders

@@ -71,7 +71,7 @@ class TransactionRequests:
         """Send InitProducerId; return the new producer id and epoch.
 
         Args:
-            producer: the current id and epoch, which the request makes invalid; None if the
+            producer: the current id and epoch; the request makes this epoch invalid. None if the
                 producer has no id yet.
             timeout: seconds for all attempts together; None for `max_block_ms`.
         """
