@@ -1,4 +1,4 @@
-"""`Rules`, the base class of the pydantic models of client settings and of their plain values."""
+"""`Rules`: what the pydantic models of client settings and their plain form, `Values`, share."""
 
 from __future__ import annotations
 

@@ -39,5 +39,8 @@ class TokenProvider(Protocol):
     """
 
     def token(self) -> str | OAuthToken | Awaitable[str | OAuthToken]:
-        """Return a token; a function that is not a coroutine is called in a thread."""
+        """Return a token.
+
+        May be a coroutine function. Otherwise it is called in a thread, because it may block.
+        """
         ...

@@ -962,7 +962,7 @@ class Pool:
             self._held -= 1
             self._discard(BAD_TOPIC, FED, slot.topic, row, None)
         self._end_unresolved(slot)
-        slot.rows = deque()  # the list of new names may still have the slot
+        slot.rows = deque()  # free the messages: `_fresh` may refer to the slot for longer
         return True
 
     def _end_name(self, slot: Slot) -> None:

@@ -165,9 +165,9 @@ def _not_supported(
 
 
 def _not_kept(update: FeatureUpdate, present: int, node_id: int) -> str | None:
-    """Return why a feature that this broker does not implement cannot have a level.
+    """Return why a feature that this broker does not implement cannot get the requested level.
 
-    The result is None if the feature is one of Kafka's and has the level already.
+    The result is None if the feature is one of Kafka's and `present` is the requested level.
     """
     if update.level == present:
         return None if update.name in FEATURES else f"Feature {update.name} not found."
