@@ -9,13 +9,15 @@ The line is ``PRINCIPAL Allow|Deny OPERATION[,OPERATION] TYPE:NAME [from HOST]``
 
 A name that ends in ``*`` is a prefix, and ``*`` alone covers all resources of the type. The forms
 ``TYPE:LITERAL:NAME`` and ``TYPE:PREFIXED:NAME`` take the name literally. Only the principal, the
-name and the host are case-sensitive.
+name and the host are case-sensitive. Each of these three may be a JSON string, such as
+``Group:"night shift "``; a name in quotes is taken literally, too.
 
 Tests: ``tests/unit/core/test_acls.py``.
 """
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 import re
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -44,11 +46,21 @@ E = TypeVar("E", bound="IntEnum")
 LONGEST_SHORT: Final = 1000
 """Number of characters above which `str()` does not look for the shorter form of a line."""
 
+LONGEST_ADDRESS: Final = 128
+"""Number of characters above which a host is no address; an address may have a zone."""
+
+_STRING: Final = r'"(?:[^"\\]|\\.)*"'
+_IS_STRING: Final = re.compile(_STRING, re.DOTALL)
+
 _LINE: Final = re.compile(
-    r"(?P<principal>.*?\S)\s+(?P<permission>allow|deny)\s+(?P<operations>[a-z_]+(?:\s*,\s*[a-z_]+)*)"
-    r"\s+(?P<type>[a-z_]+)(?::(?P<name>.*?))?(?:\s+from\s+(?P<host>\S+))?",
+    rf"(?P<principal>{_STRING}|.*?\S)\s+(?P<permission>allow|deny)"
+    r"\s+(?P<operations>[a-z_]+(?:\s*,\s*[a-z_]+)*)\s+(?P<type>[a-z_]+)"
+    rf"(?::(?P<name>(?:LITERAL:|PREFIXED:)?{_STRING}|.*?))?(?:\s+from\s+(?P<host>{_STRING}|\S+))?",
     re.IGNORECASE | re.DOTALL,
 )
+
+_PLAIN: Final = re.compile(r'[^\s"\\#]+')
+"""A principal, name or host that needs no quotes in a line that names everything."""
 
 _FORM: Final = "PRINCIPAL Allow|Deny OPERATION TYPE:NAME [from HOST]"
 _EXAMPLE: Final = "'User:alice Allow Read Topic:orders'"
@@ -89,27 +101,33 @@ class Acl:
         return parse_acl(line)
 
     def __str__(self) -> str:
-        short = self._line(explicit=False)
+        short = self._short()
         try:
             # Parsing a line of many spaces takes time that grows with the square of its length.
-            if len(short) <= LONGEST_SHORT and parse_acl(short) == (self,):
+            if (
+                len(short) <= LONGEST_SHORT
+                and short.isprintable()
+                and not short.startswith("#")
+                and parse_acl(short) == (self,)
+            ):
                 return short
         except ConfigError:
             pass
-        return self._line(explicit=True)
+        principal, name, host = map(_quoted, (self.principal, self.resource_name, self.host))
+        resource = f"{_words(self.resource_type)}:{self.pattern_type.name}:{name}"
+        return f"{principal} {self._action()} {resource} from {host}"
 
-    def _line(self, *, explicit: bool) -> str:
+    def _short(self) -> str:
         resource = _words(self.resource_type)
-        if explicit:
-            resource += f":{self.pattern_type.name}:{self.resource_name} from {self.host}"
-        else:
-            if self.resource_type is not ResourceType.CLUSTER or self.resource_name != CLUSTER_NAME:
-                prefixed = self.pattern_type is PatternType.PREFIXED
-                resource += f":{self.resource_name}{'*' if prefixed else ''}"
-            if self.host != ANY_HOST:
-                resource += f" from {self.host}"
-        permission, operation = _words(self.permission_type), _words(self.operation)
-        return f"{self.principal} {permission} {operation} {resource}"
+        if self.resource_type is not ResourceType.CLUSTER or self.resource_name != CLUSTER_NAME:
+            prefixed = self.pattern_type is PatternType.PREFIXED
+            resource += f":{self.resource_name}{'*' if prefixed else ''}"
+        if self.host != ANY_HOST:
+            resource += f" from {self.host}"
+        return f"{self.principal} {self._action()} {resource}"
+
+    def _action(self) -> str:
+        return f"{_words(self.permission_type)} {_words(self.operation)}"
 
 
 def parse_acl(line: str) -> tuple[Acl, ...]:
@@ -123,7 +141,7 @@ def parse_acl(line: str) -> tuple[Acl, ...]:
     found = _LINE.fullmatch(line.strip())
     if found is None:
         raise ConfigError(f"ACL {line!r}: the form is {_FORM}, for example {_EXAMPLE}")
-    principal = found["principal"]
+    principal = _unquoted(found["principal"], line)
     kind, colon, name = principal.partition(":")
     if not (kind and colon and name) or kind != kind.strip():
         raise ConfigError(
@@ -179,8 +197,13 @@ def canonical_host(host: str) -> str:
     The forms of an address are for example ``::1``, ``0:0:0:0:0:0:0:1`` (as Java writes it) and
     ``[::1]``. An IPv4 address inside an IPv6 address is returned as IPv4, and a zone is left out.
     """
-    if host == ANY_HOST:
+    if host == ANY_HOST or len(host) > LONGEST_ADDRESS:
         return host
+    return _canonical_address(host)
+
+
+@functools.lru_cache(maxsize=4096)  # many ACLs have the same host
+def _canonical_address(host: str) -> str:
     try:
         address = ipaddress.ip_address(host.strip("[]").partition("%")[0])
     except ValueError:
@@ -197,14 +220,15 @@ def _pattern(text: str | None, resource_type: ResourceType, line: str) -> tuple[
             f"ACL {line!r}: name the resource, such as {_words(resource_type)}:NAME, or "
             f"{_words(resource_type)}:* for all"
         )
-    for pattern_type in (PatternType.LITERAL, PatternType.PREFIXED):
-        if text.startswith(f"{pattern_type.name}:"):
-            name = text[len(pattern_type.name) + 1 :]
-            break
+    kind, _, rest = text.partition(":")
+    if kind in (PatternType.LITERAL.name, PatternType.PREFIXED.name):
+        pattern_type, name = PatternType[kind], _unquoted(rest, line)
+    elif _IS_STRING.fullmatch(text):
+        pattern_type, name = PatternType.LITERAL, _unquoted(text, line)
+    elif text.endswith("*") and text != ANY_NAME:
+        pattern_type, name = PatternType.PREFIXED, text[:-1]
     else:
-        prefixed = text.endswith("*") and text != ANY_NAME
-        name = text[:-1] if prefixed else text
-        pattern_type = PatternType.PREFIXED if prefixed else PatternType.LITERAL
+        pattern_type, name = PatternType.LITERAL, text
     if not name:
         raise ConfigError(f"ACL {line!r}: the name of the resource is empty")
     if resource_type is ResourceType.CLUSTER and name != CLUSTER_NAME:
@@ -213,8 +237,9 @@ def _pattern(text: str | None, resource_type: ResourceType, line: str) -> tuple[
 
 
 def _host(text: str | None, line: str) -> str:
-    if text is None or text == ANY_HOST:
-        return ANY_HOST
+    text = ANY_HOST if text is None else _unquoted(text, line)
+    if text == ANY_HOST:
+        return text
     try:
         ipaddress.ip_address(text)
     except ValueError:
@@ -223,6 +248,31 @@ def _host(text: str | None, line: str) -> str:
             "of hosts never match"
         ) from None
     return text
+
+
+def _quoted(text: str) -> str:
+    """Return a principal, name or host, in quotes if it could be read as something else."""
+    if text.isprintable() and _PLAIN.fullmatch(text):
+        return text
+    import json  # few lines need it
+
+    return json.dumps(text)
+
+
+def _unquoted(text: str, line: str) -> str:
+    """Return the text in quotes; text without quotes is returned unchanged.
+
+    Raises:
+        ConfigError: the text in quotes is not valid JSON.
+    """
+    if not _IS_STRING.fullmatch(text):
+        return text
+    import json
+
+    try:
+        return str(json.loads(text, strict=False))
+    except ValueError:
+        raise ConfigError(f"ACL {line!r}: {text} is not a valid JSON string") from None
 
 
 def _named(text: str, members: Sequence[E], what: str, line: str) -> E:

@@ -57,6 +57,15 @@ DENY, ALLOW = PermissionType.DENY, PermissionType.ALLOW
             [Acl("User:a", READ, TOPIC, "t", host="::1")],
         ),
         ("User:a Allow Read Group:x from *", [Acl("User:a", READ, GROUP, "x")]),
+        (
+            '"User:a b " Allow Read Group:" x from y*" from "::1"',
+            [Acl("User:a b ", READ, GROUP, " x from y*", host="::1")],
+        ),
+        (
+            'User:a Deny Read Group:PREFIXED:"a\\n\\"b\\u00e9"',
+            [Acl("User:a", READ, GROUP, 'a\n"b\xe9', PREFIXED, DENY)],
+        ),
+        ('User:a Allow Read Group:"a" b', [Acl("User:a", READ, GROUP, '"a" b')]),
     ],
 )
 def test_a_line_is_read(line, acls):
@@ -83,6 +92,10 @@ def test_a_line_is_read(line, acls):
         ("User:alice Allow Alter Cluster:x", "there is one cluster"),
         ("User:alice Allow Read Topic:orders from example.com", "IP address"),
         ("User:alice Allow Read Topic:orders from 10.0.0.0/8", "IP address"),
+        ('User:alice Allow Read Topic:orders from ""', "IP address"),
+        ('User:alice Allow Read Topic:""', "is empty"),
+        ('"alice" Allow Read Topic:orders', "such as User:alice"),
+        (r'User:alice Allow Read Topic:"\x"', "not a valid JSON string"),
         (17, "line of text"),
     ],
 )
@@ -97,14 +110,17 @@ def test_a_wrong_line_says_what_is_wrong(line, message):
 def test_every_acl_has_a_line_that_gives_it_back():
     """Also one whose names look like other parts of a line."""
     rng = random.Random(5)
-    parts = ["a", "*", "LITERAL:", "PREFIXED:", " from 1.2.3.4", "x y", ":", " Allow Read ", "é"]
+    parts = [
+        *("a", "*", "LITERAL:", "PREFIXED:", " from 1.2.3.4", "x y", ":", " Allow Read ", "é"),
+        *(" ", "\n", '"', "\\", "#", "\u2028", "Allow Read Topic:x", "\x1b[2J"),
+    ]
     kinds = [kind for kind in ResourceType if kind not in (ResourceType.ANY, CLUSTER)]
-    for _ in range(3000):
+    for _ in range(5000):
         kind = rng.choice(kinds)
-        name = "".join(rng.choices(parts, k=rng.randint(1, 3))).strip() or "n"
+        name = "".join(rng.choices(parts, k=rng.randint(1, 3)))
+        owner = "".join(rng.choices(["b c", "=", ",", *parts], k=rng.randint(1, 3)))
         acl = Acl(
-            "User:" + "".join(rng.choices(["a", "b c", "=", ","], k=rng.randint(1, 3))).strip()
-            or "User:u",
+            rng.choice(("User:", "User:", "#a:", "Group:x:")) + owner,
             rng.choice((Operation.ALL, *SUPPORTED_OPERATIONS[kind])),
             kind,
             name,
@@ -112,16 +128,29 @@ def test_every_acl_has_a_line_that_gives_it_back():
             rng.choice((ALLOW, DENY)),
             rng.choice(("*", "192.0.2.1", "::1")),
         )
-        if acl.principal == "User:":
-            continue
-        assert parse_acl(str(acl)) == (acl,), acl
+        line = str(acl)
+        assert parse_acl(line) == (acl,), acl
+        assert line.isprintable()
+        assert not line.startswith("#")
+
+
+def test_a_line_is_never_that_of_another_acl():
+    """Kafka's tools can create ACLs that no line can; such a line is refused."""
+    for principal in ("User:", "User: ", "User:a", " User:a", ":a"):
+        for host in ("", " ", "localhost", "h from *", "1.2.3.4 ", "*"):
+            acl = Acl(principal, READ, GROUP, "g", host=host)
+            try:
+                assert parse_acl(str(acl)) == (acl,)
+            except ConfigError:
+                continue
 
 
 def test_a_hostile_name_takes_no_time():
     """A client with the permission may create an ACL whose name has 32,767 spaces."""
     acl = Acl("User:a", READ, GROUP, " " * 32_767)
     before = time.process_time()
-    assert str(acl).startswith("User:a Allow Read Group:LITERAL: ")
+    assert str(acl).startswith('User:a Allow Read Group:LITERAL:" ')
+    assert parse_acl(str(acl)) == (acl,)
     assert time.process_time() - before < 0.5
 
 
