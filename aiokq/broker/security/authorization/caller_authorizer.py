@@ -49,6 +49,13 @@ _Question: TypeAlias = tuple[Operation, ResourceType, str]
 AT_ONCE: Final = 64
 """Number of coroutines of the user that run at the same time for one request."""
 
+ANSWER_SECONDS: Final = 10.0
+"""Maximum number of seconds to wait for an answer of a coroutine.
+
+A request keeps its memory while it waits, also if its client has disconnected. Without a limit, the
+requests of clients that connect again would use up the memory for requests.
+"""
+
 _NAME: Final = "authorize="
 
 
@@ -56,7 +63,8 @@ class AuthorizationCallable:
     """Authorizes by a function of the user. Implements `gate.CallerAuthorizer`.
 
     If the function raises, or returns anything but True or False, the request is denied and the
-    error is logged.
+    error is logged. The same applies to a coroutine without an answer after `ANSWER_SECONDS`; the
+    other questions of its request that have no answer yet are then denied, too.
 
     Args:
         authorize: the function, or the coroutine function.
@@ -64,21 +72,25 @@ class AuthorizationCallable:
 
     asks_caller = True
 
-    __slots__ = ("_answers", "_authorize", "_failures")
+    __slots__ = ("_answers", "_authorize", "_failures", "_late")
 
     def __init__(self, authorize: Authorize) -> None:
         self._authorize = authorize
         self._answers: dict[RequestContext, dict[_Question, bool]] = {}
         """The answers for the request that each connection is handling."""
+        self._late: set[RequestContext] = set()
+        """The connections with a request for which a coroutine gave no answer in time."""
         self._failures: LineLimit | None = None
 
     def begin(self, connection: RequestContext) -> None:
         """Begin a request: discard the answers for the previous request of the connection."""
         self._answers[connection] = {}
+        self._late.discard(connection)
 
     def end(self, connection: RequestContext) -> None:
         """End a request: discard its answers."""
         self._answers.pop(connection, None)
+        self._late.discard(connection)
 
     def authorize(
         self,
@@ -120,16 +132,18 @@ class AuthorizationCallable:
         answers = self._answers[connection]
         waiting: list[tuple[_Question, Awaitable[bool]]] = list(undecided.questions)  # type: ignore[arg-type]  # made by _ask
         try:
-            while waiting:
+            while waiting and connection not in self._late:
                 some = waiting[:AT_ONCE]
                 async with Supervisor("authorize") as supervisor:
                     tasks = [
-                        supervisor.spawn(self._awaited(awaitable), name="authorize")
+                        supervisor.spawn(self._awaited(awaitable, connection), name="authorize")
                         for _, awaitable in some
                     ]
                     for (question, _), task in zip(some, tasks, strict=True):
                         answers[question] = await task
                 del waiting[:AT_ONCE]
+            for question, _ in waiting:
+                answers[question] = False
         finally:
             for _, awaitable in waiting:
                 if inspect.iscoroutine(awaitable):
@@ -164,15 +178,17 @@ class AuthorizationCallable:
                 operation,
                 Resource(resource_type, name),
             )
+            return answer if inspect.isawaitable(answer) else _checked(answer)
         except INTERRUPTS:
             raise
         except BaseException as error:  # noqa: BLE001  code of the user
             return self._failed(error)
-        return answer if inspect.isawaitable(answer) else self._checked(answer)
 
-    async def _awaited(self, awaitable: Awaitable[bool]) -> bool:
+    async def _awaited(self, awaitable: Awaitable[bool], connection: RequestContext) -> bool:
+        limit = asyncio.timeout(ANSWER_SECONDS)
         try:
-            answer = await awaitable
+            async with limit:
+                return _checked(await awaitable)
         except INTERRUPTS:
             raise
         except GeneratorExit as error:
@@ -185,13 +201,10 @@ class AuthorizationCallable:
                 raise
             return self._failed(error)
         except BaseException as error:  # noqa: BLE001  code of the user
-            return self._failed(error)
-        return self._checked(answer)
-
-    def _checked(self, answer: object) -> bool:
-        if isinstance(answer, bool):
-            return answer
-        return self._failed(TypeError(f"it must return True or False, not {answer!r}"))
+            if not limit.expired():
+                return self._failed(error)
+        self._late.add(connection)
+        return self._failed(TimeoutError(f"no answer within {ANSWER_SECONDS:g} s"))
 
     def _failed(self, error: BaseException) -> bool:
         """Log that the function failed, and return False to deny the request."""
@@ -200,6 +213,19 @@ class AuthorizationCallable:
                 logger, logging.ERROR, f"{_NAME} failed %d more times; the requests were denied"
             )
         self._failures.write(
-            f"{_NAME} failed, so the request was denied: error=%s: %s", type(error).__name__, error
+            f"{_NAME} failed, so the request was denied: error=%s: %.500s",
+            type(error).__name__,
+            error,
         )
         return False
+
+
+def _checked(answer: object) -> bool:
+    """Return an answer of the user's function.
+
+    Raises:
+        TypeError: the answer is not True or False.
+    """
+    if isinstance(answer, bool):
+        return answer
+    raise TypeError(f"it must return True or False, not {answer!r}")

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-import math
+import sys
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -72,15 +72,12 @@ The number of first questions needs no limit: each belongs to a request that wai
 
 _LOGGED_CHARACTERS: Final = 128
 
-_NO_KEYS: Final = ()
 _KEYS_OF_API: Final[Mapping[int, tuple[str, ...]]] = {
     0: (PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE),  # Produce
     1: (CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE),  # Fetch
     3: (CONTROLLER_MUTATION_RATE, REQUEST_PERCENTAGE),  # Metadata may create topics
-    17: _NO_KEYS,  # SaslHandshake
     19: (CONTROLLER_MUTATION_RATE, REQUEST_PERCENTAGE),  # CreateTopics
     20: (CONTROLLER_MUTATION_RATE, REQUEST_PERCENTAGE),  # DeleteTopics
-    36: _NO_KEYS,  # SaslAuthenticate
     37: (CONTROLLER_MUTATION_RATE, REQUEST_PERCENTAGE),  # CreatePartitions
 }
 _KEYS_OF_OTHERS: Final = (REQUEST_PERCENTAGE,)
@@ -325,27 +322,12 @@ class CallerQuotas:
             answer.first = None
 
     def _take(self, question: _Question, result: object) -> None:
-        rate, budget = result, question.principal
-        if isinstance(result, SharedQuota):
-            rate, budget = result
-        if result is None:
-            applied = None
-        elif (
-            isinstance(rate, (int, float))
-            and not isinstance(rate, bool)
-            and rate > 0
-            and math.isfinite(rate)
-            and isinstance(budget, str)
-        ):
-            applied = Applied(float(rate), (budget,))
-        else:
-            self._complain(
-                question,
-                TypeError(
-                    "the result must be a number above 0, a SharedQuota with such a rate, or None, "
-                    f"not {result!r}"
-                ),
-            )
+        try:
+            applied = _checked(result, question.principal)
+        except INTERRUPTS:
+            raise
+        except BaseException as error:  # noqa: BLE001 - also raised by methods of the user's object
+            self._complain(question, error)
             return
         question.answer.applied = applied
         question.answer.is_known = True
@@ -367,6 +349,30 @@ class CallerQuotas:
             error,
             times,
         )
+
+
+def _checked(result: object, principal: str) -> Applied | None:
+    """Return a result of the user's function as a quota.
+
+    Raises:
+        TypeError: the result is not valid.
+    """
+    rate, budget = result, principal
+    if isinstance(result, SharedQuota):
+        rate, budget = result
+    if result is None:
+        return None
+    if (
+        isinstance(rate, (int, float))
+        and not isinstance(rate, bool)
+        and 0 < rate <= sys.float_info.max  # an int may be larger than every float
+        and isinstance(budget, str)
+    ):
+        return Applied(float(rate), (budget,))
+    raise TypeError(
+        "the result must be a number above 0, a SharedQuota with such a rate, or None, "
+        f"not {result!r}"
+    )
 
 
 def _logged(name: str) -> str:

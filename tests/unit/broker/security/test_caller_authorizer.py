@@ -12,6 +12,7 @@ from aiokq import wire
 from aiokq.broker.dispatch import AskingDispatcher, Dispatcher
 from aiokq.broker.handlers import APIS
 from aiokq.broker.permissions import PERMISSIONS, Operation, ResourceType
+from aiokq.broker.security.authorization import caller_authorizer
 from aiokq.broker.security.authorization.caller_authorizer import (
     AuthorizationCallable,
     Resource,
@@ -201,6 +202,54 @@ async def test_a_function_that_fails_denies(authorize, caplog):
             assert (await broker.produce("t", batch())).error_code == 29
         assert 1 <= len(caplog.records) <= 5
         assert "authorize= failed, so the request was denied" in caplog.text
+
+
+class Awkward:
+    """An object that cannot be shown."""
+
+    def __repr__(self):
+        raise LookupError("no text")
+
+
+async def awkward(*_):
+    return Awkward()
+
+
+@pytest.mark.parametrize("authorize", [lambda *_: Awkward(), awkward, lambda *_: 10**5000])
+async def test_an_answer_that_cannot_be_shown_denies(authorize):
+    """The error about a wrong answer has the answer in it."""
+    async with world(legacy=False) as broker:
+        await broker.create("t")
+        asking(broker, authorize)
+        assert (await broker.produce("t", batch())).error_code == 29
+
+
+async def test_a_coroutine_that_hangs_denies_after_a_time(caplog, monkeypatch, recwarn):
+    """Its request would keep its memory for ever, also after its client has gone."""
+    caplog.set_level(logging.ERROR, "aiokq.broker")
+    monkeypatch.setattr(caller_authorizer, "ANSWER_SECONDS", 0.05)
+
+    async def authorize(principal, host, operation, resource):
+        if resource.name != "fast":
+            await asyncio.Event().wait()
+        return True
+
+    async with world(legacy=False) as broker:
+        await broker.create("t")
+        await broker.create("fast")
+        asking(broker, authorize)
+        assert (await broker.produce("t", batch())).error_code == 29
+        assert "no answer within 0.05 s" in caplog.text
+        # The time is that of the request, however many questions it has.
+        began = asyncio.get_running_loop().time()
+        names = [f"t{number}" for number in range(1000)]
+        response = await broker.fetch(*((name, 0, 0) for name in names))
+        assert asyncio.get_running_loop().time() - began < 1
+        assert {p.error_code for t in response.responses for p in t.partitions} == {29}
+        assert (await broker.produce("fast", batch())).error_code == 0
+        authorizer = broker.node.gate.authorizer
+        assert (authorizer._answers, authorizer._late) == ({}, set())
+    assert not [each for each in recwarn if "never awaited" in str(each.message)]
 
 
 async def test_a_request_that_ends_early_leaves_no_coroutine(recwarn):

@@ -128,7 +128,7 @@ async def test_the_first_request_waits_for_the_answer_of_a_coroutine_function() 
         (METADATA, {"controller_mutation_rate", "request_percentage"}),
         (CREATE_TOPICS, {"controller_mutation_rate", "request_percentage"}),
         (HEARTBEAT, {"request_percentage"}),
-        (SASL_HANDSHAKE, set()),
+        (SASL_HANDSHAKE, {"request_percentage"}),
     ],
 )
 async def test_a_request_waits_for_the_quotas_that_it_depends_on(
@@ -171,12 +171,21 @@ async def test_an_object_with_a_coroutine_method_and_a_function_that_returns_one
         await world.settled()
 
 
+class Awkward:
+    """An object that cannot be shown."""
+
+    def __repr__(self) -> str:
+        raise LookupError("no text")
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
         *(-1, 0, float("nan"), float("inf"), True, "5", RuntimeError()),
+        *(10**400, 10**5000, SharedQuota(10**400, "x"), Awkward()),
         *(SharedQuota(0, "x"), SharedQuota(1, None), SharedQuota(True, "x")),  # type: ignore[arg-type]
     ],
+    ids=lambda wrong: type(wrong).__name__,
 )
 async def test_a_wrong_answer_leaves_the_last_one_in_effect(
     wrong: object, caplog: pytest.LogCaptureFixture
@@ -201,6 +210,22 @@ async def test_a_wrong_answer_leaves_the_last_one_in_effect(
     world.limit()
     await world.settled()
     assert world.limit() is None
+
+
+@pytest.mark.parametrize("wrong", [10**400, Awkward()], ids=["int", "Awkward"])
+async def test_a_wrong_first_answer_gives_no_quota(wrong: object) -> None:
+    """No request fails because of it, whether the function is a coroutine function or not."""
+
+    async def quota(principal: str, client_id: str, key: str) -> float:
+        return wrong  # type: ignore[return-value]
+
+    for function in (quota, lambda *question: wrong):
+        world = World(function)  # type: ignore[arg-type]
+        waiting = world.quotas.ask(world.connection, PRODUCE, "c")
+        if waiting is not None:
+            await waiting
+        assert world.limit() is None
+        await world.settled()
 
 
 async def test_the_log_has_no_line_that_a_client_wrote(caplog: pytest.LogCaptureFixture) -> None:
