@@ -33,7 +33,8 @@ Mechanisms = Annotated[
     typer.Option(
         "--mechanism",
         metavar="NAME",
-        help="SCRAM-SHA-256 or SCRAM-SHA-512; repeatable. Default: both.",
+        help="SCRAM-SHA-256 or SCRAM-SHA-512; repeatable. Default: "
+        "those that the user has, and with add also those that a listener of the brokers offers.",
         show_default=False,
     ),
 ]
@@ -110,12 +111,13 @@ def add(
     The password is never an argument, because every user of the machine can read the arguments of
     a program. Connections that are open stay open.
     """
-    wanted = _mechanisms(mechanisms)
+    given = _mechanisms(mechanisms) if mechanisms else []
     password = _password(password_file, name)
 
     async def run(admin: Admin) -> None:
         from aiokq.admin.users import ScramUpsertion
 
+        wanted = given or await _useful(call, admin, name)
         await _change(
             call,
             admin,
@@ -168,6 +170,38 @@ async def _change(
         return
     for user, mechanism in changed:
         call.out.line(f"{user}: {mechanism} {done}")
+
+
+async def _useful(call: AdminCall, admin: Admin, name: str) -> list[str]:
+    """Return the mechanisms that the brokers offer, and those of the user's credentials.
+
+    A credential for another mechanism would be of no use. One that the user has must not keep an
+    earlier password. If the brokers offer no SCRAM, or do not say, return both mechanisms.
+    """
+    offered = await _offered(admin)
+    if offered is not None and not offered:
+        call.out.note("no listener offers SCRAM, so the user cannot log in with the password yet")
+    found = await admin.describe_user_scram_credentials([name])
+    has = {one.mechanism for one in found[name].credentials} if name in found else set()
+    useful = has.union(offered) if offered else ()
+    return [one for one in MECHANISMS if one in useful] or list(MECHANISMS)
+
+
+async def _offered(admin: Admin) -> set[str] | None:
+    """Return the SCRAM mechanisms that a listener of a broker offers; None if that is unknown."""
+    from aiokq.admin.config_types import ConfigResource, ConfigResourceType
+
+    brokers = (await admin.describe_cluster()).brokers
+    described = await admin.describe_configs(
+        [ConfigResource(ConfigResourceType.BROKER, str(broker.node_id)) for broker in brokers]
+    )
+    offered: set[str] | None = None
+    for each in described.values():
+        for entry in each.entries.values():
+            if entry.name.endswith("sasl.enabled.mechanisms") and entry.value is not None:
+                names = {one.strip() for one in entry.value.split(",")}
+                offered = (offered or set()).union(names.intersection(MECHANISMS))
+    return offered
 
 
 def _mechanisms(given: list[str] | None) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -25,17 +25,25 @@ SERVERS = "127.0.0.1:9092"
 class SimulatedSession(Session):
     """Commands run on one virtual loop, and with them, between commands too, a broker.
 
+    Args:
+        settings: settings of the broker.
+        acls: ACLs of the broker; None for no authorizer.
+
     Attributes:
         world: network and disks.
         kafka: the broker at `SERVERS`.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self, settings: Mapping[str, Any] | None = None, *, acls: Sequence[str] | None = None
+    ) -> None:
         loop = SimLoop(limit=36_000)
         self.world = Simulation(0, loop)
         self.environment = self.world.environment()
         self.runner = asyncio.Runner(loop_factory=lambda: loop)
-        self.kafka = EmbeddedCluster(port=9092, environment=self.world.environment())
+        self.kafka = EmbeddedCluster(
+            port=9092, environment=self.world.environment(), settings=settings, acls=acls
+        )
 
     def run(self, main: Coroutine[object, object, T]) -> T:
         return self.runner.run(main)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from tests.unit.cli.harness import CommandLine
+from collections.abc import Mapping
+
+import pytest
+
+from tests.unit.cli.harness import CommandLine, SimulatedSession
 
 
 def test_a_user_is_added_listed_and_removed(cli: CommandLine, tmp_path) -> None:
-    """By default with both mechanisms."""
+    """Without a listener that offers SCRAM, with both mechanisms."""
     file = tmp_path / "password"
     file.write_text("geheim\n")
     added = cli("users", "add", "alice", "--password-file", str(file))
     assert added.lines == ["alice: SCRAM-SHA-256 set", "alice: SCRAM-SHA-512 set"]
+    assert "no listener offers SCRAM" in added.complaint
     one = cli(
         "users", "add", "bob", "--password-file", "-", "--mechanism", "SCRAM-SHA-512",
         "--iterations", "8192", stdin=b"geheim\n",
@@ -57,3 +62,59 @@ def test_wrong_options_are_wrong_usage(cli: CommandLine) -> None:
     """Before a broker is asked."""
     for options in (["--mechanism", "PLAIN"], ["--iterations", "1"], ["--iterations", "99999"]):
         assert cli("users", "add", "alice", "--password-file", "-", *options).code == 2
+
+
+LOCAL = "listener.name.plaintext.sasl.enabled.mechanisms"
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"sasl.enabled.mechanisms": "SCRAM-SHA-512"}, {"SCRAM-SHA-512"}),
+        ({"sasl.enabled.mechanisms": "PLAIN, SCRAM-SHA-256"}, {"SCRAM-SHA-256"}),
+        ({LOCAL: "SCRAM-SHA-256"}, {"SCRAM-SHA-256"}),
+        (
+            {"sasl.enabled.mechanisms": "SCRAM-SHA-512", LOCAL: "SCRAM-SHA-256"},
+            {"SCRAM-SHA-256", "SCRAM-SHA-512"},
+        ),
+    ],
+)
+def test_a_user_gets_the_mechanisms_that_a_listener_offers(
+    settings: Mapping[str, str],
+    expected: set[str],
+    capsysbinary: pytest.CaptureFixture[bytes],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A credential for another mechanism is of no use, or even the only one."""
+    with SimulatedSession(settings) as session:
+        cli = CommandLine(session, capsysbinary, monkeypatch)
+        assert cli("users", "add", "alice", "--password-file", "-", stdin=b"x").code == 0
+        listed = cli("users", "list", "--json").json
+        assert {each["mechanism"] for each in listed} == expected
+
+
+def test_no_credential_keeps_an_earlier_password(
+    capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A listener may offer its mechanism later."""
+    with SimulatedSession({"sasl.enabled.mechanisms": "SCRAM-SHA-512"}) as session:
+        cli = CommandLine(session, capsysbinary, monkeypatch)
+        added = cli(
+            "users", "add", "alice", "--password-file", "-", "--mechanism", "SCRAM-SHA-256",
+            stdin=b"old",
+        )  # fmt: skip
+        assert added.lines == ["alice: SCRAM-SHA-256 set"]
+        changed = cli("users", "add", "alice", "--password-file", "-", stdin=b"new")
+        assert changed.lines == ["alice: SCRAM-SHA-256 set", "alice: SCRAM-SHA-512 set"]
+
+
+def test_a_user_gets_both_mechanisms_if_the_brokers_do_not_say(
+    capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An administrator of users needs Alter on the cluster, and not DescribeConfigs."""
+    settings = {"sasl.enabled.mechanisms": "SCRAM-SHA-512"}
+    with SimulatedSession(settings, acls=["User:ANONYMOUS Allow Alter Cluster"]) as session:
+        cli = CommandLine(session, capsysbinary, monkeypatch)
+        added = cli("users", "add", "alice", "--password-file", "-", stdin=b"x")
+        assert added.lines == ["alice: SCRAM-SHA-256 set", "alice: SCRAM-SHA-512 set"]
+        assert not added.err

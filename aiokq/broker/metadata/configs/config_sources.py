@@ -7,10 +7,11 @@ Source: Kafka ``ConfigHelper.scala``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from aiokq.broker.config.dynamic_settings import DynamicSettings, base_name, is_dynamic
+from aiokq.broker.config.security_settings import prefixed_setting
 from aiokq.broker.config.setting import PASSWORD, Setting, SettingValue
 from aiokq.broker.config.settings import SETTINGS
 from aiokq.broker.metadata.configs.group_configs import GROUP_CONFIGS, GroupConfigs
@@ -21,6 +22,7 @@ from aiokq.core.named_tuple import NamedTuple
 from aiokq.core.utf8 import response_text
 
 if TYPE_CHECKING:
+    from aiokq.broker.config.settings import BrokerSettings
     from aiokq.broker.log.directory import LogDirectory
 
 __all__ = [
@@ -188,6 +190,22 @@ def broker_config_entries(node: ConfiguredNode) -> Iterator[ConfigEntry]:
             if name in settings.stored_own:
                 source = DYNAMIC_BROKER_CONFIG
             yield _stored_entry(name, text, source)
+    yield from _listener_entries(settings.static, stored)
+
+
+def _listener_entries(static: BrokerSettings, stored: Collection[str]) -> Iterator[ConfigEntry]:
+    """Yield the settings of TLS and SASL that are given for one listener at the start of the node.
+
+    Args:
+        stored: the dynamic settings; a setting among them is left out.
+    """
+    for listener, values in static.listener_settings.items():
+        for base, value in values.items():
+            name = f"listener.name.{listener.lower()}.{base}"
+            row = SETTINGS[prefixed_setting(base) or base]
+            synonyms: list[Synonym] = [(name, _text(value), STATIC_BROKER_CONFIG)]
+            if name not in stored:
+                yield _entry(name, _text(value), row, synonyms, read_only=not is_dynamic(name))
 
 
 def cluster_config_entries(settings: DynamicSettings) -> Iterator[ConfigEntry]:

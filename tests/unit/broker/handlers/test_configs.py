@@ -117,6 +117,27 @@ async def test_a_brokers_settings_are_all_there():
         assert changing == DYNAMIC_SETTINGS - without_effect
 
 
+async def test_the_settings_of_single_listeners_are_there_without_secrets():
+    """As in Kafka; `aiokq users` looks up the mechanisms."""
+    prefix = "listener.name.plaintext."
+    given = {
+        f"{prefix}sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512",
+        f"{prefix}plain.sasl.jaas.config": 'PlainLoginModule required user_a="secret";',
+        f"{prefix}ssl.key.password": "secret",
+    }
+    async with Broker(**given) as broker:
+        result = await describe(broker, "0", kind=BROKER, include_synonyms=True)
+        configs = {config.name: config for config in result.configs}
+        assert len(configs) == len(result.configs)
+        mechanisms = configs[f"{prefix}sasl.enabled.mechanisms"]
+        assert mechanisms.value == "PLAIN,SCRAM-SHA-512"
+        assert (mechanisms.config_source, mechanisms.read_only) == (4, True)
+        for name in list(given)[1:]:
+            assert (configs[name].value, configs[name].is_sensitive) == (None, True)
+        assert not configs[f"{prefix}ssl.key.password"].read_only
+        assert "secret" not in str(result)
+
+
 async def test_a_broker_says_where_it_is_and_what_it_stores_where():
     """Clients look these names up even if the values were not given with `--set`."""
     async with Broker(directories=["/a", "/b"]) as broker:
