@@ -344,7 +344,8 @@ class AcceptedConnection:
         """Close the connection of an idle or stalled client.
 
         A client is stalled if it has stopped in the middle of a request, takes longer than
-        `max_idle` to send a request, or does not read the last response.
+        `max_idle` to send a request, or does not read the last response. Nothing is read from a
+        throttled client, perhaps for days, so its disconnection has to be looked for.
         """
         limits = self._server.limits
         if self._logging_in and now - self._accepted_at > self._server.security.handshake_timeout:
@@ -360,7 +361,9 @@ class AcceptedConnection:
             if quiet > limits.write_stall:
                 self.transport.fail(ConnectionLost("the client did not read the last response"))
         elif self._paused:
-            return
+            is_muted = self._paused & _Pause.MUTED
+            if is_muted and quiet > limits.read_stall and self.transport.peer_has_left:
+                self.transport.fail(ConnectionLost("the client left while it was throttled"))
         elif self._frame_started is not None:
             if quiet > limits.read_stall:
                 self.transport.fail(

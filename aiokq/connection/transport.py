@@ -267,6 +267,16 @@ class FrameTransport(asyncio.BufferedProtocol):
         return sock is not None and _readable(sock.fileno())
 
     @property
+    def peer_has_left(self) -> bool:
+        """Whether the peer has closed the connection, as far as the system knows.
+
+        Unlike `unread`, this says so even if there is unread input. False on Windows, and on other
+        systems than Linux if the peer can still receive.
+        """
+        sock = self.transport.get_extra_info("socket")
+        return sock is not None and _left(sock.fileno())
+
+    @property
     def writing_paused(self) -> bool:
         """Whether unsent output is above the high-water mark."""
         return self._paused
@@ -419,6 +429,15 @@ def _readable(fd: int) -> bool:
         return bool(select.select([fd], [], [], 0)[0])
     poll = select.poll()  # select() takes no descriptor above 1023
     poll.register(fd, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def _left(fd: int) -> bool:
+    """Return whether the peer of a socket has closed the connection."""
+    if sys.platform == "win32":
+        return False
+    poll = select.poll()
+    poll.register(fd, getattr(select, "POLLRDHUP", 0))  # errors are reported in any case
     return bool(poll.poll(0))
 
 

@@ -180,3 +180,30 @@ async def test_a_consumer_is_throttled_as_its_user() -> None:
                     break
             assert cluster.counters.throttle_seconds > 0
         assert kafka.node.counters.throttled["consumer_byte_rate"] >= 1
+
+
+async def test_a_throttled_client_that_has_left_holds_no_connection() -> None:
+    """Nothing is read from it, perhaps for days, so the broker looks whether it is still there."""
+
+    def quota(principal: str, client_id: str, key: str) -> float | None:
+        return 0.01 if key == "producer_byte_rate" else None
+
+    async with EmbeddedCluster(quota=quota) as kafka:
+        await kafka.create_topic("t")
+        assert kafka.node is not None
+        [opened] = kafka.node.servers._opened
+        server, loop = opened.server, asyncio.get_running_loop()
+
+        async def remaining() -> int:
+            for connection in list(server._connections):
+                connection.check(loop.time() + server.limits.read_stall + 1)
+            await asyncio.sleep(0.2)
+            return server.connections
+
+        async with Cluster(kafka.bootstrap_servers) as cluster:
+            async with cluster.producer(linger_ms=0) as producer:
+                await producer.send("t", b"x")
+            assert await remaining() >= 1
+        await asyncio.sleep(0.2)
+        assert server.connections == 1  # the throttled one
+        assert await remaining() == 0
