@@ -121,6 +121,7 @@ class Dispatcher:
             self._routes[api_and_version] = route
         message, handler = route
         pace = Pace(turn)
+        in_login = context.session.state is not SessionState.READY
         # As in Kafka, bytes after the request are ignored: librdkafka sends three of them after a
         # Metadata request for all topics.
         if nbytes < LONG_REQUEST_BYTES:
@@ -152,6 +153,7 @@ class Dispatcher:
                 header.client_id,
                 nbytes,
                 answered=response is not None,
+                in_login=in_login,
                 least_ms=getattr(response, "throttle_time_ms", 0),
             )
         if response is None:

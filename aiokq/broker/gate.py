@@ -202,6 +202,7 @@ class Quotas(Protocol):
         nbytes: int,
         *,
         answered: bool,
+        in_login: bool,
     ) -> int:
         """Count a request that was handled; return its throttle time in ms.
 
@@ -210,6 +211,7 @@ class Quotas(Protocol):
         Args:
             nbytes: size of the request, in bytes.
             answered: whether the request gets a response; False for Produce with acks=0.
+            in_login: whether the session was in a login when the request arrived.
         """
         ...
 
@@ -460,6 +462,7 @@ class Gate:
         nbytes: int,
         *,
         answered: bool = True,
+        in_login: bool = False,
         least_ms: int = 0,
     ) -> int:
         """Count a request that was handled; return its throttle time in ms, 0 without quotas.
@@ -469,13 +472,14 @@ class Gate:
 
         Args:
             answered: whether the request gets a response; False for Produce with acks=0.
+            in_login: whether the session was in a login when the request arrived.
             least_ms: the throttle time that the handler has decided, for fetched bytes or changes
                 of the metadata.
         """
         if self.quotas is None:
             return 0
         throttle_ms = self.quotas.throttle_ms(
-            connection, api_key, client_id, nbytes, answered=answered
+            connection, api_key, client_id, nbytes, answered=answered, in_login=in_login
         )
         throttle_ms = min(max(throttle_ms, least_ms), MAX_THROTTLE_MS)
         if throttle_ms > 0:

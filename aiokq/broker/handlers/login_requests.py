@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.gate import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from aiokq.broker.handlers import h17_sasl_handshake, h18_api_versions
+from aiokq.connection.request_context import SessionState
 from aiokq.core.errors import InvalidRequest
 from aiokq.wire.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from aiokq.wire.codec import decode, encode_bytes
@@ -82,9 +83,10 @@ class LoginRequests:
         else:
             return None
         header = decode_request_header(frame)
+        in_login = context.session.state is not SessionState.READY
         response = answer(context, frame, header)
         if gate.quotas is not None:  # count the request; a login is not throttled
-            gate.throttle_ms(context, key, header.client_id, nbytes)
+            gate.throttle_ms(context, key, header.client_id, nbytes, in_login=in_login)
         return response
 
     def _authenticate(

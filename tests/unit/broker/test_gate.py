@@ -817,7 +817,7 @@ class Slow:
         self.ms = throttle_ms
         self.counted = []
 
-    def throttle_ms(self, connection, api_key, client_id, nbytes, *, answered):
+    def throttle_ms(self, connection, api_key, client_id, nbytes, *, answered, in_login):
         self.counted.append((api_key, client_id, nbytes))
         return self.ms
 

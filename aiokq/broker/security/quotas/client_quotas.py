@@ -34,16 +34,6 @@ __all__ = ["ClientQuotas", "Partitions", "QuotaSource", "user_of"]
 
 PRODUCE: Final = 0
 FETCH: Final = 1
-SASL_HANDSHAKE: Final = 17
-SASL_AUTHENTICATE: Final = 36
-
-EXEMPT: Final = frozenset({SASL_HANDSHAKE, SASL_AUTHENTICATE})
-"""The APIs of logins, whose time does not count.
-
-Kafka also exempts WriteTxnMarkers, which its brokers send to each other. No broker sends it to this
-node, and every client can send it if there is no authorizer.
-"""
-
 OVERHEAD_MS: Final = 1000
 MOST_OVERHEAD: Final = 1.5
 """Maximum of the loop's overhead, which is measured once in ``OVERHEAD_MS``.
@@ -124,15 +114,20 @@ class ClientQuotas:
         nbytes: int,
         *,
         answered: bool,
+        in_login: bool,
     ) -> int:
-        """Count a request that was handled; see `gate.Quotas.throttle_ms`."""
+        """Count a request that was handled; see `gate.Quotas.throttle_ms`.
+
+        The time of logins does not count, but that of their requests in other states does: the
+        broker refuses them, and a client could send any number. Kafka also exempts WriteTxnMarkers,
+        which its brokers send to each other. No broker sends it to this node, and every client can
+        send it if there is no authorizer.
+        """
         now_ms = self._now_ms()
         throttle_ms = 0
         if api_key != FETCH:
             is_exempt = (
-                not answered
-                or api_key in EXEMPT
-                or connection.session.state is not SessionState.READY
+                not answered or in_login or connection.session.state is not SessionState.READY
             )
             throttle_ms = self._used_loop(connection, client_id, now_ms, is_exempt=is_exempt)
         if api_key == PRODUCE:

@@ -44,10 +44,19 @@ class World:
         self.connection.loop_time = LoopTime(self.clock.thread_time)
 
     def request(
-        self, key: int, nbytes: int = 0, *, ms: float = 0, answered: bool = True, client: str = "c"
+        self,
+        key: int,
+        nbytes: int = 0,
+        *,
+        ms: float = 0,
+        answered: bool = True,
+        in_login: bool = False,
+        client: str = "c",
     ) -> int:
         self.spend(ms)
-        return self.quotas.throttle_ms(self.connection, key, client, nbytes, answered=answered)
+        return self.quotas.throttle_ms(
+            self.connection, key, client, nbytes, answered=answered, in_login=in_login
+        )
 
     def spend(self, ms: float) -> None:
         assert self.connection.loop_time is not None
@@ -155,8 +164,15 @@ def test_time_after_the_response_counts_for_the_next_request() -> None:
 def test_logins_are_exempt(key: int) -> None:
     """SaslHandshake and SaslAuthenticate; their time does not count later."""
     world = World(request_percentage=1)
-    assert world.request(key, ms=10_000) == 0
+    assert world.request(key, ms=10_000, in_login=True) == 0
     assert world.request(METADATA) == 0
+
+
+@pytest.mark.parametrize("key", [17, 36])
+def test_requests_of_a_login_without_a_login_are_not_exempt(key: int) -> None:
+    """A client that has logged in could send any number of them; each is answered with 34."""
+    world = World(request_percentage=1)
+    assert world.request(key, ms=10_000) == 1000
 
 
 def test_what_only_brokers_send_to_each_other_is_not_exempt() -> None:
@@ -234,7 +250,9 @@ def test_the_windows_are_settings() -> None:
     window = QuotaWindow(samples=2, sample_ms=2000)
     quotas = ClientQuotas(clock, BrokerCounters(), window=window, controller_window=window)
     quotas.configure({DEFAULT: {"producer_byte_rate": 1000.0, "controller_mutation_rate": 1.0}})
-    assert quotas.throttle_ms(connection(), PRODUCE, "c", 4000, answered=True) == 2000
+    assert (
+        quotas.throttle_ms(connection(), PRODUCE, "c", 4000, answered=True, in_login=False) == 2000
+    )
     partitions = quotas.mutations(connection(), "c", is_strict=True)
     assert partitions is not None
     partitions.charge(5)
@@ -257,8 +275,12 @@ def test_a_source_comes_before_the_metadata() -> None:
     assert quotas.needs_loop_time
     quotas.configure({DEFAULT: {"producer_byte_rate": 100_000.0}})
     one = connection()
-    assert quotas.throttle_ms(one, PRODUCE, "c", 700_100, answered=True) == 4002
-    assert quotas.throttle_ms(one, PRODUCE, "c2", 0, answered=True) == 4002  # the same budget
-    assert quotas.throttle_ms(one, PRODUCE, "d", 700_100, answered=True) == 0
-    assert quotas.throttle_ms(one, PRODUCE, None, 700_100, answered=True) == 0
+
+    def throttled(connection: RequestContext, key: int, client_id: str | None, nbytes: int) -> int:
+        return quotas.throttle_ms(connection, key, client_id, nbytes, answered=True, in_login=False)
+
+    assert throttled(one, PRODUCE, "c", 700_100) == 4002
+    assert throttled(one, PRODUCE, "c2", 0) == 4002  # the same budget
+    assert throttled(one, PRODUCE, "d", 700_100) == 0
+    assert throttled(one, PRODUCE, None, 700_100) == 0
     assert asked[-1] == ("", "producer_byte_rate")
