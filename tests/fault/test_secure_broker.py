@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -16,9 +17,9 @@ from pathlib import Path
 import pytest
 
 import aiokq
-from aiokq.core.jaas import CLIENT_MODULES, login_module
+from aiokq.core.jaas import CLIENT_MODULES, SCRAM, jaas_text, login_module
 from aiokq.core.properties import format_properties, parse_properties
-from aiokq.errors import BootstrapFailed, KafkaError
+from aiokq.errors import BootstrapFailed, ClusterAuthorization, KafkaError
 
 pytest.importorskip("cryptography")
 
@@ -102,6 +103,32 @@ async def test_the_administrator_gets_in_and_nobody_else(tmp_path):
             consumer = cluster.consumer("t", auto_offset_reset="earliest")
             async with consumer:
                 assert (await consumer.getone()).value == b"v"
+
+
+async def test_a_user_that_the_administrator_adds_gets_in(tmp_path):
+    """The listener offers one mechanism; a credential for another one would be of no use."""
+    with broker(tmp_path / "secure") as running:
+        secret = tmp_path / "alice.password"
+        secret.write_text("wonderland")
+        added = await asyncio.to_thread(
+            subprocess.run,
+            [sys.executable, "-m", "aiokq", "users", "add", "alice", "--password-file", str(secret),
+             "--config", str(running.client_file)],
+            capture_output=True,
+            text=True,
+        )  # fmt: skip
+        assert (added.returncode, added.stdout) == (0, "alice: SCRAM-SHA-512 set\n"), added.stderr
+        own = values(running.client_file)
+        own["sasl.jaas.config"] = jaas_text(SCRAM, {"username": "alice", "password": "wonderland"})
+        file = tmp_path / "alice.properties"
+        file.write_text(format_properties(own))
+        async with client(file) as cluster, cluster.admin() as admin:
+            with pytest.raises(ClusterAuthorization):
+                await admin.describe_acls()
+        audit = running.errors.read_text()
+        assert "aiokq.audit.change: user changed: principal=User:admin" in audit
+        assert 'item="alice set"' in audit
+        assert "aiokq.audit.denial: operation denied: principal=User:alice" in audit
 
 
 def certificate(address: str, authority: Path) -> str:
