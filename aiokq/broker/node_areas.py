@@ -106,11 +106,15 @@ class NodeAcls:
     def are_enforced(self) -> bool:
         return self._enforcing is not None
 
-    def matching(self, acl_filter: AclFilter) -> list[AccessControlEntryRecord]:
+    async def matching(self, acl_filter: AclFilter, pace: Pace) -> list[AccessControlEntryRecord]:
         """Return the ACLs in force that match a filter."""
-        if self._enforcing is None:
-            return []
-        return [acl for acl in self._enforcing.acls() if acl_filter.matches(acl)]
+        found: list[AccessControlEntryRecord] = []
+        for acl in [] if self._enforcing is None else list(self._enforcing.acls()):
+            if acl_filter.matches(acl):
+                found.append(acl)
+            if pace.spend():
+                await pace.next()
+        return found
 
     async def create(self, acls: Sequence[AclValue], pace: Pace) -> list[BrokerError | None]:
         """Create ACLs; see `MetadataChanges.create_acls`."""
@@ -201,9 +205,10 @@ class NodeCredentials:
         self,
         deletions: Sequence[ScramCredentialDeletion],
         upsertions: Sequence[ScramCredentialUpsertion],
+        pace: Pace,
     ) -> Mapping[str, BrokerError | None]:
         """Set and delete credentials; see `MetadataChanges.alter_scram_credentials`."""
-        return await self._storage.changes.alter_scram_credentials(deletions, upsertions)
+        return await self._storage.changes.alter_scram_credentials(deletions, upsertions, pace)
 
 
 class NodeHost:

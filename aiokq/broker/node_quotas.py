@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from aiokq.broker.security.quotas.caller_quotas import CallerQuotas, QuotaCallable
     from aiokq.broker.security.quotas.client_quotas import ClientQuotas
     from aiokq.connection.request_context import RequestHandler
+    from aiokq.connection.turn import Pace
     from aiokq.core.counters import BrokerCounters
     from aiokq.core.environment import Environment
     from aiokq.core.errors import BrokerError
@@ -122,9 +123,12 @@ class NodeQuotas:
             self._spawn(self._resolve(), "resolve the hosts of quotas")
 
     async def alter(
-        self, changes: Sequence[QuotaChange], *, validate_only: bool
+        self, changes: Sequence[QuotaChange], pace: Pace, *, validate_only: bool
     ) -> Sequence[BrokerError | None]:
         """Change quotas; they are in effect on return.
+
+        Args:
+            pace: lets other tasks run.
 
         Returns:
             The error of each change; None for a change that was made.
@@ -142,7 +146,7 @@ class NodeQuotas:
         found = await self._environment.offload.run(_resolved, names) if names else _NONE
         self._found.update(found)  # so that quotas of new names apply with the change
         return await self._changes.alter_client_quotas(
-            changes, unknown_hosts=names - found.keys(), validate_only=validate_only
+            changes, pace, unknown_hosts=names - found.keys(), validate_only=validate_only
         )
 
     def _new_clients(self) -> ClientQuotas:

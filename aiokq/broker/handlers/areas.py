@@ -321,7 +321,7 @@ class ClientQuotas(Protocol):
         ...
 
     async def alter(
-        self, changes: Sequence[QuotaChange], *, validate_only: bool
+        self, changes: Sequence[QuotaChange], pace: Pace, *, validate_only: bool
     ) -> Sequence[BrokerError | None]:
         """Change quotas; return the error of each change, None for success.
 
@@ -443,7 +443,7 @@ class Acls(Protocol):
         """Whether the node has an authorizer that decides by ACLs."""
         ...
 
-    def matching(self, acl_filter: AclFilter) -> list[AccessControlEntryRecord]:
+    async def matching(self, acl_filter: AclFilter, pace: Pace) -> list[AccessControlEntryRecord]:
         """Return the ACLs in force that match a filter."""
         ...
 
@@ -491,6 +491,7 @@ class Credentials(Protocol):
         self,
         deletions: Sequence[ScramCredentialDeletion],
         upsertions: Sequence[ScramCredentialUpsertion],
+        pace: Pace,
     ) -> Mapping[str, BrokerError | None]:
         """Set and delete credentials; return an error or None for each user.
 

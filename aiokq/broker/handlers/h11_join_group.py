@@ -5,9 +5,10 @@ begins. In a consumer group, a join may also resolve the regular expressions of 
 These expressions then match only topics that the sender may describe. KIP-345, KIP-394.
 
 Errors: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR,
-INCONSISTENT_GROUP_PROTOCOL, INVALID_GROUP_ID, UNKNOWN_MEMBER_ID, INVALID_SESSION_TIMEOUT,
-GROUP_AUTHORIZATION_FAILED, MEMBER_ID_REQUIRED (join again with the member id in the response),
-GROUP_MAX_SIZE_REACHED, FENCED_INSTANCE_ID, FENCED_MEMBER_EPOCH.
+INCONSISTENT_GROUP_PROTOCOL (also for more than `MOST_PROTOCOLS` protocols), INVALID_GROUP_ID,
+UNKNOWN_MEMBER_ID, INVALID_SESSION_TIMEOUT, GROUP_AUTHORIZATION_FAILED, MEMBER_ID_REQUIRED (join
+again with the member id in the response), GROUP_MAX_SIZE_REACHED, FENCED_INSTANCE_ID,
+FENCED_MEMBER_EPOCH.
 
 v1  rebalance timeout      v5  static members     v8  reason
 v2  throttle time          v6  flexible           v9  skip_assignment
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.handlers.group_calls import check_group_id, subscriber_of
 from aiokq.broker.permissions import Operation, ResourceType
-from aiokq.core.errors import BrokerError, InvalidSessionTimeout
+from aiokq.core.errors import BrokerError, InconsistentGroupProtocol, InvalidSessionTimeout
 from aiokq.wire.join_group import JoinGroupRequest, JoinGroupResponse
 
 if TYPE_CHECKING:
@@ -29,6 +30,12 @@ if TYPE_CHECKING:
 
 FIRST_WITH_REBALANCE_TIMEOUT: Final = 1
 FIRST_WITH_NULL_PROTOCOL: Final = 7
+
+MOST_PROTOCOLS: Final = 1000
+"""Maximum number of protocols of a member; a client has a few. Kafka has no limit.
+
+All protocols of a group are compared at each rebalance, while no other task runs.
+"""
 
 
 async def handle(
@@ -42,6 +49,8 @@ async def handle(
         call.authorize(Operation.READ, ResourceType.GROUP, request.group_id)
         check_group_id(request.group_id)
         _check_session_timeout(configs, request.session_timeout_ms)
+        if len(request.protocols) > MOST_PROTOCOLS:
+            raise InconsistentGroupProtocol(f"a member has at most {MOST_PROTOCOLS} protocols")
         response = await groups.write(
             request.group_id, lambda shard, instant: shard.join(request, caller, instant)
         )

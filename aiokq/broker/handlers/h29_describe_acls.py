@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 async def handle(acls: Acls, request: DescribeAclsRequest, call: Call) -> DescribeAclsResponse:
-    """List the matching ACLs by the pattern of their resources."""
+    """List the matching ACLs by the pattern of their resources, in the order of their creation."""
     acl_filter = AclFilter(
         request.resource_type_filter,
         request.resource_name_filter,
@@ -46,7 +46,7 @@ async def handle(acls: Acls, request: DescribeAclsRequest, call: Call) -> Descri
     except BrokerError as error:
         return DescribeAclsResponse(error_code=error.code, error_message=error.message)
     found: dict[tuple[int, int, str], DescribeAclsResource] = {}
-    for acl in acls.matching(acl_filter):
+    async for acl in call.each(await acls.matching(acl_filter, call.pace)):
         pattern = acl.resource_type, acl.pattern_type, acl.resource_name
         resource = found.get(pattern)
         if resource is None:
@@ -66,5 +66,5 @@ async def handle(acls: Acls, request: DescribeAclsRequest, call: Call) -> Descri
     return DescribeAclsResponse(
         error_code=0,
         error_message="",
-        resources=[resource for _, resource in sorted(found.items())],
+        resources=list(found.values()),
     )

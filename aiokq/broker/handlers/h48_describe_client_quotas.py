@@ -59,7 +59,7 @@ async def handle(
                 DescribeClientQuotasValueData(key=key, value=value) for key, value in values.items()
             ],
         )
-        for entity, values in client_quotas.stored.items()
+        async for entity, values in call.each(list(client_quotas.stored.items()))
         if _matches(dict(entity), exact, any_name, strict=request.strict)
     ]
     return DescribeClientQuotasResponse(error_code=0, error_message=None, entries=entries)

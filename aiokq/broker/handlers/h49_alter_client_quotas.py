@@ -39,12 +39,14 @@ async def handle(
     errors: Sequence[BrokerError | None]
     try:
         call.authorize(Operation.ALTER_CONFIGS, ResourceType.CLUSTER)
-        errors = await client_quotas.alter(changes, validate_only=request.validate_only)
+        errors = await client_quotas.alter(changes, call.pace, validate_only=request.validate_only)
     except BrokerError as error:
         errors = [error] * len(changes)
     if not request.validate_only:
         done = zip(changes, errors, strict=True)
-        call.changed("quotas changed", [_text(change) for change, error in done if error is None])
+        await call.changed_many(
+            "quotas changed", (_text(change) for change, error in done if error is None)
+        )
     # An entity that the request names twice is answered once, as in Kafka.
     entries = {
         frozenset(change.entity): _result(change, error)

@@ -35,22 +35,20 @@ async def handle(
     outcomes: Mapping[str, BrokerError | None]
     try:
         call.authorize(Operation.ALTER, ResourceType.CLUSTER)
-        outcomes = await credentials.alter_scram(request.deletions, request.upsertions)
+        outcomes = await credentials.alter_scram(request.deletions, request.upsertions, call.pace)
     except BrokerError as error:
         names = [one.name for one in request.deletions]
         names += [one.name for one in request.upsertions]
         outcomes = dict.fromkeys(names, error)
-    if call.gate.audit is not None:
-        deleted = {one.name for one in request.deletions}
-        call.gate.audit.changed(
-            call.connection,
-            "user changed",
-            [
-                f"{name} deleted" if name in deleted else f"{name} set"
-                for name, error in outcomes.items()
-                if error is None
-            ],
-        )
+    deleted = {one.name for one in request.deletions}
+    await call.changed_many(
+        "user changed",
+        (
+            f"{name} deleted" if name in deleted else f"{name} set"
+            for name, error in outcomes.items()
+            if error is None
+        ),
+    )
     return AlterUserScramCredentialsResponse(
         results=[
             AlterUserScramCredentialsResult(

@@ -365,6 +365,7 @@ class MetadataChanges:
     async def alter_client_quotas(
         self,
         changes: Sequence[QuotaChange],
+        pace: Pace | None = None,
         *,
         unknown_hosts: Collection[str],
         validate_only: bool = False,
@@ -372,6 +373,7 @@ class MetadataChanges:
         """Change quotas of clients and addresses; they are in effect on return.
 
         Args:
+            pace: lets other tasks run; None if there are few changes.
             unknown_hosts: see `quota_changes.alter_client_quotas`.
 
         Returns:
@@ -381,8 +383,11 @@ class MetadataChanges:
             KafkaStorage: the changes could not be recorded; nothing has changed.
         """
         return await self._change(
-            lambda image: self._controller.alter_client_quotas(
-                image, changes, unknown_hosts=unknown_hosts, validate_only=validate_only
+            lambda image: self._paced(
+                self._controller.alter_client_quotas(
+                    image, changes, unknown_hosts=unknown_hosts, validate_only=validate_only
+                ),
+                pace,
             ),
             "alter quotas",
         )
@@ -391,8 +396,12 @@ class MetadataChanges:
         self,
         deletions: Sequence[ScramCredentialDeletion],
         upsertions: Sequence[ScramCredentialUpsertion],
+        pace: Pace | None = None,
     ) -> Mapping[str, BrokerError | None]:
         """Set and delete SCRAM credentials; return an error or None for each user.
+
+        Args:
+            pace: lets other tasks run; None if there are few changes.
 
         Raises:
             KafkaStorage: the changes could not be recorded; nothing has changed.
@@ -400,7 +409,7 @@ class MetadataChanges:
         from aiokq.broker.metadata.controller.scram_changes import alter_scram_credentials
 
         outcomes = await self._change(
-            lambda image: alter_scram_credentials(image, deletions, upsertions),
+            lambda image: self._paced(alter_scram_credentials(image, deletions, upsertions), pace),
             "alter SCRAM credentials",
         )
         changed = [name for name, error in outcomes.items() if error is None]

@@ -284,6 +284,45 @@ async def test_many_members_leave_in_parts(exists):
         assert left == ([700] if exists else [])
 
 
+def join_of(protocols, group_id="g", metadata=b""):
+    return wire.JoinGroupRequest(
+        group_id=group_id,
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        protocol_type="consumer",
+        protocols=[
+            wire.JoinGroupRequestProtocol(name=f"p{number}", metadata=metadata)
+            for number in range(protocols)
+        ],
+    )
+
+
+async def test_a_member_of_many_protocols_does_not_hold_the_loop():
+    """A group compares the protocols of all members at each rebalance."""
+    async with world() as broker:
+        await broker.ask(wire.FindCoordinatorRequest(key="g"), 0)
+        await broker.frame(frame_of(join_of(1000, "first"), 3))
+        for protocols, code in ((1000, 0), (1001, 23), (100_000, 23)):
+            frame = frame_of(join_of(protocols), 3)
+            longest, whole, answer = await held(broker, frame)
+            assert longest < LONGEST, f"{longest:.3f} of {whole:.3f} s"
+            assert wire.decode_response(wire.JoinGroupResponse, answer, 3)[1].error_code == code
+            if not code:
+                joined = wire.decode_response(wire.JoinGroupResponse, answer, 3)[1]
+        sync = wire.SyncGroupRequest(
+            group_id="g",
+            generation_id=joined.generation_id,
+            member_id=joined.member_id,
+            assignments=[
+                wire.SyncGroupRequestAssignment(member_id=name, assignment=b"")
+                for name in (*NAMES, joined.member_id)
+            ],
+        )
+        longest, whole, answer = await held(broker, frame_of(sync, 3))
+        assert longest < LONGEST, f"{longest:.3f} of {whole:.3f} s"
+        assert wire.decode_response(wire.SyncGroupResponse, answer, 3)[1].error_code == 0
+
+
 async def test_a_resource_that_a_request_repeats_is_described_once():
     """Each of the names takes 6 bytes, and its description some 10,000."""
     async with world() as broker:
@@ -391,6 +430,93 @@ async def test_changes_of_many_acls_do_not_hold_the_loop():
         response = wire.decode_response(wire.DeleteAclsResponse, answer, 3)[1]
         assert {len(result.matching_acls) for result in response.filter_results} == {1}
         assert len(broker.node.metadata._metadata.image.principals.acls) == 500
+
+
+def described_acls():
+    return wire.DescribeAclsRequest(
+        resource_type_filter=1,
+        resource_name_filter=None,
+        pattern_type_filter=1,
+        principal_filter=None,
+        host_filter=None,
+        operation=1,
+        permission_type=1,
+    )
+
+
+async def test_a_list_of_many_acls_does_not_hold_the_loop():
+    """Monitoring asks for it; its permission is Describe."""
+    async with with_acls() as broker:
+        for part in range(3):
+            names = [f"{part}-{name}" for name in NAMES[:9000]]
+            await broker.frame(frame_of(creations(names), 3))
+        frame = frame_of(described_acls(), 3)
+        longest, whole, answer = await held(broker, frame)
+        assert longest < LONGEST, f"{longest:.3f} of {whole:.3f} s"
+        response = wire.decode_response(wire.DescribeAclsResponse, answer, 3)[1]
+        assert len(response.resources) == 27_000
+
+
+def quotas_of(names, rate):
+    return wire.AlterClientQuotasRequest(
+        entries=[
+            wire.AlterClientQuotasEntryData(
+                entity=[
+                    wire.AlterClientQuotasEntityData(entity_type="user", entity_name=name),
+                    wire.AlterClientQuotasEntityData(entity_type="client-id", entity_name=None),
+                ],
+                ops=[
+                    wire.AlterClientQuotasOpData(key=key, value=rate)
+                    for key in ("producer_byte_rate", "consumer_byte_rate")
+                ],
+            )
+            for name in names
+        ]
+    )
+
+
+async def test_the_quotas_of_many_users_do_not_hold_the_loop():
+    async with Broker() as broker:
+        await broker.frame(frame_of(quotas_of(NAMES[:40], 2.0), 1))
+        longest, whole, answer = await held(broker, frame_of(quotas_of(NAMES[:1000], 1.0), 1))
+        assert longest < LONGEST, f"{longest:.3f} of {whole:.3f} s"
+        response = wire.decode_response(wire.AlterClientQuotasResponse, answer, 1)[1]
+        assert [entry.error_code for entry in response.entries] == [0] * 1000
+        # A change of one quota among many.
+        longest, whole, _ = await held(broker, frame_of(quotas_of(NAMES[:1], 3.0), 1))
+        assert longest < LONGEST, f"{longest:.3f} of {whole:.3f} s"
+        request = wire.DescribeClientQuotasRequest(components=[], strict=False)
+        longest, whole, answer = await held(broker, frame_of(request, 1))
+        assert longest < LONGEST, f"{longest:.3f} of {whole:.3f} s"
+        response = wire.decode_response(wire.DescribeClientQuotasResponse, answer, 1)[1]
+        assert len(response.entries) == 1000
+
+
+async def test_the_credentials_of_many_users_do_not_hold_the_loop():
+    async with Broker() as broker:
+
+        def request(names):
+            return wire.AlterUserScramCredentialsRequest(
+                upsertions=[
+                    wire.ScramCredentialUpsertion(
+                        name=name,
+                        mechanism=2,
+                        iterations=4096,
+                        salt=b"salt",
+                        salted_password=bytes(64),
+                    )
+                    for name in names
+                ]
+            )
+
+        await broker.frame(frame_of(request(NAMES[:40]), 0))
+        longest, whole, answer = await held(broker, frame_of(request(NAMES[:2000]), 0))
+        assert longest < LONGEST, f"{longest:.3f} of {whole:.3f} s"
+        response = wire.decode_response(wire.AlterUserScramCredentialsResponse, answer, 0)[1]
+        assert [result.error_code for result in response.results] == [0] * 2000
+        request = wire.DescribeUserScramCredentialsRequest(users=None)
+        longest, whole, answer = await held(broker, frame_of(request, 0))
+        assert longest < LONGEST, f"{longest:.3f} of {whole:.3f} s"
 
 
 async def test_a_node_stops_while_acls_are_compared():

@@ -1,7 +1,8 @@
 """Decisions about AlterClientQuotas requests, which change the quotas of clients and addresses.
 
 `alter_client_quotas` checks the changes and returns the metadata records to write. It depends only
-on its arguments and has no side effects.
+on its arguments and has no side effects. It yields after some steps, because a request may have
+very many changes.
 
 Source: Kafka ``ClientQuotaControlManager``; KIP-546, KIP-612.
 Tests: ``tests/unit/broker/metadata/controller/test_quota_changes.py``.
@@ -14,6 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.metadata.controller.decision import Decision
+from aiokq.connection.turn import STEPS_PER_LOOK
 from aiokq.core.errors import BrokerError, InvalidRequest
 from aiokq.core.named_tuple import NamedTuple
 from aiokq.core.quota_keys import ENTITY_TYPES, IP, check_value, keys_of
@@ -21,6 +23,7 @@ from aiokq.wire.principal_records import ClientQuotaEntityData, ClientQuotaRecor
 
 if TYPE_CHECKING:
     from aiokq.broker.metadata.image.image import MetadataImage
+    from aiokq.connection.turn import Steps
     from aiokq.core.quota_keys import QuotaEntity
     from aiokq.wire.struct import Message
 
@@ -47,7 +50,7 @@ def alter_client_quotas(
     *,
     unknown_hosts: Collection[str],
     validate_only: bool = False,
-) -> Decision[list[BrokerError | None]]:
+) -> Steps[Decision[list[BrokerError | None]]]:
     """Return the error or None of each change, and the records of the changes without an error.
 
     Either all values of an entity change, or none. If a request names an entity twice, or an entity
@@ -57,12 +60,21 @@ def alter_client_quotas(
     Args:
         unknown_hosts: the host names in the request that cannot be resolved.
     """
-    times = Counter(_key(change) for change in changes)
+    times: Counter[QuotaEntity] = Counter()
+    keys: list[QuotaEntity] = []
+    for count, change in enumerate(changes, 1):
+        key = _key(change)
+        keys.append(key)
+        times[key] += 1
+        if not count % STEPS_PER_LOOK:
+            yield
     errors: list[BrokerError | None] = []
     records: list[Message] = []
-    for change in changes:
+    for count, (change, key) in enumerate(zip(changes, keys, strict=True), 1):
+        if not count % STEPS_PER_LOOK:
+            yield
         try:
-            if times[_key(change)] > 1:
+            if times[key] > 1:
                 raise InvalidRequest(f"Ignoring duplicate entity {entity_text(change.entity)}")
             records += _records(image, change, unknown_hosts)
             errors.append(None)

@@ -20,6 +20,7 @@ from aiokq.connection.sasl.scram_formulas import (
     SCRAM_MECHANISMS,
     keys_of_salted_password,
 )
+from aiokq.connection.turn import STEPS_PER_LOOK
 from aiokq.core.errors import (
     DuplicateResource,
     ResourceNotFound,
@@ -35,6 +36,7 @@ from aiokq.wire.principal_records import RemoveUserScramCredentialRecord, UserSc
 
 if TYPE_CHECKING:
     from aiokq.broker.metadata.image.image import MetadataImage
+    from aiokq.connection.turn import Steps
     from aiokq.core.errors import BrokerError
     from aiokq.wire.struct import Message
 
@@ -49,16 +51,19 @@ def alter_scram_credentials(
     image: MetadataImage,
     deletions: Sequence[ScramCredentialDeletion],
     upsertions: Sequence[ScramCredentialUpsertion],
-) -> Decision[Mapping[str, BrokerError | None]]:
+) -> Steps[Decision[Mapping[str, BrokerError | None]]]:
     """Return the records of all changes without an error, and an error or None for each user.
 
-    A user that the request names twice is not changed, even if the mechanisms differ.
+    A user that the request names twice is not changed, even if the mechanisms differ. The function
+    yields after some steps, because a request may have very many changes.
     """
     changes: list[_Change] = [*deletions, *upsertions]
     times = Counter(change.name for change in changes)
     outcomes: dict[str, BrokerError | None] = {}
     records: list[Message] = []
-    for change in changes:
+    for count, change in enumerate(changes, 1):
+        if not count % STEPS_PER_LOOK:
+            yield
         if change.name in outcomes:
             continue
         error = outcomes[change.name] = _error(image, change, times[change.name])

@@ -8,6 +8,7 @@ import pytest
 
 from aiokq.broker.metadata.controller.quota_changes import QuotaChange, alter_client_quotas
 from aiokq.broker.metadata.image.image import MetadataImage
+from aiokq.connection.turn import at_once
 from aiokq.wire.principal_records import ClientQuotaEntityData, ClientQuotaRecord
 from tests.unit.broker.metadata.kafka_decisions import image_of
 
@@ -19,7 +20,9 @@ def alter(
     image: MetadataImage, *changes: QuotaChange, unknown: Sequence[str] = (), check: bool = False
 ) -> tuple[list[str | None], list[ClientQuotaRecord]]:
     """Return the messages of the errors, and the records."""
-    decision = alter_client_quotas(image, changes, unknown_hosts=unknown, validate_only=check)
+    decision = at_once(
+        alter_client_quotas(image, changes, unknown_hosts=unknown, validate_only=check)
+    )
     records = [record for record in decision.records if isinstance(record, ClientQuotaRecord)]
     assert len(records) == len(decision.records)
     assert all(error is None or error.code == 42 for error in decision.answer)

@@ -9,6 +9,7 @@ import pytest
 from aiokq.broker.metadata.controller.scram_changes import alter_scram_credentials
 from aiokq.broker.metadata.image.features import METADATA_VERSION
 from aiokq.broker.metadata.image.image import MetadataImage
+from aiokq.connection.turn import at_once
 from aiokq.wire.alter_user_scram_credentials import (
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
@@ -46,10 +47,12 @@ def image(*names, level=25):
 
 def asked(state, *changes):
     """Return the error codes by user, and the records."""
-    answer, records = alter_scram_credentials(
-        state,
-        [one for one in changes if isinstance(one, ScramCredentialDeletion)],
-        [one for one in changes if isinstance(one, ScramCredentialUpsertion)],
+    answer, records = at_once(
+        alter_scram_credentials(
+            state,
+            [one for one in changes if isinstance(one, ScramCredentialDeletion)],
+            [one for one in changes if isinstance(one, ScramCredentialUpsertion)],
+        )
     )
     return {name: 0 if error is None else error.code for name, error in answer.items()}, records
 
