@@ -108,6 +108,39 @@ A setting whose name begins with a key raises ConfigError, because a client that
 not behave as requested. The error suggests no similar name.
 """
 
+OF_LIBRDKAFKA: Final[Mapping[str, str]] = {
+    "compression.codec": "compression.type",
+    "fetch.message.max.bytes": "max.partition.fetch.bytes",
+    "fetch.wait.max.ms": "fetch.max.wait.ms",
+    "max.in.flight": "max.in.flight.requests.per.connection",
+    "message.max.bytes": "max.request.size",
+    "message.send.max.retries": "retries",
+    "message.timeout.ms": "delivery.timeout.ms",
+    "metadata.broker.list": "bootstrap.servers",
+    "queue.buffering.max.ms": "linger.ms",
+    "request.required.acks": "acks",
+    "sasl.mechanisms": "sasl.mechanism",
+    "sasl.oauthbearer.client.id": "sasl.oauthbearer.client.credentials.client.id",
+    "sasl.oauthbearer.client.secret": "sasl.oauthbearer.client.credentials.client.secret",
+    "sasl.password": "sasl.plain.password",
+    "sasl.username": "sasl.plain.username",
+    "socket.timeout.ms": "request.timeout.ms",
+    "ssl.ca.location": "ssl.cafile",
+    "ssl.ca.pem": "ssl.truststore.certificates",
+    "ssl.certificate.location": "ssl.certfile",
+    "ssl.certificate.pem": "ssl.keystore.certificate.chain",
+    "ssl.key.location": "ssl.keyfile",
+    "ssl.key.pem": "ssl.keystore.key",
+    "ssl.keystore.path": "ssl.keystore.location",
+    "ssl.truststore.path": "ssl.truststore.location",
+    "topic.metadata.refresh.interval.ms": "metadata.max.age.ms",
+}
+"""Names of settings in librdkafka and other clients, and the settings of aiokq that mean the same.
+
+The error for such a name suggests the setting that means the same, even if the name of another
+setting is more similar.
+"""
+
 
 class Settings(Rules, BaseModel):
     """Frozen settings with Kafka's property names in snake_case and Kafka's units.
@@ -290,7 +323,10 @@ def unknown_setting(name: str, known: Iterable[str]) -> str:
     for start, what in NOT_YET.items():
         if java_name.startswith(start):
             return f"{name} is not supported yet: {what}"
-    near = nearest_name(name, known)
+    by_java_name = {each.replace("_", "."): each for each in known}
+    near = by_java_name.get(OF_LIBRDKAFKA.get(java_name, "")) or nearest_name(
+        name, by_java_name.values()
+    )
     hint = f": did you mean {near}?" if near else ""
     return f"there is no setting {name!r}{hint}"
 

@@ -16,7 +16,7 @@ from pydantic import Field, ValidationError
 
 from aiokq import ClusterSettings, ProducerSettings
 from aiokq.errors import ConfigError
-from aiokq.gateway.settings_errors import Places, error_texts, nearest
+from aiokq.gateway.settings_errors import Places, error_texts
 from aiokq.gateway.settings_tables import (
     DEFAULT_BATCHING,
     BatchingSettings,
@@ -62,9 +62,12 @@ OF_GATEWAY: Final[Mapping[str, str]] = {
     "interceptors": "they are Python objects",
     "transactional_id": "a gateway writes without transactions",
     "transaction_timeout_ms": "a gateway writes without transactions",
-    "ssl_context": "it is a Python object: set the files, such as `ssl_ca_location`",
+    "ssl_context": "it is a Python object: set the files, such as `ssl_cafile`",
 }
 """Client settings that [kafka] refuses, with what to do instead."""
+
+OF_BRUCE: Final = ClusterSettings.model_fields.keys() | {"acks"}
+"""Client settings that the engine `bruce` uses; it has no Producer."""
 
 
 class GatewaySettings(Section):
@@ -102,7 +105,7 @@ class GatewaySettings(Section):
     debug: DebugSettings = DebugSettings()
     """Files with the messages of single topics."""
     spool: SpoolSettings | None = None
-    """Files for messages; None to hold messages in memory only."""
+    """Files for messages. Without this table, messages are in memory only."""
     empty_key: Literal["null", "empty"] = "null"
     """What an empty key becomes."""
     empty_value: Literal["null", "empty"] = "empty"
@@ -245,8 +248,17 @@ class GatewaySettings(Section):
             if name in OF_GATEWAY:
                 raise ConfigError(f"{where}[kafka] has no {name!r}: {OF_GATEWAY[name]}")
             if name not in ProducerSettings.model_fields:
-                near = nearest(name, ProducerSettings.model_fields)
-                raise ConfigError(f"{where}[kafka] has no setting {name!r}{near}")
+                path, value = _whole_name(name, self.kafka[name])
+                try:
+                    check_client({".".join(path): value})
+                except ConfigError as error:  # it suggests a setting
+                    where = place.of(("kafka", *path))
+                    raise ConfigError(f"{where}[kafka] {error.message}") from None
+            elif self.delivery.engine == "bruce" and name not in OF_BRUCE:
+                raise ConfigError(
+                    f"{where}[kafka] `{name}` belongs to the engine producer: remove it, or set "
+                    'engine = "producer" in [delivery]'
+                )
         try:
             check_client(self.kafka)
         except ConfigError as error:
@@ -259,8 +271,6 @@ class GatewaySettings(Section):
         A setting that is refused alone may be valid with others: a SASL protocol needs a password.
         """
         for name, value in self.kafka.items():
-            if self.delivery.engine == "bruce" and name not in ClusterSettings.model_fields:
-                continue
             try:
                 check_client({name: value})
             except ConfigError as error:
@@ -318,6 +328,18 @@ class GatewaySettings(Section):
         yield ("batching",), self.batching
         for name, topic in self.topics.items():
             yield ("topics", name, "batching"), topic.batching
+
+
+def _whole_name(name: str, value: object) -> tuple[list[str], object]:
+    """Return the parts and the value of a setting whose name has dots, as in Java.
+
+    `bootstrap.servers` is a table `bootstrap` in TOML.
+    """
+    path = [name]
+    while isinstance(value, Mapping) and value:
+        part, value = next(iter(value.items()))
+        path.append(str(part))
+    return path, value
 
 
 _NO_TOPIC: Final = TopicSettings()

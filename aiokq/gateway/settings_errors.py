@@ -16,7 +16,7 @@ from aiokq.gateway.sizes import Path as OptionPath
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
 
-__all__ = ["Places", "error_texts", "nearest"]
+__all__ = ["Places", "error_texts"]
 
 
 class Places:
@@ -51,7 +51,7 @@ def error_texts(error: ValidationError, place: Places, root: type[BaseModel]) ->
         table = _table(path[:-1])
         name = path[-1] if path else ""
         if one["type"] == "extra_forbidden":
-            near = nearest(str(name), _options(path[:-1], root))
+            near = _nearest(str(name), _options(path[:-1], root))
             what = f"{table} has no option" if table else "there is no table or option"
             yield f"{where}{what} {str(name)!r}{near}"
         elif one["type"] == "missing":
@@ -111,6 +111,6 @@ def _options(path: Sequence[str | int], root: type[BaseModel]) -> Iterable[str]:
     return () if model is None else model.model_fields
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def _nearest(name: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(name.lower().replace("-", "_").replace(".", "_"), [*known], 1)
     return f": did you mean {near[0]!r}?" if near else ""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
+from aiokq import ProducerSettings
 from aiokq.gateway.bruce.batching import BatchLimits
 from aiokq.gateway.bruce.dispatcher import DispatcherOptions
 from aiokq.gateway.bruce.error_tables import ERROR_TABLES
@@ -62,7 +63,7 @@ class BruceOptions(NamedTuple):
             min_pause=_or(delivery.min_pause_ms, 5000) / 1000,
             restart_delay=_or(delivery.dispatcher_restart_max_delay_ms, 5000) / 1000,
             combined=combined,
-            acks=settings.kafka.get("acks", "all"),
+            acks=ProducerSettings(acks=settings.kafka.get("acks", "all")).acks,  # may be "1"
             timeout_ms=_or(delivery.replication_timeout_ms, 10_000),
             held_bytes=budget_bytes(settings),
         )

@@ -10,8 +10,10 @@ from typing import Literal
 import pytest
 from pydantic import Field, SecretStr, ValidationError, model_validator
 
+from aiokq.consumer.settings import ConsumerSettings
 from aiokq.core.errors import ConfigError, ConfigWarning
-from aiokq.core.settings import Settings
+from aiokq.core.settings import OF_LIBRDKAFKA, Settings
+from aiokq.producer.settings import ProducerSettings
 
 
 class Sample(Settings):
@@ -48,6 +50,38 @@ def test_an_unknown_name_is_refused_with_the_nearest_one():
         Sample(xyzzy=1)
     with pytest.raises(ConfigError, match="linger_ms"):
         Sample().with_overrides(lingerms=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("ssl_ca_location", "ssl_cafile"),
+        ("ssl_key_location", "ssl_keyfile"),
+        ("sasl_password", "sasl_plain_password"),  # ssl_password is more similar
+        ("metadata_broker_list", "bootstrap_servers"),
+        ("request_required_acks", "acks"),
+    ],
+)
+def test_a_name_of_librdkafka_is_refused_with_the_setting_that_means_the_same(
+    tmp_path, name, meant
+):
+    """The similar name was suggested, which meant something else, or none."""
+    with pytest.raises(ConfigError, match=f"'{name}': did you mean {meant}\\?"):
+        ProducerSettings(**{name: "x"})
+    path = tmp_path / "client.properties"
+    path.write_text(f"{name.replace('_', '.')}=x\n")
+    with pytest.raises(ConfigError, match=f"did you mean {meant.replace('_', '.')}\\?"):
+        ProducerSettings.from_properties(path)
+
+
+def test_every_suggestion_for_a_name_of_librdkafka_is_a_setting():
+    known = {
+        name.replace("_", ".")
+        for kind in (ProducerSettings, ConsumerSettings)
+        for name in kind.model_fields
+    }
+    assert set(OF_LIBRDKAFKA.values()) <= known
+    assert not OF_LIBRDKAFKA.keys() & known
 
 
 def test_a_value_out_of_range_names_setting_range_and_value():

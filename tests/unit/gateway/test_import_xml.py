@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -317,6 +318,14 @@ def test_a_broker_without_port_gets_the_port_of_the_code(tmp_path: Path):
 def test_a_file_with_the_root_of_bruce_and_sections_of_dory_is_dorys(tmp_path: Path):
     settings, _ = made(tmp_path, DORY.replace("doryConfig", "bruceConfig"))
     assert settings.delivery.error_table == "dory"
+
+
+@pytest.mark.parametrize(("given", "number"), [('"0"', 0), ('"1"', 1), ('"-1"', -1), ('"all"', -1)])
+def test_acks_may_be_a_text(given: str, number: int):
+    """As for every client; the engine compared the text with the number 0."""
+    kafka = tomllib.loads(f"acks = {given}")
+    settings = GatewaySettings.checked({"kafka": kafka, "delivery": {"engine": "bruce"}})
+    assert BruceOptions.of(settings).acks == number
 
 
 def test_a_topic_without_a_limit_does_not_inherit_the_limit_of_the_default(tmp_path: Path):

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from aiokq import ProducerSettings
 from aiokq.errors import ConfigError
 from aiokq.gateway import GatewaySettings
+from aiokq.gateway.settings import OF_GATEWAY
+from aiokq.gateway.settings_tables import TABLES
 from aiokq.gateway.sizes import lines_of
 
 FILE = """\
@@ -89,7 +93,12 @@ REFUSED = [
     ),
     ("[pool]", "[pol]", "DIR/gateway.toml:12: there is no table or option 'pol': did you mean"),
     ("128 MiB", "much", "DIR/gateway.toml:13: [pool] `max_bytes`: must be a number of bytes"),
-    ("bootstrap_servers", "bootstrap_server", "DIR/gateway.toml:2: [kafka] has no setting"),
+    (
+        "bootstrap_servers",
+        "bootstrap_server",
+        "DIR/gateway.toml:2: [kafka] there is no setting 'bootstrap_server': did you mean "
+        "bootstrap_servers?",
+    ),
     ('"producer"', '"other"', "DIR/gateway.toml:15: [delivery] `engine`: input should be"),
     ("time_ms", "tim_ms", "DIR/gateway.toml:22: [topics.orders.batching] has no option 'tim_ms'"),
     ('"unlimited"', '"no"', "DIR/gateway.toml:19: [topics.orders] `rate_limit`: input should be"),
@@ -151,6 +160,67 @@ def test_client_settings_that_the_gateway_sets_are_refused(name: str, value: obj
     with pytest.raises(ConfigError, match=name) as caught:
         GatewaySettings.checked({"kafka": {name: value}})
     assert hint in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("ssl_ca_location", "ssl_cafile"),
+        ("ssl.ca.location", "ssl_cafile"),
+        ("sasl_password", "sasl_plain_password"),
+        ("ssl_truststore_path", "ssl_truststore_location"),
+        ("security-protocol", "security_protocol"),
+    ],
+)
+def test_an_unknown_client_setting_is_refused_with_the_one_that_means_the_same(
+    name: str, meant: str
+):
+    """The error suggested the most similar name: the keystore in place of the authorities."""
+    with pytest.raises(ConfigError) as caught:
+        GatewaySettings.checked({"kafka": {name: "x"}})
+    assert caught.value.message == f"[kafka] there is no setting {name!r}: did you mean {meant}?"
+
+
+def test_a_client_setting_with_dots_is_refused_with_its_name_here(tmp_path: Path):
+    """TOML reads it as a table, and the error named the first part only."""
+    file = FILE.replace("[[inputs]]", 'ssl.truststore.location = "/ca.pem"\n[[inputs]]', 1)
+    assert refusal(tmp_path, file) == (
+        "DIR/gateway.toml:3: [kafka] there is no setting 'ssl.truststore.location': did you mean "
+        "ssl_truststore_location?"
+    )
+
+
+@pytest.mark.parametrize("name", ["enable_ssl_certificate_verification", "broker", "message_max"])
+def test_a_client_setting_that_is_like_none_gets_no_suggestion(name: str):
+    """A wrong suggestion is worse than none."""
+    with pytest.raises(ConfigError) as caught:
+        GatewaySettings.checked({"kafka": {name: "x"}})
+    assert caught.value.message == f"[kafka] there is no setting {name!r}"
+
+
+@pytest.mark.parametrize("name", OF_GATEWAY)
+def test_the_error_of_a_refused_client_setting_names_options_that_exist(name: str):
+    """`ssl_context` named a setting that does not exist."""
+    options = {option for table in TABLES.values() for option in table.model_fields}
+    named = set(re.findall("`([a-z_]+)`", OF_GATEWAY[name]))
+    assert named <= options | ProducerSettings.model_fields.keys()
+    assert name in ProducerSettings.model_fields
+
+
+@pytest.mark.parametrize("name", ["enable_idempotence", "retries", "delivery_timeout_ms"])
+def test_client_settings_of_the_engine_producer_are_refused_by_name(tmp_path: Path, name: str):
+    """The engine bruce ignored them: its file promised an idempotent producer."""
+    file = FILE.replace("[[inputs]]", f"{name} = 100000\n[[inputs]]", 1)
+    file = file.replace("100000", "true") if name == "enable_idempotence" else file
+    load(tmp_path, file)
+    text = refusal(tmp_path, file.replace('"producer"', '"bruce"'))
+    assert text.startswith(f"DIR/gateway.toml:3: [kafka] `{name}` belongs to the engine producer")
+
+
+def test_a_wrong_client_setting_has_its_line_with_the_engine_bruce(tmp_path: Path):
+    """Not that of the table."""
+    file = FILE.replace("[[inputs]]", "acks = 7\n[[inputs]]", 1).replace('"producer"', '"bruce"')
+    assert refusal(tmp_path, file).startswith("DIR/gateway.toml:3: [kafka] acks: must be 0, 1, -1")
 
 
 def test_client_settings_are_checked_by_the_client():
