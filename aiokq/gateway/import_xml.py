@@ -204,9 +204,14 @@ class _Import:
             note = stream_note or "maxStreamMsgSize"
             toml.set("max_message_bytes", stream_size + 4, f"{note}, and the 4 bytes of the size")
             toml.set("idle_ms", 0, f"as {self._name}, connections have no time limit")
-            toml.set("partial_message_ms", 0)
             toml.set("max_connections", 1024, f"{self._name} has no limit")
             toml.set("idle_when_full_ms", 10_000, "then an idle connection makes room")
+            # With a limit on connections, messages that never end would take all places.
+            toml.set(
+                "partial_message_ms",
+                30_000,
+                f"{self._name} waits for the rest of a message without a limit; so does 0",
+            )
         if datagram is None and stream is None and port is None:
             self._warn(
                 "No input is given: add [[inputs]], or give import-xml the flags of Bruce, such as "

@@ -254,7 +254,9 @@ def test_a_file_of_dory_keeps_its_meaning(tmp_path: Path):
     _, stream, tcp = settings.inputs
     assert (stream.path, stream.mode, tcp.port) == ("/run/d/stream", 0o666, 9876)
     assert stream.limit == tcp.limit == 3 * MIB + 4
-    assert (stream.idle_ms, stream.partial_message_ms) == (0, 0)
+    assert (stream.idle_ms, stream.idle_when_full_ms) == (0, 10_000)
+    # Programs that send half of a message must not take all places for good.
+    assert (stream.max_connections, stream.partial_message_ms) == (1024, 30_000)
     for name in ("compareMetadataOnRefresh", "INFO", "/var/log/d/log"):
         assert f"{name}" in text
 
