@@ -293,6 +293,8 @@ def _gateway_row(model: type[BaseModel], name: str) -> tuple[str, str, str, str]
         shown = ""
     elif isinstance(default, bool):
         shown = f"`{str(default).lower()}`"
+    elif isinstance(default, tuple):
+        shown = "all"
     elif isinstance(default, int) and default >= 1024**2 and default % 1024**2 == 0:
         shown = f"`{default // 1024**2} MiB`"
     else:

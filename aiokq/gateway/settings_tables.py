@@ -218,23 +218,27 @@ class DeliverySettings(Section):
     autocreate_timeout_ms: Milliseconds = 20_000
     """Time after which messages of a topic that was not created are discarded."""
     error_table: Literal["seed", "bruce-2016", "dory", "modern"] | None = None
-    """Engine `bruce`: what an error code means for a message."""
+    """Engine `bruce`: what an error code means for a message; `modern` if not set."""
     max_failed_delivery_attempts: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
-    """Engine `bruce`: a message is discarded when more than this number of attempts have failed."""
+    """Engine `bruce`: a message is discarded when more than this number of attempts have failed; 5 if
+    not set."""
     pause_initial_ms: Milliseconds | None = None
-    """Engine `bruce`: base of the delay after an error that pauses delivery."""
+    """Engine `bruce`: base of the delay after an error that pauses delivery; 5000 if not set."""
     pause_max_doublings: Annotated[int, Field(ge=0, le=16)] | None = None
-    """Engine `bruce`: how often the base of the delay is doubled."""
+    """Engine `bruce`: how often the base of the delay is doubled; 4 if not set."""
     min_pause_ms: Milliseconds | None = None
-    """Engine `bruce`: shortest pause."""
+    """Engine `bruce`: shortest pause; 5000 if not set."""
     dispatcher_restart_max_delay_ms: Milliseconds | None = None
-    """Engine `bruce`: time for which a pause waits for outstanding responses."""
+    """Engine `bruce`: time for which a pause waits for outstanding responses; 5000 if not set."""
     produce_request_data_limit: ByteSize | None = None
-    """Engine `bruce`: largest data of a Produce request; 0 for one message per request."""
+    """Engine `bruce`: largest data of a Produce request, 0 for one message per request; 1 MiB if
+    not set."""
     message_max_bytes: MessageBytes | None = None
-    """Engine `bruce`: largest message set before compression, as message.max.bytes of brokers."""
+    """Engine `bruce`: largest message set before compression, as message.max.bytes of brokers;
+    1000000 if not set."""
     replication_timeout_ms: Milliseconds | None = None
-    """Engine `bruce`: time that a broker has for the acknowledgements of the replicas."""
+    """Engine `bruce`: time that a broker has for the acknowledgements of the replicas; 10000 if not
+    set."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
