@@ -84,6 +84,7 @@ class InputSocket:
         path = settings.path
         if path is not None and self._file is not None:
             try:
+                _remove_permissions(path, self.settings, settings)
                 _set_permissions(path, settings)
             except OSError as error:
                 raise _refused(settings, error) from error
@@ -275,6 +276,25 @@ def _set_permissions(path: str, settings: InputSettings) -> None:
         os.chown(path, owner, -1 if settings.group is None else _group(settings.group))
     if settings.mode is not None:
         os.chmod(path, settings.mode)  # the umask has removed bits
+
+
+def _remove_permissions(path: str, before: InputSettings, after: InputSettings) -> None:
+    """Give the file what a new socket has, where an option is no longer set."""
+    owner = before.owner is not None and after.owner is None
+    group = before.group is not None and after.group is None
+    if owner or group:
+        os.chown(path, os.geteuid() if owner else -1, os.getegid() if group else -1)
+    if before.mode is not None and after.mode is None:
+        os.chmod(path, 0o777 & ~_umask())
+
+
+def _umask() -> int:
+    """Return the umask of the process, without changing it for other threads."""
+    with open("/proc/self/status", encoding="ascii", errors="replace") as status:
+        for line in status:
+            if line.startswith("Umask:"):
+                return int(line.split()[1], 8)
+    raise OSError(errno.ENOSYS, "the system does not tell the umask")
 
 
 def _remove_stale(path: str, settings: InputSettings) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import pwd
 import socket
+import stat
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -146,6 +149,36 @@ def test_users_are_numbers_or_names():
     assert user_ids(None) is None
     with pytest.raises(ConfigError, match="there is no user 'nobody-of-this-name'"):
         user_ids(["nobody-of-this-name"])
+
+
+def permissions(path: str) -> tuple[int, int, int]:
+    """Return mode, owner and group of a file."""
+    found = os.stat(path)
+    return stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root gives files away")
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the umask from /proc")
+def test_a_socket_file_has_mode_owner_and_group_of_its_options_and_of_later_ones(tmp_path: Path):
+    """An option that a reload removed stayed in force."""
+    path = str(tmp_path / "d")
+    bare = InputSettings(type="unix_datagram", path=path)
+    opened = open_input(bare)
+    own = permissions(path)
+    opened.close()
+    daemon = pwd.getpwnam("daemon")
+    given = InputSettings(
+        type="unix_datagram", path=path, mode="0220", owner="daemon", group=str(daemon.pw_gid)
+    )
+    opened = open_input(given)
+    assert permissions(path) == (0o220, daemon.pw_uid, daemon.pw_gid)
+    opened.change(bare)
+    assert permissions(path) == own
+    opened.change(given)
+    assert permissions(path) == (0o220, daemon.pw_uid, daemon.pw_gid)
+    opened.change(given.model_copy(update={"owner": None}))
+    assert permissions(path) == (0o220, os.geteuid(), daemon.pw_gid)
+    opened.close()
 
 
 def test_the_default_limit_of_datagrams_can_be_carried():
