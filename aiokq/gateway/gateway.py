@@ -407,7 +407,7 @@ class Gateway:
     def _switched(self) -> None:
         """Use the cluster and engine of `delivery`, and pass messages to the engine."""
         self.router.use(self.cluster, self.engine.max_message_bytes)
-        self.reports.metadata_times.use(self.cluster)
+        self.reports.switched()
         for topic in list(self.router.topics.values()):
             self._feed(topic)
 

@@ -7,9 +7,11 @@ Tests: tests/unit/gateway/test_counter_report.py.
 
 from __future__ import annotations
 
+import collections
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aiokq.fastpath.gateway import (
@@ -33,22 +35,62 @@ if TYPE_CHECKING:
     from aiokq.gateway.accounting import Totals
     from aiokq.metrics import HasClientCounters
 
-__all__ = ["COUNTERS", "Counter", "CounterSource", "counter_values"]
+__all__ = ["COUNTERS", "ClientCounts", "Counter", "CounterSource", "counter_values"]
 
 FILE: Final = "/".join(Path(__file__).parts[-4:])
+
+
+class ClientCounts(NamedTuple):
+    """Counts of the client that a gateway uses, of which a reload may create another.
+
+    Attributes:
+        errors: numbers of errors by name.
+    """
+
+    batches_sent: int = 0
+    connections_failed: int = 0
+    connections_opened: int = 0
+    metadata_refreshes: int = 0
+    metadata_requests: int = 0
+    errors: Mapping[str, int] = MappingProxyType({})
+
+    @classmethod
+    def of(cls, client: HasClientCounters) -> ClientCounts:
+        """Return the current counts of a client."""
+        found = client.counters
+        return cls(
+            found.batches_sent,
+            found.connections_failed,
+            found.connections_opened,
+            found.metadata_refreshes,
+            found.requests.get("Metadata", 0),
+            dict(found.errors),
+        )
+
+    def plus(self, other: ClientCounts) -> ClientCounts:
+        """Return the sums of two clients."""
+        return ClientCounts(
+            self.batches_sent + other.batches_sent,
+            self.connections_failed + other.connections_failed,
+            self.connections_opened + other.connections_opened,
+            self.metadata_refreshes + other.metadata_refreshes,
+            self.metadata_requests + other.metadata_requests,
+            collections.Counter(self.errors) + collections.Counter(other.errors),
+        )
 
 
 class CounterSource(NamedTuple):
     """The counts at one moment from which the counters are computed.
 
     Attributes:
+        client: counts of the client, with those of the clients before it.
         inputs: counts of the inputs, added up by transport.
         pauses: numbers of begun and of ended pauses of all brokers.
         http: numbers of HTTP requests, of read reports, and of errors.
     """
 
     total: Totals
-    client: HasClientCounters
+    client: ClientCounts
     inputs: Mapping[str, InputTotals]
     pauses: tuple[int, int]
     http: Mapping[str, int]
@@ -94,14 +136,14 @@ def _discarded(reason: int) -> Callable[[CounterSource], int]:
 
 def _client(attribute: str) -> Callable[[CounterSource], int]:
     def value(source: CounterSource) -> int:
-        found: int = getattr(source.client.counters, attribute)
+        found: int = getattr(source.client, attribute)
         return found
 
     return value
 
 
 def _error(name: str) -> Callable[[CounterSource], int]:
-    return lambda source: source.client.counters.errors.get(name, 0)
+    return lambda source: source.client.errors.get(name, 0)
 
 
 def _http(name: str) -> Callable[[CounterSource], int]:
@@ -114,11 +156,6 @@ def _input(transport: str, attribute: str) -> Callable[[CounterSource], int]:
         return found
 
     return value
-
-
-def _metadata_requests(source: CounterSource) -> int:
-    requests: int = source.client.counters.requests.get("Metadata", 0)
-    return requests
 
 
 # ------------------------------------------------------------ messages
@@ -279,7 +316,7 @@ _counter("RouterThreadFinishPause", "Pauses of all brokers ended.", lambda sourc
 
 # ------------------------------------------------------------ metadata
 
-_counter("GetMetadataSuccess", "Metadata responses.", _metadata_requests)
+_counter("GetMetadataSuccess", "Metadata responses.", _client("metadata_requests"))
 _counter(
     "GetMetadataFail",
     "Times at which metadata could not be requested from any broker.",

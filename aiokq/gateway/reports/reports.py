@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from aiokq import __version__
 from aiokq.fastpath.gateway import REASONS
 from aiokq.gateway.reports.cached import Cached
-from aiokq.gateway.reports.counters import CounterSource, counter_values
+from aiokq.gateway.reports.counters import ClientCounts, CounterSource, counter_values
 from aiokq.gateway.reports.debug_files import DebugFiles
 from aiokq.gateway.reports.discard_log import DiscardLog
 from aiokq.gateway.reports.discards import discard_document, discard_lines
@@ -73,6 +73,10 @@ class Reports:
             started_at=self.since,
         )
         self.metadata_times = MetadataTimes(gateway.cluster, _now_ms)
+        self._cluster, self._engine = gateway.cluster, gateway.engine
+        self._earlier_client = ClientCounts()
+        """Counts of the clients that a reload has replaced."""
+        self._earlier_pauses = 0, 0
         self.debug = DebugFiles(
             settings.debug.directory,
             self.scribe,
@@ -100,6 +104,17 @@ class Reports:
     def start(self) -> None:
         """Begin to watch the windows and the metadata, on the running loop."""
         self._tick()
+
+    def switched(self) -> None:
+        """Use the gateway's new Cluster or engine; the counts of the old ones are kept."""
+        cluster, engine = self._cluster, self._engine
+        if cluster is not self._gateway.cluster:
+            self._cluster = self._gateway.cluster
+            self._earlier_client = self._earlier_client.plus(ClientCounts.of(cluster))
+            self.metadata_times.use(self._cluster)
+        if engine is not self._gateway.engine:
+            self._engine = self._gateway.engine
+            self._earlier_pauses = _sum(self._earlier_pauses, engine.pauses)
 
     async def close(self) -> None:
         """Write the queued lines of the log files. May be called twice."""
@@ -281,9 +296,9 @@ class Reports:
         self.metadata_times.poll()
         return CounterSource(
             gateway.accounting.in_all(),
-            gateway.cluster,
+            self._earlier_client.plus(ClientCounts.of(self._cluster)),
             self._gateway.input_totals(),
-            gateway.engine.pauses,
+            _sum(self._earlier_pauses, self._engine.pauses),
             self.http,
             self.windows.unread,
             self.metadata_times.changes,
@@ -382,6 +397,10 @@ class _Displaced:
             for one in self._gateway.inputs
             if (more := self._displaced[one.intake] - before.get(one.intake, 0))
         ]
+
+
+def _sum(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
+    return a[0] + b[0], a[1] + b[1]
 
 
 def _json(document: dict[str, object]) -> bytes:

@@ -9,7 +9,7 @@ from typing import Any
 from aiokq.core.counters import ClientCounters
 from aiokq.gateway.accounting import Totals
 from aiokq.gateway.inputs import InputTotals
-from aiokq.gateway.reports.counters import COUNTERS, CounterSource, counter_values
+from aiokq.gateway.reports.counters import COUNTERS, ClientCounts, CounterSource, counter_values
 
 TEXT = """
 MsgUnprocessedDestroy NoDiscardQuery MetadataHasEmptyTopicList MetadataHasEmptyBrokerList
@@ -48,7 +48,7 @@ READ = re.findall(r"\w+", TEXT)
 def source(**values: Any) -> CounterSource:
     given: dict[str, Any] = {
         "total": Totals(),
-        "client": SimpleNamespace(counters=ClientCounters("test")),
+        "client": ClientCounts(),
         "inputs": {},
         "pauses": (0, 0),
         "http": {},
@@ -93,7 +93,7 @@ def test_counters_come_from_client_inputs_engine_and_http():
     client.metadata_refreshes = 4
     found = values(
         source(
-            client=SimpleNamespace(counters=client),
+            client=ClientCounts.of(SimpleNamespace(counters=client)),
             inputs={
                 "tcp": InputTotals(3, 1),
                 "unix_stream": InputTotals(),
