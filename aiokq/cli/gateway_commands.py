@@ -277,7 +277,10 @@ def _ask(
     url = f"http://{host}:{http.port}{path}"
     headers = {}
     if http.token_file is not None:
-        token = Path(http.token_file).read_text(encoding="ascii").strip()
+        try:
+            token = Path(http.token_file).read_text(encoding="ascii").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"cannot read `token_file`: {error}") from error
         headers["Authorization"] = f"Bearer {token}"
     request = urllib.request.Request(url, method=method, headers=headers)
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
