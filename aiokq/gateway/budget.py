@@ -89,6 +89,15 @@ class Budget:
         if size and topic in self._refused:
             self._refuse(topic, own)
 
+    def adopt(self, other: Budget) -> None:
+        """Count all messages that another budget has counted, which then has none."""
+        for topic, size in other._own.items():
+            self.add(topic, size)
+        other._own.clear()
+        other._refused.clear()
+        other._least.clear()
+        other.bytes = 0
+
     def offer(self) -> None:
         """Call `on_room` with the topics that have room again, smallest holdings first."""
         while self._least:

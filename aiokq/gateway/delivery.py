@@ -103,7 +103,17 @@ class Delivery:
             self.switching = True
             undo.callback(self._end_switch)
             seconds = settings.delivery.shutdown_max_delay_ms / 1000
-            if not await self._delivered(seconds, accepting):
+            if type(engine) is type(old_engine):
+                # Messages that are not in flight go to the new brokers: the old ones may refuse a
+                # password that the reload replaces.
+                undo.callback(old_engine.resume)
+                old_engine.suspend()
+                delivered = await self._landed(seconds, accepting, old_engine)
+                if delivered:
+                    engine.adopt(old_engine)
+            else:
+                delivered = await self._delivered(seconds, accepting)
+            if not delivered:
                 raise ConfigError(
                     f"[kafka] or the engine has changed, and messages that are under way were not "
                     f"delivered within {seconds:g} s; nothing was changed"
@@ -120,6 +130,16 @@ class Delivery:
     async def close(self) -> None:
         """End the engine; messages without an outcome are discarded, with reason shutdown."""
         await self.engine.close()
+
+    async def _landed(self, seconds: float, accepting: Callable[[], bool], engine: Engine) -> bool:
+        """Wait until a suspended engine has nothing in flight; return whether it was in time."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        while self.dead_letters.held or engine.sending:
+            if loop.time() >= deadline or not accepting():
+                return False
+            await asyncio.sleep(CHECK_SECONDS)
+        return True
 
     async def _delivered(self, seconds: float, accepting: Callable[[], bool]) -> bool:
         """Wait until no messages are in flight; return whether that happened in time."""

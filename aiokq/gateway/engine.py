@@ -7,9 +7,10 @@ to `Outcomes`. No topic waits for another topic.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
+    from aiokq import TopicInfo
     from aiokq.errors import KafkaError
     from aiokq.fastpath.gateway import Taken
     from aiokq.gateway.settings_tables import TopicRules
@@ -44,6 +45,7 @@ class TopicState:
         latest_ms: newest timestamp that the topic accepts now, as milliseconds after the current
             time; None for no limit.
         max_batch_bytes: ``max.message.bytes`` of the topic; None if it is not known.
+        stale: whether `partitions` and `usable` are those of a cluster that a reload has replaced.
         gone: whether the topic was deleted. Its messages are discarded.
         trace: records the steps of the messages; None unless the topic is debugged.
     """
@@ -58,6 +60,7 @@ class TopicState:
         "rules",
         "seen",
         "slot",
+        "stale",
         "trace",
         "usable",
     )
@@ -71,10 +74,32 @@ class TopicState:
         self.earliest_ms: int | None = None
         self.latest_ms: int | None = None
         self.max_batch_bytes: int | None = None
+        self.stale = False
         self.gone = False
         self.trace: Trace | None = None
         self.seen: object = None
         """The metadata from which `partitions` and `usable` were taken last."""
+
+    def update(self, info: TopicInfo | None) -> None:
+        """Take the partitions from the metadata of the topic, if they have changed.
+
+        Args:
+            info: None if the metadata does not have the topic.
+        """
+        if info is not None and info is not self.seen and info.partitions:
+            self.seen = info
+            self.stale = False
+            self.set_leaders({number: part.leader for number, part in info.partitions.items()})
+
+    def set_leaders(self, leaders: Mapping[int, int]) -> None:
+        """Set the number of partitions, and which of them have a leader.
+
+        Args:
+            leaders: node id of the leader by partition; -1 if there is none.
+        """
+        self.partitions = max(leaders, default=-1) + 1
+        usable = bytes(leaders.get(number, -1) >= 0 for number in range(self.partitions))
+        self.usable = None if all(usable) or not any(usable) else usable
 
     def __repr__(self) -> str:
         return f"<TopicState {self.name} slot={self.slot} partitions={self.partitions}>"
@@ -163,6 +188,24 @@ class Engine(Protocol):
 
     async def drain(self) -> None:
         """Wait until the engine holds no messages."""
+
+    @property
+    def sending(self) -> bool:
+        """Whether a broker may have messages without an outcome."""
+        ...
+
+    def suspend(self) -> None:
+        """Send nothing more until `resume`. Messages in flight get their outcomes."""
+
+    def resume(self) -> None:
+        """Send again after `suspend`."""
+
+    def adopt(self, other: Any) -> None:
+        """Take over the messages of a suspended engine, in their order.
+
+        Args:
+            other: an engine of the same class, which is not `sending`.
+        """
 
     async def close(self) -> None:
         """Discard the messages that have no outcome, with reason shutdown, and end all tasks."""

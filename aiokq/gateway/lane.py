@@ -51,6 +51,7 @@ class Lane:
         appending: the piece that is being passed to a producer, which may wait for metadata.
         in_flight: pieces that a producer has, without an outcome.
         sent: number of messages in flight.
+        pauses: whether to wait before the pieces that failed are sent again.
         running: whether a task serves the lane.
         woken: set when the task has to check the lane again.
     """
@@ -60,6 +61,7 @@ class Lane:
         "compression",
         "failed",
         "in_flight",
+        "pauses",
         "queue",
         "running",
         "sent",
@@ -75,6 +77,7 @@ class Lane:
         self.appending: Piece | None = None
         self.in_flight: dict[Piece, None] = {}
         self.sent = 0
+        self.pauses = False
         self.running = False
         self.woken = asyncio.Event()
 
@@ -94,9 +97,9 @@ class Lane:
         return failed
 
     def take_waiting(self) -> list[Piece]:
-        """Remove and return the pieces that are neither in flight nor being appended."""
-        pieces = [*self.failed, *self.queue]
-        self.failed, self.queue = [], deque()
+        """Remove and return the pieces that are neither in flight nor being appended, in order."""
+        pieces = [*self.take_failed(), *self.queue]
+        self.queue = deque()
         return pieces
 
     def take_all(self) -> list[Piece]:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aiokq import ClusterSettings
 from aiokq.errors import (
+    AuthenticationFailed,
     BufferFull,
     Closed,
     DeliveryFailed,
@@ -25,10 +26,12 @@ from aiokq.errors import (
     InvalidTimestamp,
     InvalidTopic,
     KafkaError,
+    ProtocolError,
     RecordBatchTooLarge,
     RecordTooLarge,
     UnknownTopicId,
     UnknownTopicOrPartition,
+    UnsupportedVersion,
 )
 from aiokq.fastpath.gateway import BAD_TOPIC, ERROR_ACK, SHUTDOWN, TOO_LONG
 from aiokq.gateway.budget import MOST_ROOM, Budget, budget_bytes
@@ -64,6 +67,9 @@ RETIRE_SECONDS: Final = 1.0
 
 TOO_LARGE: Final = (RecordTooLarge, RecordBatchTooLarge)
 NO_TOPIC: Final = (UnknownTopicOrPartition, UnknownTopicId, InvalidTopic)
+NO_BROKER: Final = (AuthenticationFailed, ProtocolError, UnsupportedVersion)
+"""Errors because of which a broker cannot be used. They concern no record, so messages wait, as
+while Kafka is away: an operator has to correct a password, a certificate or an address."""
 
 
 class ProducerEngine:
@@ -104,6 +110,7 @@ class ProducerEngine:
         self._idle.set()
         self._numbers = itertools.count()
         self._closing = False
+        self._suspended = False
         self._broken = False
         """Whether a producer has failed: no lane is served any more, until `close`."""
         self._options = _producer_options(settings)
@@ -185,6 +192,33 @@ class ProducerEngine:
     async def drain(self) -> None:
         await self._idle.wait()
 
+    @property
+    def sending(self) -> bool:
+        return any(lane.in_flight or lane.appending is not None for lane in self._lanes.values())
+
+    def suspend(self) -> None:
+        self._suspended = True
+
+    def resume(self) -> None:
+        self._suspended = False
+        for lane in list(self._lanes.values()):
+            lane.woken.set()
+
+    def adopt(self, other: ProducerEngine) -> None:
+        self._numbers = other._numbers  # pieces that fail are sorted by their numbers
+        self._budget.adopt(other._budget)
+        lanes, other._lanes = other._lanes, {}
+        for topic, old in lanes.items():
+            pieces = old.take_waiting()
+            old.woken.set()  # its task ends
+            if pieces:
+                lane = self._lanes[topic] = Lane(topic)
+                lane.queue.extend(pieces)
+                self._idle.clear()
+                self._run(lane)
+        other._suspended = False
+        other._idle.set()
+
     async def close(self) -> None:
         self._closing = True
         for producer in list(self._producers.values()):
@@ -219,7 +253,9 @@ class ProducerEngine:
         """
         topic, compression = lane.topic, lane.topic.rules.compression
         producer = self._started.get(compression)
-        if producer is None or self._closing or self._broken or topic.gone or lane.failed:
+        if producer is None or self._closing or self._broken or self._suspended:
+            return False
+        if topic.gone or topic.stale or lane.failed:
             return False
         if lane.in_flight and lane.compression != compression:
             return False
@@ -266,14 +302,18 @@ class ProducerEngine:
             if self._closing:
                 self._discard_waiting(lane)
                 return
+            if self._suspended:
+                await lane.woken.wait()
+                continue
             if lane.failed:
                 if lane.in_flight:
                     await lane.woken.wait()  # later pieces must not overtake the failed ones
                     continue
-                again = lane.take_failed()
-                if any(not piece.restamped and not piece.alone for piece in again):
+                if lane.pauses:
+                    lane.pauses = False
                     await self._pause(lane)
-                lane.queue.extendleft(reversed(again))
+                    continue
+                lane.queue.extendleft(reversed(lane.take_failed()))
             if not lane.queue:
                 return
             compression = lane.topic.rules.compression
@@ -290,7 +330,7 @@ class ProducerEngine:
     async def _pause(self, lane: Lane) -> None:
         try:
             async with asyncio.timeout(RETRY_SECONDS):
-                while not self._closing:
+                while not self._closing and not self._suspended:
                     await lane.woken.wait()
                     lane.woken.clear()
         except TimeoutError:
@@ -308,6 +348,8 @@ class ProducerEngine:
             return
         try:
             producer = await self._producer(lane.compression)
+            if topic.stale:
+                await producer.partitions_for(topic.name)
             deliveries = await producer.send_columns(topic.name, self._columns(topic, piece))
         except RecordTooLarge as error:
             if len(piece.rows) > 1:
@@ -368,6 +410,9 @@ class ProducerEngine:
         errors: list[BaseException | None] = []
         self._launched(lane, piece)
         for row in piece.rows:
+            if errors and isinstance(errors[-1], NO_BROKER):
+                errors.append(errors[-1])
+                continue
             try:
                 producer = await self._producer(lane.compression)
                 one = Piece(piece.load, [row], piece.number)
@@ -382,6 +427,7 @@ class ProducerEngine:
             self._failed(lane, piece, errors)
 
     def _columns(self, topic: TopicState, piece: Piece) -> RecordColumns:
+        topic.update(self._cluster.metadata.topics.get(topic.name))
         taken = piece.load.taken
         if len(piece.rows) != taken.count:
             taken = taken.select(piece.rows)
@@ -424,6 +470,8 @@ class ProducerEngine:
                 reasons.setdefault(self._reason(error), []).append(row)
                 continue
             again.append((how, row))
+            if how == (piece.restamped, piece.alone):
+                lane.pauses = True  # the same attempt again
             if error.may_have_been_written:
                 uncertain.append(row)
         if uncertain:
@@ -449,7 +497,7 @@ class ProducerEngine:
             if not error.names_record and not piece.alone:
                 return piece.restamped, True
             return None
-        if error.retriable or isinstance(error, BufferFull):
+        if error.retriable or isinstance(error, (BufferFull, *NO_BROKER)):
             return piece.restamped, piece.alone
         return None
 

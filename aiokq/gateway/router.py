@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from aiokq.errors import KafkaError, error_for
@@ -25,7 +25,7 @@ from aiokq.wire import (
 )
 
 if TYPE_CHECKING:
-    from aiokq import Cluster, TopicInfo
+    from aiokq import Cluster
     from aiokq.fastpath.gateway import Pool
     from aiokq.gateway.accounting import Accounting
     from aiokq.gateway.settings import GatewaySettings
@@ -169,10 +169,7 @@ class Router:
 
     def update(self, topic: TopicState) -> None:
         """Take the partitions of a topic from the Cluster's metadata, if they have changed."""
-        info = self._cluster.metadata.topics.get(topic.name)
-        if info is not None and info is not topic.seen:
-            topic.seen = info
-            _set_partitions(topic, _leaders_of(info))
+        topic.update(self._cluster.metadata.topics.get(topic.name))
 
     def gone(self, topic: TopicState) -> None:
         """Discard the messages of a deleted topic; a later message causes another lookup."""
@@ -225,7 +222,7 @@ class Router:
         self._to_create.clear()
         self._woken.set()
         for topic in self.topics.values():
-            topic.seen = None
+            topic.seen, topic.stale = None, True
             # Without limits, the new cluster itself refuses what it does not accept.
             topic.max_batch_bytes = topic.earliest_ms = topic.latest_ms = None
         self._limits_wanted.set()
@@ -301,7 +298,7 @@ class Router:
             name = one.name or ""
             topic = TopicState(name, self._settings.of_topic(name))
             leaders = {part.partition_index: part.leader_id for part in one.partitions}
-            _set_partitions(topic, leaders)
+            topic.set_leaders(leaders)
             topics.append(topic)
         await self._learn_limits(topics)
         if cluster is not self._cluster:
@@ -496,17 +493,6 @@ def _batching(rules: TopicRules) -> dict[str, int]:
     if batching.time_ms is not None:
         limits["batch_ms"] = batching.time_ms
     return limits
-
-
-def _leaders_of(info: TopicInfo) -> dict[int, int]:
-    return {number: part.leader for number, part in info.partitions.items()}
-
-
-def _set_partitions(topic: TopicState, leaders: Mapping[int, int]) -> None:
-    """Set the number of partitions, and which of them have a leader."""
-    topic.partitions = max(leaders, default=-1) + 1
-    usable = bytes(leaders.get(number, -1) >= 0 for number in range(topic.partitions))
-    topic.usable = None if all(usable) or not any(usable) else usable
 
 
 def _set_limits(topic: TopicState, result: DescribeConfigsResult) -> None:

@@ -113,6 +113,7 @@ class BruceEngine:
         self._answered = asyncio.Event()
         """Set when no request is in flight."""
         self._pausing = False
+        self._suspended = False
         self._restarting = False
         """Whether a restart waits for answers or metadata: nothing is sent."""
         self._arrived: dict[TopicState, list[Taken]] = {}
@@ -184,7 +185,33 @@ class BruceEngine:
         self._pump()
         await self._idle.wait()
 
+    @property
+    def sending(self) -> bool:
+        return bool(self._tasks)
+
+    def suspend(self) -> None:
+        self._suspended = True
+
+    def resume(self) -> None:
+        self._suspended = False
+        if not self._closed:
+            asyncio.get_running_loop().call_soon(self._pump)
+
+    def adopt(self, other: BruceEngine) -> None:
+        self._loads = other._loads  # chunks are sorted by the numbers of their loads
+        chunks = other._end()
+        self._holdings.adopt(other._holdings)
+        if chunks:
+            self._idle.clear()
+            self._reroute(chunks)
+            self._pump()
+
     async def close(self) -> None:
+        for chunk in self._end():
+            self._discard(chunk, SHUTDOWN)
+
+    def _end(self) -> list[Chunk]:
+        """Stop everything, and return the messages without an outcome."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -196,8 +223,7 @@ class BruceEngine:
         for waiting in self._unknown.values():
             chunks += waiting
         self._unknown.clear()
-        for chunk in in_order(chunks):
-            self._discard(chunk, SHUTDOWN)
+        return in_order(chunks)
 
     # ------------------------------------------------------------ Delivery
 
@@ -460,7 +486,7 @@ class BruceEngine:
             self._idle.set()
 
     def _send_ready(self) -> None:
-        if self._restarting or self._closed:
+        if self._restarting or self._suspended or self._closed:
             return
         now = asyncio.get_running_loop().time()
         for dispatcher in self._dispatchers.values():
@@ -482,7 +508,8 @@ class BruceEngine:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if deadline is not None and not self._restarting and not self._closed:
+        paused = self._restarting or self._suspended or self._closed
+        if deadline is not None and not paused:
             self._timer = asyncio.get_running_loop().call_at(deadline, self._pump)
 
     async def _send(self, dispatcher: Dispatcher, request: Request) -> None:

@@ -43,6 +43,12 @@ class Holdings:
         held.waiting += taken.count
         self._budget.add(topic, taken.charge)
 
+    def adopt(self, other: Holdings) -> None:
+        """Take over the counts of another engine, which has no messages in flight."""
+        self._budget.adopt(other._budget)
+        self._topics.update(other._topics)
+        other._topics = {}
+
     def sent(self, chunk: Chunk) -> None:
         """Count waiting messages as in flight."""
         held = self._topics[chunk.load.topic]

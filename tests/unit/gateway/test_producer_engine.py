@@ -10,13 +10,16 @@ from typing import Any
 import pytest
 
 from aiokq.errors import (
+    AuthenticationFailed,
     BufferFull,
     Closed,
     DeliveryFailed,
     InvalidRecord,
     InvalidTimestamp,
     KafkaError,
+    ProtocolError,
     RequestTimeout,
+    UnsupportedVersion,
 )
 from aiokq.fastpath.gateway import SHUTDOWN, Pool, Taken
 from aiokq.gateway import GatewaySettings
@@ -219,6 +222,61 @@ async def test_pieces_that_fail_are_sent_again_in_the_order_of_their_arrival(run
     run.pieces[2].set_result(None)
     await run.until(lambda: len(run.sent) == 5)
     assert run.sent[3:] == [[b"0"], [b"1"]]
+
+
+@pytest.mark.parametrize("error", [AuthenticationFailed, ProtocolError, UnsupportedVersion])
+async def test_a_broker_that_cannot_be_used_costs_no_message(
+    run: Run, error: type[KafkaError]
+) -> None:
+    """They were discarded as `error_ack`, for example while a password was wrong."""
+    run.feed(b"0", b"1")
+    await run.until(lambda: len(run.pieces) == 1)
+    run.fail(0, *[error("not this one")] * 2)
+    await asyncio.sleep(0.1)
+    assert len(run.sent) == 1
+    assert run.held() == {"orders": (2, 0)}  # also during the pause
+    await run.until(lambda: len(run.sent) == 2)
+    assert run.sent[1] == [b"0", b"1"]
+    assert run.discards == []
+
+
+async def test_an_engine_takes_over_what_another_has_not_in_flight(run: Run) -> None:
+    """What failed, and what was not sent, in the order of arrival; the numbers move with them."""
+    other = Run()
+    run.feed(b"0")
+    run.feed(b"1")
+    await run.until(lambda: len(run.pieces) == 2)
+    run.suspend()
+    run.feed(b"2")
+    run.fail(1, AuthenticationFailed("refused"))
+    await asyncio.sleep(0.01)
+    assert run.sending
+    run.fail(0, AuthenticationFailed("refused"))
+    await run.until(lambda: not run.sending)
+    assert run.held() == {"orders": (3, 0)}
+    used = run._budget.bytes
+    other.adopt(run)
+    assert (run.held(), run._budget.bytes) == ({}, 0)
+    assert (other.held(), other._budget.bytes) == ({"orders": (3, 0)}, used)
+    await run.close()
+    await other.until(lambda: len(other.sent) == 3)
+    assert other.sent == [[b"0"], [b"1"], [b"2"]]
+    assert len(run.sent) == 2
+    for piece in other.pieces:
+        piece.set_result(None)
+    await other.drain()
+    assert other._budget.bytes == 0
+    assert run.discards == other.discards == []
+    await other.close()
+
+
+async def test_a_suspended_engine_goes_on_after_the_end(run: Run) -> None:
+    run.suspend()
+    run.feed(b"0")
+    await asyncio.sleep(0.01)
+    assert run.sent == []
+    run.resume()
+    await run.until(lambda: len(run.sent) == 1)
 
 
 async def test_rows_of_a_piece_that_fail_for_different_reasons_keep_their_order(run: Run) -> None:

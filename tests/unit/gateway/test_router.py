@@ -15,7 +15,7 @@ from aiokq.gateway import GatewaySettings
 from aiokq.gateway.accounting import Accounting
 from aiokq.gateway.client import encode
 from aiokq.gateway.engine import TopicState
-from aiokq.gateway.router import NO_LIMIT_MS, Router, _set_limits, _set_partitions
+from aiokq.gateway.router import NO_LIMIT_MS, Router, _set_limits
 from aiokq.wire import (
     DescribeConfigsResourceResult,
     DescribeConfigsResult,
@@ -45,11 +45,11 @@ def topic(settings: GatewaySettings | None = None) -> TopicState:
 def test_only_the_partition_without_a_leader_is_skipped_and_the_count_stays():
     """Otherwise an outage would move all keys to other partitions."""
     one = topic()
-    _set_partitions(one, {0: 5, 1: -1, 2: 7})
+    one.set_leaders({0: 5, 1: -1, 2: 7})
     assert (one.partitions, one.usable) == (3, b"\1\0\1")
-    _set_partitions(one, {0: 5, 1: 5, 2: 7})
+    one.set_leaders({0: 5, 1: 5, 2: 7})
     assert (one.partitions, one.usable) == (3, None)
-    _set_partitions(one, {0: -1, 1: -1})
+    one.set_leaders({0: -1, 1: -1})
     assert (one.partitions, one.usable) == (2, None)  # no better choice than the key's own
 
 
