@@ -220,8 +220,8 @@ class DeliverySettings(Section):
     error_table: Literal["seed", "bruce-2016", "dory", "modern"] | None = None
     """Engine `bruce`: what an error code means for a message; `modern` if not set."""
     max_failed_delivery_attempts: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
-    """Engine `bruce`: a message is discarded when more than this number of attempts have failed; 5 if
-    not set."""
+    """Engine `bruce`: a message is discarded when more than this number of attempts have failed; 5
+    if not set."""
     pause_initial_ms: Milliseconds | None = None
     """Engine `bruce`: base of the delay after an error that pauses delivery; 5000 if not set."""
     pause_max_doublings: Annotated[int, Field(ge=0, le=16)] | None = None

@@ -502,34 +502,42 @@ async def test_point_38_messages_wait_for_a_kafka_that_is_not_there():
 
 
 async def test_point_42_sigterm_delivers_half_full_batches_and_ends_with_0():
+    async with aiokq.EmbeddedCluster() as kafka:
+        async with aiokq.Admin(kafka.bootstrap_servers) as admin:
+            await admin.create_topics([aiokq.NewTopic("orders", 1)])
+        await ended_by_sigterm(kafka.bootstrap_servers)
+
+
+async def ended_by_sigterm(servers: str) -> None:
+    """Let a gateway process end that holds half of a batch, and check the topic `orders`."""
     with directory() as path:
-        async with aiokq.EmbeddedCluster() as kafka:
-            async with aiokq.Admin(kafka.bootstrap_servers) as admin:
-                await admin.create_topics([aiokq.NewTopic("orders", 1)])
-            file = path / "gateway.toml"
-            file.write_text(
-                f'''
-                [kafka]
-                bootstrap_servers = "{kafka.bootstrap_servers}"
-                [[inputs]]
-                type = "unix_datagram"
-                path = "{path}/datagram"
-                [batching]
-                messages = 1000
-                '''
-            )
-            async with gateway_process("--config", str(file)) as process:
-                await process.started()
-                with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-                    sender.connect(f"{path}/datagram")
-                    for n in range(10):
-                        await asyncio.to_thread(sender.send, message("orders", b"%d" % n))
-                process.signal(signal.SIGTERM)
-                assert await process.ended() == 0
-                assert "received=10 acked=10" in await process.errors()
-            assert not (path / "datagram").exists()
-            found = await records_of(kafka.bootstrap_servers, "orders")
-            assert values_of(found) == [b"%d" % n for n in range(10)]
+        file = path / "gateway.toml"
+        file.write_text(
+            f'''
+            [kafka]
+            bootstrap_servers = "{servers}"
+            [[inputs]]
+            type = "unix_datagram"
+            path = "{path}/datagram"
+            [delivery]
+            engine = "{gateway_support.engine}"
+            [batching]
+            messages = 1000
+            '''
+        )
+        async with gateway_process("--config", str(file)) as process:
+            await process.started()
+            assert process.ready["engine"] == gateway_support.engine
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+                sender.connect(f"{path}/datagram")
+                for n in range(10):
+                    await asyncio.to_thread(sender.send, message("orders", b"%d" % n))
+            process.signal(signal.SIGTERM)
+            assert await process.ended() == 0
+            assert "received=10 acked=10" in await process.errors()
+        assert not (path / "datagram").exists()
+        found = await records_of(servers, "orders")
+        assert values_of(found) == [b"%d" % n for n in range(10)]
 
 
 async def test_point_43_a_hung_broker_does_not_hold_up_the_end():

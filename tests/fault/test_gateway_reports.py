@@ -154,8 +154,10 @@ async def test_point_30_messages_above_the_limit_are_in_both_maps():
         assert report["discarded"] == {"rate_limit": 3}
 
 
-async def test_point_44_two_windows_of_the_report():
-    async with rig({**HTTP, "discards": {"report_interval_s": 1}}) as r:
+@pytest.mark.parametrize("engine", ENGINES)
+async def test_point_44_two_windows_of_the_report(engine: str):
+    values = {"delivery": {"engine": engine}, "discards": {"report_interval_s": 1}}
+    async with rig({**HTTP, **values}) as r:
         await r.send(message("nowhere", b""))
         await r.settled(1)
         first = await document(r, "/discards/json")
@@ -223,8 +225,10 @@ async def test_point_46_the_queues_add_up_to_what_is_in_flight(engine: str):
         assert "        43 total (all states" in (await ask(r, "/queues/plain"))[1]
 
 
-async def test_point_46_the_queues_add_up_at_any_moment():
-    async with rig(HTTP, topics={"orders": 3, "other": 1}) as r:
+@pytest.mark.parametrize("engine", ENGINES)
+async def test_point_46_the_queues_add_up_at_any_moment(engine: str):
+    values = {**HTTP, "delivery": {"engine": engine}}
+    async with rig(values, topics={"orders": 3, "other": 1}) as r:
         mixed = [message("orders", bytes(50)), message("other", b"x"), message("nowhere", b"x")]
         sending = asyncio.gather(*(r.send(*mixed * 300, kind=k) for k in ("unix_stream", "tcp")))
         while not sending.done():
