@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class HasClientCounters(Protocol):
-    """A Cluster, or a client that uses a Cluster."""
+    """A Cluster, which has the counters of all its clients."""
 
     @property
     def counters(self) -> ClientCounters: ...
@@ -145,7 +145,7 @@ def register(
 
     Args:
         registry: the registry; None for the default registry of prometheus_client.
-        cluster: a client whose counters are exported.
+        cluster: the Cluster whose counters are exported.
         broker: a broker whose counters are exported. If neither `cluster` nor `broker` is given,
             all counters of this process are exported.
 

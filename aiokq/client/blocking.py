@@ -1,7 +1,7 @@
 """`run_blocking`: runs blocking user code in threads, in order per partition.
 
-The function differs from `asyncio.to_thread` in two points: the number of threads per event loop is
-limited, and calls about the same partition run one after another. Tests:
+The function differs from `asyncio.to_thread` in two points: it does not use the threads of the
+loop's default executor, and calls about the same partition run one after another. Tests:
 tests/unit/client/test_blocking.py.
 """
 

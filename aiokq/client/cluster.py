@@ -122,6 +122,9 @@ class Cluster:
     async def start(self) -> None:
         """Bind the cluster to the running loop, and wait for the first metadata if there is none.
 
+        If ``bootstrap_timeout_ms`` is 0, the call does not wait. If the first call fails or is
+        cancelled, the cluster is closed.
+
         Raises:
             BootstrapFailed: no address answered with metadata within ``bootstrap_timeout_ms``; the
                 error names each address with its reason. Raised immediately if a broker refused the
@@ -418,6 +421,7 @@ class Cluster:
 
         Raises:
             ConfigError: an option is wrong.
+            TypeError: `handler` is not callable, or a number is not an int.
             ProducerFenced: another call with the same transactional id was started, or a
                 transaction took longer than `transaction_timeout_ms`, for example because no broker
                 was reachable. Raised only with `group_instance_id`, or with a transactional id in

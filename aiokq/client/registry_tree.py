@@ -2,7 +2,8 @@
 
 The functions compute nodes from metadata and group descriptions. registry.py sends the requests.
 
-Source: section 5.6 of Kafka's documentation (ZooKeeper directories); `ZkData.scala` of 0.8 to 3.x.
+Source: section 5.6 of Kafka's documentation (ZooKeeper directories); `ZkUtils.scala` of 0.8,
+`ZkData.scala` of 3.x.
 """
 
 from __future__ import annotations

@@ -32,8 +32,8 @@ class AdaptivePartitioning:
         queues_of: returns the queues of a topic by partition.
         stalled: given a node id, returns for how many seconds batches have waited since the last
             request to this broker; 0 if no batch waits.
-        availability_timeout: the partitions of a broker are not chosen while `stalled` returns more
-            than this number of seconds; with 0, they may always be chosen.
+        availability_timeout: `choose` avoids the partitions of a broker while `stalled` returns
+            more than this number of seconds; 0 turns this off.
     """
 
     def __init__(
@@ -51,8 +51,8 @@ class AdaptivePartitioning:
     def choose(self, topic: str) -> int:
         """Return the partition for the next records without a key.
 
-        The result is UNIFORM if all queues have the same length and no leader is stalled, or if no
-        partition can be chosen.
+        The result is UNIFORM if all queues have the same length and no leader is stalled, or if
+        each partition has a stalled leader or none.
         """
         timeout = self._availability_timeout
         queues = self._queues_of(topic)

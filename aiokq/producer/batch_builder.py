@@ -20,7 +20,10 @@ __all__ = ["BatchBuilder", "BatchCompression", "BuiltPart", "BuiltRecord", "reco
 BuiltRecord: TypeAlias = (
     "tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]], int | None]"
 )
-"""(key, value, headers, timestamp_ms); None as timestamp_ms means the time of sending."""
+"""(key, value, headers, timestamp_ms).
+
+None as timestamp_ms means the time at which `send_batch` or `produce` accepts the batch.
+"""
 
 BuiltPart: TypeAlias = "BuiltRecord | tuple[RecordColumns, Buffer | None]"
 """A record, or rows of columns: (columns, int32 indexes), with None for all rows."""
@@ -126,7 +129,7 @@ class BatchBuilder:
         return count
 
     def close(self) -> None:
-        """Close the batch, so that `append` returns False."""
+        """Close the batch: `append` then returns False, and `append_columns` returns 0."""
         self._closed = True
 
     @property

@@ -60,7 +60,8 @@ def halves(count: int) -> list[Sequence[int]]:
 def number_halves(whole: QueuedBatch, parts: Sequence[QueuedBatch]) -> None:
     """Divide the sequence numbers of `whole` between its halves.
 
-    If `whole` may have been written, its halves are marked as possibly written, too.
+    If `whole` may have been written, its halves are marked as possibly written, too. If `whole` has
+    no sequence numbers, the call does nothing.
     """
     stamp = whole.stamp
     if stamp is None:

@@ -16,7 +16,7 @@ __all__ = ["GatheredDeliveries"]
 
 
 class GatheredDeliveries(Deliveries):
-    """A list of Deliveries; awaiting the list awaits each Delivery, one after the other."""
+    """A list of Delivery objects; awaiting the list awaits the objects in order."""
 
     __slots__ = ("_each",)
 

@@ -1,7 +1,7 @@
 """State machines of the idempotent producer: producer id, epoch and sequence numbers.
 
-They send nothing and hold no batches: producer_id.py obtains the id, and partition_queue.py numbers
-the batches.
+They send nothing and hold no batches: producer_id.py obtains the id, and each PartitionQueue
+numbers its batches.
 
 Source: KIP-98, KIP-360; Kafka `TransactionManager.java`, `TxnPartitionEntry.java`.
 """

@@ -39,8 +39,8 @@ class ProducerOverrides(ClusterOverrides, total=False):
     flight. If False, these batches are sent as soon as the event loop is idle, at the latest
     after linger_ms, so that `await send()` takes one round trip. Default: True only if
     linger_ms is set, as in Kafka. Awaiting the result of `send_many` awaits all of its
-    records. With interceptors, serializers or a partitioner, one record at a time is awaited,
-    so that batches linger. Not a setting of Kafka.
+    records at once, or one record at a time if interceptors, serializers or a partitioner are
+    set, so that batches then linger. Not a setting of Kafka.
     """
     buffer_memory: int
     """Maximum bytes of records that are not acknowledged yet; at this limit, `send` and
@@ -75,14 +75,15 @@ class ProducerOverrides(ClusterOverrides, total=False):
     error.
     """
     metadata_max_idle_ms: int
-    """Time in milliseconds for which the metadata of a topic is kept current after the last
-    record was sent to the topic (KIP-526).
+    """Minimum time in milliseconds for which the metadata of a topic is kept current after the
+    last record was sent to the topic (KIP-526); the maximum is twice this time.
     """
     transactional_id: str | None
     """Transactional id. It makes the producer transactional: the records of a `transaction()`
     become visible together. A producer that starts with this id fences earlier producers with
     the same id, so each instance of a program needs its own id, and keeps it across restarts.
-    Requires acks='all', retries above 0 and enable_idempotence.
+    Requires acks='all', retries above 0, enable_idempotence and at most 5
+    max_in_flight_requests_per_connection.
     """
     transaction_timeout_ms: int
     """Time in milliseconds after which the broker aborts a transaction of this producer that is
@@ -123,7 +124,8 @@ class ProducerOverrides(ClusterOverrides, total=False):
     """
     partitioner_availability_timeout_ms: int
     """Records without a key avoid the partitions of a broker to which nothing was sent for this
-    time in milliseconds although batches wait for the broker (KIP-794); 0 turns this off.
+    time in milliseconds although batches wait for the broker (KIP-794); 0 turns this off. It
+    has no effect without partitioner_adaptive_partitioning_enable.
     """
     partitioner_ignore_keys: bool
     """Whether records with a key are partitioned like records without a key."""

@@ -1,7 +1,8 @@
 """EncodedProduce and ProduceAnswers: an encoded Produce request, and its usual response.
 
-The sender creates no message objects for its requests, nor for responses in which every batch was
-appended. All other responses are decoded as `ProduceResponse`.
+From version `FIRST_ENCODED` of Produce on, the sender creates no message objects for the topics and
+batches of a request, nor for those of a response in which every batch was appended. Other requests
+and responses are `ProduceRequest` and `ProduceResponse` objects.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """ProduceOnce: single Produce requests without retries, for `Cluster.produce`.
 
-A Sender, which sends the batches of a Producer, retries requests; this module does not.
+A Producer retries: its PartitionQueues send a batch again after an error. This module does not.
 """
 
 from __future__ import annotations
@@ -197,7 +197,12 @@ class ProduceOnce:
         timeout_ms: int,
         deadline: float,
     ) -> tuple[Connection, asyncio.Future[ProduceResponse] | None, Mapping[UUID, str]]:
-        """Send the request; return the future of its response, and the topics' names by id."""
+        """Seal the batches and send the request on the node's connection.
+
+        Returns:
+            The connection; the future of the response, None with acks=0; and the topics' names by
+            id.
+        """
         turn = self._turns.get(node)
         if turn is None:
             turn = self._turns[node] = asyncio.Lock()
@@ -217,7 +222,7 @@ class ProduceOnce:
             return connection, connection.send(request, timeout=remaining, version=version), names
 
     async def _seal(self, builder: BatchBuilder, batch: Batch) -> None:
-        """Compress a batch, as `BatchSealer` does for a Producer."""
+        """Compress and seal a batch, as `BatchSealer` does for a Producer."""
         compression = builder.compression
         codec = compression.codec
         if codec == NONE:

@@ -106,7 +106,8 @@ class Producer:
         """Bind the producer to the running loop.
 
         A producer that was created without a Cluster also waits for the first metadata. A
-        transactional producer also waits for its producer id.
+        transactional producer also waits for its producer id. If the first call fails or is
+        cancelled, the producer is closed.
 
         Raises:
             BootstrapFailed: no bootstrap server answered within bootstrap_timeout_ms, or every
@@ -218,7 +219,10 @@ class Producer:
         return f"<Producer {self._settings.client_id!r} {state}, {self._settings.timeouts}>"
 
     def health(self) -> ProducerHealth:
-        """Return the state of the producer, and the reasons why records are not delivered yet."""
+        """Return the state of the producer, and the reasons why records are not delivered yet.
+
+        Context: any thread.
+        """
         return self._delivery.health(open_=self._loop is not None and self._closing is None)
 
     # Hot path, measured by benchmarks/micro/producer.py. The `except` clause is rarely reached.
@@ -243,10 +247,12 @@ class Producer:
             )
             print(metadata.topic, metadata.partition, metadata.offset)
 
-        If the call is cancelled while it waits for buffer memory or for metadata, the record is not
-        accepted. If it is cancelled later, the record is delivered or fails in the background. A
-        caller that has to know whether the record was accepted calls `enqueue` instead, and awaits
-        its Delivery.
+        If the call is cancelled while it waits for buffer memory, the record is not accepted. The
+        same applies to the wait for metadata if a partitioner is set, or if the known metadata
+        lacks `partition`; otherwise a record of an unknown topic is accepted at once. If the call
+        is cancelled after the record was accepted, the record is delivered or fails in the
+        background. A caller that has to know whether the record was accepted calls `enqueue`
+        instead, and awaits its Delivery.
 
         Args:
             topic: name of the topic. A topic that does not exist is created, if the brokers and
@@ -257,14 +263,15 @@ class Producer:
                 Bytes, or an argument for `key_serializer`. Records without a key are spread over
                 the partitions.
             partition: number of the partition; overrides key and `partitioner`.
-            timestamp_ms: the record's time in milliseconds since 1970; the time of this call if not
-                given. A topic with `message.timestamp.type=LogAppendTime` overwrites it.
+            timestamp_ms: the record's time in milliseconds since 1970; if not given, the time at
+                which the record is accepted. A topic with `message.timestamp.type=LogAppendTime`
+                overwrites it.
             headers: (name, value) pairs, with names as str and values as bytes or None. Their
                 order is kept, and a name may occur twice.
 
         Returns:
-            RecordMetadata: topic, partition, offset (-1 with acks=0) and timestamp_ms of the
-            record.
+            RecordMetadata: topic, partition, offset (-1 if the broker did not return it, as with
+            acks=0) and timestamp_ms of the record.
 
         Raises:
             BufferFull: no memory in buffer_memory became free within max_block_ms.
@@ -428,7 +435,11 @@ class Producer:
         return set(info.partitions)
 
     def create_batch(self) -> BatchBuilder:
-        """Return an empty batch, to be filled record by record and sent with `send_batch`."""
+        """Return an empty batch, to be filled with records or rows of columns for `send_batch`.
+
+        Its limit is `batch_size` bytes, but at least 1024 bytes, and at most `max_request_size` and
+        `buffer_memory`.
+        """
         settings = self._settings
         limit = min(settings.max_request_size, settings.buffer_memory)
         return BatchBuilder(min(max(settings.batch_size, 1024), limit))
@@ -500,7 +511,7 @@ class Producer:
         return transaction
 
     async def commit_transaction(self) -> None:
-        """Deliver the records of the transaction, then commit it; both within max_block_ms.
+        """Deliver the records of the transaction, then commit it, within max_block_ms altogether.
 
         If the call is cancelled, the commit continues; `Transaction.outcome` returns its result.
 

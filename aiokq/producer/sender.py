@@ -433,7 +433,7 @@ class Sender:
             batches.append((queue.partition, records))
         names: dict[UUID | str | bytes, str] = {}
         if version >= FIRST_WITH_TOPIC_IDS:
-            if ZERO_ID in ids.values():  # the metadata came from a broker without topic ids
+            if ZERO_ID in ids.values():  # a topic is unknown, or the brokers have no topic ids
                 version = FIRST_WITH_TOPIC_IDS - 1
             else:
                 for topic, topic_id in ids.items():
@@ -487,7 +487,7 @@ class Sender:
                 self._owner.answered(queued, attempt, -1, -1)
 
     async def _written(self, connection: Connection) -> None:
-        """Wait until most of the connection's output is written.
+        """Wait while more than 1 MiB of the connection's output is unsent.
 
         Raises:
             ConnectionLost: the connection ended, or the broker read nothing within the timeout.

@@ -76,8 +76,8 @@ class ProducerSettings(ProducerRules, ClusterSettings):
         "no batch is in flight. If False, these batches are sent as soon as the event "
         "loop is idle, at the latest after linger_ms, so that `await send()` takes "
         "one round trip. Default: True only if linger_ms is set, as in Kafka. Awaiting "
-        "the result of `send_many` awaits all of its records. With interceptors, serializers "
-        "or a partitioner, one record at a time is awaited, so that batches linger. Not a "
+        "the result of `send_many` awaits all of its records at once, or one record at a time if "
+        "interceptors, serializers or a partitioner are set, so that batches then linger. Not a "
         "setting of Kafka.",
     )
     buffer_memory: int = Field(
@@ -138,15 +138,17 @@ class ProducerSettings(ProducerRules, ClusterSettings):
         default=300_000,
         ge=5_000,
         le=INT64_MAX,
-        description="Time in milliseconds for which the metadata of a topic is kept current after "
-        "the last record was sent to the topic (KIP-526).",
+        description="Minimum time in milliseconds for which the metadata of a topic is kept "
+        "current after the last record was sent to the topic (KIP-526); the maximum is twice this "
+        "time.",
     )
     transactional_id: Annotated[str | None, AfterValidator(not_empty)] = Field(
         default=None,
         description="Transactional id. It makes the producer transactional: the records of a "
         "`transaction()` become visible together. A producer that starts with this id fences "
         "earlier producers with the same id, so each instance of a program needs its own id, and "
-        "keeps it across restarts. Requires acks='all', retries above 0 and enable_idempotence.",
+        "keeps it across restarts. Requires acks='all', retries above 0, enable_idempotence and at "
+        "most 5 max_in_flight_requests_per_connection.",
     )
     transaction_timeout_ms: int = Field(
         default=60_000,
@@ -216,7 +218,7 @@ class ProducerSettings(ProducerRules, ClusterSettings):
         le=INT64_MAX,
         description="Records without a key avoid the partitions of a broker to which nothing was "
         "sent for this time in milliseconds although batches wait for the broker (KIP-794); 0 "
-        "turns this off.",
+        "turns this off. It has no effect without partitioner_adaptive_partitioning_enable.",
     )
     partitioner_ignore_keys: bool = Field(
         default=False,

@@ -185,7 +185,7 @@ def _gzip_decompress(data: Buffer, limit: int) -> bytes:
         raise _corrupt(GZIP, error) from error
 
 
-# snappy: a xerial stream (Java, librdkafka) or one raw block (some other clients)
+# snappy: a xerial stream (Java), or one raw block (librdkafka and some other clients)
 
 
 def _snappy_compress(data: Buffer) -> bytes:

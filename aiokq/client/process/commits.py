@@ -123,14 +123,14 @@ class Commits:
 
     @property
     def presses(self) -> bool:
-        """Whether a commit, an abort or a new producer is due before more records are handled."""
+        """Whether the next round must complete a commit, abort records or replace the producer."""
         return self._begun is not None or self._doomed is not None or self._fenced is not None
 
     def lost(self, partitions: AbstractSet[TopicPartition]) -> bool:
         """Remove revoked or lost partitions; return whether the handled records must be aborted.
 
-        Records and offsets of these partitions are not committed any more. A request to commit that
-        may already have reached the coordinator is an exception.
+        Records and offsets of these partitions are not committed any more, unless a request to
+        commit them may already have reached the coordinator.
         """
         begun = self._begun or Begun({}, {}, 0)
         amid = partitions & (self._backlog.taken.keys() | begun.offsets.keys() | begun.taken.keys())
@@ -170,6 +170,7 @@ class Commits:
 
         The producer may have to abort the previous transaction first. After a timeout, the method
         returns False if a rebalance or the end of `process()` is waiting; otherwise it tries again.
+        With `at_least_once`, there is no transaction, and the result is True.
 
         Raises:
             ResultRefused: a held result cannot be sent; the transaction must be aborted.
@@ -198,7 +199,11 @@ class Commits:
             raise
 
     def moved(self) -> bool:
-        """Whether a position has advanced since its commit, past offsets that have no records."""
+        """Return whether a position is no longer the offset that was committed for its partition.
+
+        If no record was handled since the commit, the position has only passed offsets without
+        records, for example those of transaction markers.
+        """
         try:
             return not self._offsets.keys().isdisjoint(self._committable()[0])
         except CommitFailed:  # for example, the consumer is not a member of its group
@@ -207,13 +212,15 @@ class Commits:
     async def commit(self, meanwhile: Callable[[Ending], Awaitable[None]] | None = None) -> None:
         """Commit the results and offsets of the handled records.
 
+        Nothing is committed if `begin` returns False.
+
         Args:
             meanwhile: called with the `Ending` of the transaction that is being committed; may
                 handle further records. Its exception is raised after the end of the commit.
 
         Raises:
-            TransactionAborted, CommitFailed, DeliveryFailed: the handled records that are not
-                committed have to be aborted.
+            TransactionAborted, CommitFailed, DeliveryFailed: the uncommitted records have to be
+                aborted.
             KafkaError: the outcome is unknown, or the producer cannot be used any more.
             others: see `begin`.
         """
@@ -256,11 +263,14 @@ class Commits:
         self._results.part(holds=self._transactional)
 
     async def learn_outcome(self) -> None:
-        """If the timeout of a rebalance cancelled a commit, wait for that commit's outcome.
+        """Wait for the outcome of a commit, if the timeout of a rebalance cancelled the first wait.
+
+        If the commit was not answered, it is requested again.
 
         Raises:
             TransactionAborted: the transaction was aborted.
             CommitOutcomeUnknown: no coordinator answered whether the transaction is committed.
+            KafkaError: see `Producer.commit_transaction`.
         """
         if self._begun is None or self._transaction is None:
             return

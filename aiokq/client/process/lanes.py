@@ -126,7 +126,10 @@ class Lanes:
         return self._parked >= PARKED * self._concurrency
 
     def _take(self) -> tuple[Hashable, Item] | None:
-        """Return the next item whose lane is free, with its lane; None if there is none now."""
+        """Return the next item whose lane is free, with its lane; None if there is none now.
+
+        With `lane_of`, the items taken before it are parked, because their lanes are busy.
+        """
         if self._lane_of is None:
             return self._take_partition()
         while self._turn and not self._is_full() and not self._ended():

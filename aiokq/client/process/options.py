@@ -47,6 +47,7 @@ class ProcessOptions:
 
         Raises:
             ConfigError: an option is out of range, or conflicts with another.
+            TypeError: a number is not an int.
         """
         for name, value, known in (
             ("guarantee", self.guarantee, GUARANTEES),
@@ -82,10 +83,11 @@ class ProcessReport:
     """The report of one call of `process()`.
 
     Attributes:
-        records: records that were handled, and whose results are committed.
-        outputs: results of these records.
+        records: records whose results or dead letters are committed.
+        outputs: results and dead letters of these records.
         commits: transactions, or commits of offsets with at_least_once.
-        aborts: number of times that the records since the last commit were handled again.
+        aborts: number of times that the results since the last commit were aborted; their records
+            are then read again.
         dead_letters: records that were sent to the dead-letter topic.
     """
 

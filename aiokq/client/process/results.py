@@ -121,7 +121,7 @@ class Results:
     async def accept(
         self, item: Item, outputs: list[Outgoing], *, serialized: bool = False
     ) -> None:
-        """Accept results for sending; wait for buffer memory if necessary.
+        """Accept results for sending; wait for buffer memory or metadata if necessary.
 
         Args:
             serialized: whether keys and values are serialized already, as in dead letters.

@@ -62,6 +62,7 @@ async def run(
 
     Raises:
         ConfigError: an option or a setting is wrong.
+        TypeError: `handler` is not callable, or a number is not an int.
         Exception: see `Processor.run`.
     """
     options.check()

@@ -23,7 +23,7 @@ R = TypeVar("R", bound=Response)
 CONCURRENT_PAUSE: Final = 0.02
 """Longest pause, in seconds, before a retry after CONCURRENT_TRANSACTIONS.
 
-The error means that the markers of the last transaction are not written yet. They are usually
+The usual cause is that the markers of the last transaction are not written yet. They are normally
 written within milliseconds.
 """
 

@@ -236,7 +236,8 @@ class TransactionEnd:
     async def _settle(self) -> None:
         """Wait until records, offsets and partitions are part of the transaction.
 
-        The wait ends early if the transaction can no longer be committed.
+        The wait ends early if the transaction can no longer be committed. If the wait reaches the
+        deadline of the commit, the transaction can only be aborted.
         """
         state = self._state
         while state.cause is None and not (
