@@ -32,7 +32,7 @@ _OF_KAFKA: Final = (
     "cipher_suites",
     "endpoint_identification_algorithm",
 )
-"""The settings of TLS that have Kafka's names, without `ssl_`."""
+"""The TLS settings that have Kafka's names; the prefix `ssl_` of each name is left out."""
 
 
 def connection_options(

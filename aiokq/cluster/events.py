@@ -272,7 +272,7 @@ class Lost(_MemberEvent):
     """Partitions were lost: another member may own them already, and commits are refused."""
 
     error: KafkaError | None = field(default=None, compare=False)
-    """`MaxPollExceeded` if the application stopped polling, otherwise the coordinator's error."""
+    """`MaxPollExceeded` if the application stopped polling, else why the membership ended."""
 
 
 MetadataEvent: TypeAlias = (

@@ -47,13 +47,13 @@ Source: KIP-848.
 """
 
 ALL_TOPICS_SINCE: Final = 2
-REQUIRE_STABLE_SINCE: Final = 7
-SEVERAL_GROUPS_SINCE: Final = 8
-"""The first OffsetFetch version that can request the offsets of several groups.
+"""The first OffsetFetch version that can request all topics of a group."""
 
-``ALL_TOPICS_SINCE`` is the first version that can request all topics of a group.
-``REQUIRE_STABLE_SINCE`` is the first version with the field ``require_stable``.
-"""
+REQUIRE_STABLE_SINCE: Final = 7
+"""The first OffsetFetch version with the field ``require_stable``."""
+
+SEVERAL_GROUPS_SINCE: Final = 8
+"""The first OffsetFetch version that can request the offsets of several groups."""
 
 _NO_IDS: Final[Mapping[str, UUID]] = {}
 _NO_IDS_OF_PARTITIONS: Final[Mapping[TopicPartition, UUID]] = {}
@@ -161,8 +161,9 @@ def fetch_request(
             one item.
         groups: the partitions of each group; None for all partitions that have committed offsets.
         require_stable: whether a partition with an uncommitted offset of an open transaction gets
-            an error instead of an offset (KIP-447).
-        member: the requesting member, if the group uses the consumer protocol.
+            an error instead of an offset (KIP-447). Ignored below version 7.
+        member: the requesting member; the coordinator checks it only in a group of the consumer
+            protocol. Ignored below version 8.
         topic_ids: topic ids by name; required from version 10 on.
 
     Raises:

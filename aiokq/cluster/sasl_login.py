@@ -50,8 +50,8 @@ class TokenRequest(NamedTuple):
 
     Attributes:
         url: the token endpoint, or a URL of a file.
-        client_id: for client credentials; None for a JWT bearer assertion.
-        client_secret: for client credentials; None for a JWT bearer assertion.
+        client_id: for client credentials, else None.
+        client_secret: for client credentials, else None.
         scope: the requested scope; None for the server's default.
     """
 
@@ -105,7 +105,7 @@ def sasl_login(settings: ClusterRules) -> SaslLogin:
     """Return the credentials that the settings give for their mechanism.
 
     Raises:
-        ValueError: a setting is missing, invalid or without effect; the text has no secret.
+        ConfigError: a setting is missing, invalid or without effect. The message has no secret.
     """
     module = _jaas_module(settings)
     if settings.sasl_mechanism == "OAUTHBEARER":

@@ -30,6 +30,8 @@ def sasl_mechanism(
 ) -> tuple[MechanismFactory, Callable[[], Awaitable[object]] | None]:
     """Return the mechanism of the settings, and a function that obtains its token in advance.
 
+    The function is None if the mechanism needs no token.
+
     Args:
         environment: clock, random numbers and threads.
         supervisor: refreshes tokens in tasks; None to fetch a token only when none is valid.

@@ -70,7 +70,8 @@ class ClusterQueries:
     ) -> dict[TopicPartition, int]:
         """Return the log start offset or the end offset of each partition, as `spec` requires.
 
-        See `Consumer.beginning_offsets` and `Consumer.end_offsets`.
+        The offset is -1 if the broker returns none. See `Consumer.beginning_offsets` and
+        `Consumer.end_offsets`.
         """
         wanted = dict.fromkeys(map(checked_partition, partitions), offset_spec(spec))
         found = await self._offsets(wanted, self._settings.isolation_level, timeout)

@@ -261,8 +261,8 @@ class Consumer:
         position is the offset at which reading stopped. The next batches then contain the remaining
         records, unless the application continues to read the same batch.
 
-        Each step raises the errors of `getone`, except `Closed`: the loop ends when the consumer is
-        closed.
+        Each step raises the errors of `getone`. After `close()`, the loop ends instead of raising
+        `Closed`.
 
         Raises:
             Closed: the consumer was closed.
@@ -357,7 +357,7 @@ class Consumer:
             self._pipeline.discovery.follow()
 
     def unsubscribe(self) -> None:
-        """End the subscription or assignment."""
+        """End the subscription or assignment; a member leaves its group."""
         self._lifecycle.check_declaring()
         self._subscription.clear()
         if self._lifecycle.started:
@@ -430,6 +430,7 @@ class Consumer:
         Raises:
             RequestTimeout: a position was not found in time; the cause says why.
             UnknownTopicOrPartition: a partition did not exist within the timeout.
+            KafkaError: the lookup failed with an error that is not retriable.
             ConfigError: a partition is not assigned.
         """
         await self._seek_to(Start.EARLIEST, partitions, timeout)
@@ -543,6 +544,7 @@ class Consumer:
             RequestTimeout: a position was not found in time; the cause says why.
             UnknownTopicOrPartition: a partition did not exist within the timeout.
             NoOffsetForPartition: there is no committed offset, and auto_offset_reset is "none".
+            KafkaError: the lookup failed with an error that is not retriable.
             ConfigError: there is no `group_id`; a partition is not assigned.
         """
         self._in_group("seek_to_committed()")
@@ -621,6 +623,7 @@ class Consumer:
 
         Raises:
             RequestTimeout: no response in time; the cause says why.
+            AuthenticationFailed, BootstrapFailed: no broker can be used.
         """
         limits.optional_seconds(timeout)
         self._lifecycle.check_open()

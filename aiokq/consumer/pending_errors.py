@@ -27,8 +27,8 @@ class PendingErrors:
     def add(self, error: KafkaError) -> bool:
         """Add an error, or replace an undelivered error of the same subject and class.
 
-        Without the replacement, an authorization error that occurs every second would accumulate
-        while user code requests no record for an hour.
+        Without the replacement, an error that recurs every second would accumulate while user code
+        requests no record.
 
         Returns:
             Whether the error was added; False if it replaced an earlier error.

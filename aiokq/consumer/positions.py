@@ -72,7 +72,7 @@ class PartitionState:
         paused: whether the user has paused the partition, which is then neither delivered nor
             fetched.
         withheld: whether delivery and fetching are stopped because the group is assigning or
-            revoking the partition.
+            revoking the partition, or because the member is leaving the group.
         queued_bytes: size in bytes of the chunks, without the chunk that is being read.
         held: offset of the first delivered record that is not finished; None if all are finished,
             or if the record source tracks that record.

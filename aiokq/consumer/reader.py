@@ -166,8 +166,7 @@ class Reader:
     async def next_batch(self) -> RecordBatch[Record]:
         """Return the next batch that has records.
 
-        Raises:
-            StopAsyncIteration: the consumer was closed.
+        Raises: RuntimeError if another task is reading; the errors of `RecordSource.take_chunk`.
         """
         self.check()
         source = self.source

@@ -102,6 +102,7 @@ class RecordSource:
 
         Raises:
             StopAsyncIteration: the consumer was closed.
+            Closed: the consumer has failed.
             RuntimeError: another task is reading, or has begun a loop since this task began its
                 own.
             KafkaError: a partition cannot be read. Raised once, then other partitions are read.
@@ -203,7 +204,7 @@ class RecordSource:
                 of its deserialization.
 
         Raises:
-            Closed: the consumer was closed.
+            Closed: the consumer was closed or has failed.
             KafkaError: a partition cannot be read; nothing was taken. Raised once, then other
                 partitions are read.
             Exception: `deserialize` raised this error for the first record, or `add_error` was
@@ -221,6 +222,7 @@ class RecordSource:
 
         Raises:
             StopAsyncIteration: the consumer was closed.
+            Closed: the consumer has failed.
             RuntimeError: another task has begun a loop since this task began its own.
             KafkaError: a partition cannot be read. Raised once, then other partitions are read.
         """

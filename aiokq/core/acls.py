@@ -9,8 +9,9 @@ The line is ``PRINCIPAL Allow|Deny OPERATION[,OPERATION] TYPE:NAME [from HOST]``
 
 A name that ends in ``*`` is a prefix, and ``*`` alone covers all resources of the type. The forms
 ``TYPE:LITERAL:NAME`` and ``TYPE:PREFIXED:NAME`` take the name literally. Only the principal, the
-name and the host are case-sensitive. Each of these three may be a JSON string, such as
-``Group:"night shift "``; a name in quotes is taken literally, too.
+name, the host, and the words LITERAL and PREFIXED are case-sensitive. The principal, the name and
+the host may be JSON strings, such as ``Group:"night shift "``; a name in quotes is taken literally,
+too.
 
 Tests: ``tests/unit/core/test_acls.py``.
 """

@@ -28,10 +28,10 @@ FAIL_ON_BUGS: Final = "AIOKQ_FAIL_ON_BUGS"
 """Environment variable that tests set to 1: a bug in background work then stops the broker."""
 
 FIRST_PAUSE: Final = 1.0
+"""Seconds between the first failure and the next attempt; doubled with each failure in a row."""
+
 LONGEST_PAUSE: Final = 60.0
-"""The first and the longest pause, in seconds, between a failure and the next attempt. The pause
-doubles with each failure in a row.
-"""
+"""Maximum number of seconds between a failure and the next attempt."""
 
 _EXPECTED: Final = (KafkaError, OSError, MemoryError, ImportError)
 """Failures that can happen without a bug; every other exception is a bug. An import raises

@@ -7,9 +7,9 @@ Kafka's three classes. No class is loaded.
 
 Source: Kafka ``AbstractConfig.resolveConfigVariables``, ``ConfigTransformer``,
 ``FileConfigProvider``, ``EnvVarConfigProvider``, ``DirectoryConfigProvider``; KIP-297, KIP-421.
-Differences from Kafka: a key or file that does not exist, a path that is not allowed, and a
-provider without a class are errors. Kafka keeps the text `${...}` as the value, which may then be
-used as a password. Tests: ``tests/unit/core/test_config_providers.py``.
+Differences from Kafka: a missing key, environment variable or file of a directory, a path that is
+not allowed, and a provider without a class are errors. Kafka keeps the text `${...}` as the value,
+which may then be used as a password. Tests: ``tests/unit/core/test_config_providers.py``.
 """
 
 from __future__ import annotations

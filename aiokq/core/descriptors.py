@@ -35,7 +35,7 @@ Listing takes time proportional to the number of open descriptors.
 """
 
 _LISTED_AGAIN: Final = 0.1
-"""Age of a listing in seconds from which `used` lists again; `missing` may list earlier."""
+"""Minimum age, in seconds, of a listing when `used` lists again; `missing` may list earlier."""
 
 _LISTING_SHARE: Final = 0.01
 """Maximum fraction of the elapsed time that is spent on listings."""
@@ -45,10 +45,10 @@ _FREE_PER_CALL: Final = 64
 """Free descriptors beyond the reserve that permit one more call of `missing` without a check."""
 
 _MOST_UNCHECKED: Final = 64
+"""Maximum number of calls of `missing` without a check."""
+
 _UNCHECKED_SECONDS: Final = 0.1
-"""Maximum number of calls of `missing` without a check, and the seconds after a check in which such
-calls are permitted.
-"""
+"""Seconds after a check in which calls of `missing` without a check are permitted."""
 
 
 def raise_limit() -> None:

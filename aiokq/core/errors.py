@@ -302,7 +302,8 @@ class NoNode(KafkaError, LookupError):
 class NoOffsetForPartition(KafkaError):
     """A partition has no valid fetch position, and `auto_offset_reset` is "none".
 
-    Call seek() for the partition, or change the setting.
+    Call seek() for the partition, or change the setting. Also raised if a broker returns no offset
+    for a lookup, for example of "latest_tiered".
     """
 
     def __init__(self, message: str = "", **context: Unpack[ErrorContext]) -> None:
@@ -366,8 +367,9 @@ class CommitFailed(KafkaError):
     """Offsets were not committed.
 
     Attributes:
-        errors: the error of each partition that failed; the offsets of all other partitions were
-            committed.
+        errors: the error of each partition that failed. If a commit raised the error, the offsets
+            of all other partitions were committed. `Consumer.offsets_for_transaction` and
+            `Transaction.send_offsets` commit no offsets if they raise it.
         lost: failed partitions that this member no longer owns. Their new owner starts at the
             previously committed offset and may process the same records again. Repeating the commit
             can only succeed for the other failed partitions.

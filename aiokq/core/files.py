@@ -448,7 +448,7 @@ class OsFiles:
 
     def write_atomic(self, path: Path, data: Buffer) -> None:
         path = os.fspath(path)
-        temporary = path + ".tmp"  # Kafka's suffix for files that are removed at startup
+        temporary = path + ".tmp"  # Kafka's suffix; a broker removes such files when it starts
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
         file = OsFile(open_regular(temporary, flags, self._mode)[0], temporary)
         try:

@@ -6,8 +6,9 @@ are refused. Options may be passwords, so no error and no `repr` contains the va
 A client and a broker import this module only if SASL is configured.
 
 Source: Kafka ``JaasConfig.java`` and ``JaasContext.java``, which read the text with Java's
-``StreamTokenizer``. Differences: an unclosed quote is an error here, even before the end of a line;
-and Kafka accepts all modules but a few. Tests: ``tests/unit/core/test_jaas.py``.
+``StreamTokenizer``. Differences: an unclosed quote is an error here, while in Kafka the end of the
+line closes the quote; and Kafka accepts all modules but a few. Tests:
+``tests/unit/core/test_jaas.py``.
 """
 
 from __future__ import annotations

@@ -31,8 +31,10 @@ may accept new ones before it exits.
 
 
 TEXT_BURST: Final = 200
+"""Number of lines of one text that a `TextLimit` permits at once."""
+
 TEXTS_PER_SECOND: Final = 1.0
-"""Number of lines of one text that a `TextLimit` permits at once, and on average per second."""
+"""Number of lines of one text that a `TextLimit` permits per second on average."""
 
 
 class OneLine(logging.Formatter):

@@ -45,7 +45,7 @@ class _Run:
         times: number of failures.
         records: number of lost records; 0 if the operation loses none.
         lasting: whether the latest attempt failed. If not, the run is over and kept until `due`.
-        told: whether the latest line reports that the failure lasts, so that its end is logged too.
+        told: whether the latest line reports a failure and not its end, which is then logged too.
         members: failed members, such as partitions. The run is over when all have recovered.
     """
 

@@ -9,10 +9,10 @@ from typing import Final
 __all__ = ["WarningBackoff"]
 
 FIRST_PAUSE: Final = 1.0
+"""Seconds between the first two warnings about one failure; doubled with each warning."""
+
 LONGEST_PAUSE: Final = 60.0
-"""The first and the longest pause, in seconds, between two warnings about one failure. The pause
-doubles with each warning.
-"""
+"""Maximum number of seconds between two warnings about one failure that goes on."""
 
 
 class _Run:

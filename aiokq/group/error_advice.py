@@ -14,7 +14,7 @@ __all__ = ["with_advice"]
 
 
 def with_advice(error: KafkaError, group_id: str, *, auto: bool, by_regex: bool) -> KafkaError:
-    """Return `error`, with advice if the user can resolve it.
+    """Return `error`; if the user can resolve it, a new error of its class with advice.
 
     Args:
         auto: whether `group_protocol` is "auto".
