@@ -503,7 +503,13 @@ static inline void aiokq_connection_end(aiokq_intake *intake, aiokq_connection *
     if (connection->displaced)
         intake->displacing = 0;
     if (connection->fd >= 0) {
-        shutdown(connection->fd, SHUT_RDWR); /* a forked child may hold the connection, too */
+        /* A forked child may hold the connection, too. Then close() alone would not end it, and the
+         * poller would report events of the freed connection. */
+#if defined(__linux__)
+        if (intake->poller >= 0)
+            epoll_ctl(intake->poller, EPOLL_CTL_DEL, connection->fd, NULL);
+#endif
+        shutdown(connection->fd, SHUT_RDWR);
         close(connection->fd);
     }
     free(connection);
@@ -1111,6 +1117,7 @@ static void *aiokq_intake_run(void *given) {
             aiokq_connection_end(intake, intake->first);
         if (intake->poller >= 0)
             close(intake->poller);
+        intake->poller = -1;
     }
     free(intake->buffer);
     intake->buffer = NULL;

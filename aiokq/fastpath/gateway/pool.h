@@ -1692,11 +1692,17 @@ static inline aiokq_segment *aiokq_take_unresolved(aiokq_pool *pool, aiokq_slot 
 }
 
 typedef struct {
-    const unsigned char *topic; /* valid as long as nothing takes or forgets */
+    const unsigned char *topic; /* of a registered topic: valid as long as nothing takes or forgets */
     int32_t topic_size;
     int32_t number;
     int64_t numbers[8];
 } aiokq_report;
+
+/* Returns whether a slot is in the report of all topics: if its topic is registered, or has discards.
+ * The others say nothing, and a program may make up as many as it likes. */
+static inline int aiokq_reported(const aiokq_slot *slot) {
+    return slot->registered || slot->too_long || slot->rate_limited || slot->no_memory;
+}
 
 /* Writes the counts of a topic. */
 static inline void aiokq_report_topic(const aiokq_slot *slot, aiokq_report *report) {
@@ -1706,18 +1712,29 @@ static inline void aiokq_report_topic(const aiokq_slot *slot, aiokq_report *repo
     memcpy(report->numbers, &slot->received, sizeof report->numbers);
 }
 
-/* Writes the counts of at most `room` topics; returns their number. */
-static inline int32_t aiokq_report_topics(aiokq_pool *pool, aiokq_report *reports, int32_t room) {
-    int32_t made = 0;
-    for (int32_t n = 0; n < pool->slot_count && made < room; n++) {
+/* Writes the counts of all topics that are reported; returns their number, or -1 if there are more than
+ * `room`, or more than `name_room` of them are not registered. Inputs may end a topic that is not
+ * registered as soon as the mutex is released, so its name is copied. */
+static inline int32_t aiokq_report_topics(aiokq_pool *pool, aiokq_report *reports, int32_t room,
+                                          unsigned char *names, int32_t name_room) {
+    int32_t made = 0, named = 0;
+    for (int32_t n = 0; n < pool->slot_count; n++) {
         const aiokq_slot *slot = pool->slots[n];
         if (n + 8 < pool->slot_count && pool->slots[n + 8] != NULL) {
             __builtin_prefetch(pool->slots[n + 8]);
             __builtin_prefetch((const char *)pool->slots[n + 8] + 64);
         }
-        if (slot == NULL)
+        if (slot == NULL || !aiokq_reported(slot))
             continue;
-        aiokq_report_topic(slot, reports + made++);
+        if (made == room || (!slot->registered && named == name_room))
+            return -1;
+        aiokq_report_topic(slot, reports + made);
+        if (!slot->registered) {
+            unsigned char *name = names + (size_t)named++ * AIOKQ_TOPIC_BYTES;
+            memcpy(name, slot->topic, (size_t)slot->topic_size);
+            reports[made].topic = name;
+        }
+        made++;
     }
     return made;
 }

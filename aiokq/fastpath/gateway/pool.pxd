@@ -5,6 +5,7 @@ from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 cdef extern from "aiokq/fastpath/gateway/pool.h" nogil:
     const int AIOKQ_MESSAGE_OVERHEAD
     const int AIOKQ_TOPIC_OVERHEAD
+    const int AIOKQ_TOPIC_BYTES
     const int AIOKQ_SAMPLES
     enum: AIOKQ_FRESH
     enum: AIOKQ_READY
@@ -93,6 +94,7 @@ cdef extern from "aiokq/fastpath/gateway/pool.h" nogil:
         uint64_t seed
         aiokq_slot **slots
         int32_t slot_count
+        int32_t free_count
         aiokq_slots ready
         aiokq_slots fresh
         int64_t used
@@ -180,7 +182,8 @@ cdef extern from "aiokq/fastpath/gateway/pool.h" nogil:
 
     void aiokq_report_topic(const aiokq_slot *slot, aiokq_report *report) noexcept
     int32_t aiokq_report_topics(
-        aiokq_pool *pool, aiokq_report *reports, int32_t room
+        aiokq_pool *pool, aiokq_report *reports, int32_t room, unsigned char *names,
+        int32_t name_room
     ) noexcept
     void aiokq_new_window(aiokq_pool *pool) noexcept
     int64_t aiokq_feed(

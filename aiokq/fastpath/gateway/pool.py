@@ -37,6 +37,7 @@ if cython.compiled:
         AIOKQ_NEVER,
         AIOKQ_READY,
         AIOKQ_SAMPLES,
+        AIOKQ_TOPIC_BYTES,
         AIOKQ_TOPIC_OVERHEAD,
         AIOKQ_TRANSPORTS,
         AIOKQ_WAIT,
@@ -802,28 +803,41 @@ class Pool:
         """Return one snapshot of all counts.
 
         Args:
-            topics: also return the counts of each topic.
+            topics: also return the counts of each registered topic, and of each other topic of
+                which messages were discarded.
             new_window: forget the smallest and largest timestamps of discards afterwards.
         """
         self._check()
         n: cython.Py_ssize_t
-        made: cython.Py_ssize_t = 0
-        room: cython.Py_ssize_t = self.pool.slot_count + 1024 if topics else 0
+        made: cython.int = 0
+        room: cython.int = 0
+        name_room: cython.int = 0
         pool = cython.declare(aiokq_pool)
-        stored: bytes = PyBytes_FromStringAndSize(cython.NULL, room * cython.sizeof(aiokq_report))
-        reports: cython.pointer(aiokq_report) = cython.cast(
-            cython.pointer(aiokq_report), PyBytes_AS_STRING(stored)
-        )
-        aiokq_pool_lock(self.pool)
-        while room and room < self.pool.slot_count:  # other threads made topics meanwhile
-            room = self.pool.slot_count + 1024
-            aiokq_pool_unlock(self.pool)
-            stored = PyBytes_FromStringAndSize(cython.NULL, room * cython.sizeof(aiokq_report))
-            reports = cython.cast(cython.pointer(aiokq_report), PyBytes_AS_STRING(stored))
-            aiokq_pool_lock(self.pool)
-        pool = self.pool[0]
         if topics:
-            made = aiokq_report_topics(self.pool, reports, room)
+            room = self.pool.slot_count - self.pool.free_count - self.pool.names + 64
+            room, name_room = max(room, 64), 64
+        while True:
+            stored: bytes = PyBytes_FromStringAndSize(
+                cython.NULL, room * cython.sizeof(aiokq_report)
+            )
+            names: bytes = PyBytes_FromStringAndSize(cython.NULL, name_room * AIOKQ_TOPIC_BYTES)
+            reports: cython.pointer(aiokq_report) = cython.cast(
+                cython.pointer(aiokq_report), PyBytes_AS_STRING(stored)
+            )
+            aiokq_pool_lock(self.pool)
+            pool = self.pool[0]
+            if topics:
+                made = aiokq_report_topics(
+                    self.pool,
+                    reports,
+                    room,
+                    cython.cast(cython.p_uchar, PyBytes_AS_STRING(names)),
+                    name_room,
+                )
+            if made >= 0:
+                break
+            aiokq_pool_unlock(self.pool)
+            room, name_room = 2 * room, 4 * name_room
         if new_window:
             aiokq_new_window(self.pool)
         aiokq_pool_unlock(self.pool)

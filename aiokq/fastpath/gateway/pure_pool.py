@@ -632,7 +632,11 @@ class Pool:
         with self._lock:
             by_slot: dict[int, TopicCounts] = {}
             if topics:
-                by_slot = {number: _topic_counts(slot) for number, slot in self._slots.items()}
+                by_slot = {
+                    number: _topic_counts(slot)
+                    for number, slot in self._slots.items()
+                    if slot.registered or slot.too_long or slot.rate_limited or slot.no_memory
+                }
             if new_window:
                 for slot in self._slots.values():
                     slot.earliest, slot.latest = NEVER, -NEVER

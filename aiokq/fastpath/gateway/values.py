@@ -144,7 +144,8 @@ class PoolCounts(NamedTuple):
         refused_lost: messages for which the queue of `refused()` had no room.
         discarded: messages that the core discarded, by reason.
         versions: messages of unsupported versions of the format, by version.
-        topics: counts of each topic by slot; empty unless they were requested.
+        topics: counts of topics by slot, if they were requested: of each registered topic, and of
+            each other topic of which messages were discarded.
     """
 
     received: int

@@ -24,7 +24,7 @@ import pytest
 from aiokq.fastpath import gateway
 from aiokq.fastpath.gateway.pure_intake import RESERVE
 from aiokq.fastpath.gateway.values import NAME_BYTES
-from tests.forking import in_child, needs_fork
+from tests.forking import LivingChild, in_child, needs_fork
 from tests.gateway_messages import encode
 
 OVERHEAD = gateway.Pool.MESSAGE_OVERHEAD
@@ -416,6 +416,28 @@ def test_a_forked_child_leaves_the_input_alone(inputs: Any, transport: str) -> N
     assert intake.counts().running
     client.send(encode(value=b"2"))
     until(lambda: pool.counts().received == 2)
+
+
+@needs_fork
+@pytest.mark.parametrize("transport", STREAMS)
+def test_a_connection_that_a_forked_child_still_holds(inputs: Any, transport: str) -> None:
+    """Regression: the poller named the closed connection again, whose memory was freed."""
+    given = inputs(transport).start()
+    clients = [given.connect() for _ in range(20)]
+    for client in clients:
+        client.sendall(encode(value=b"before"))
+    given.received(20)
+    with LivingChild():
+        for client in clients:
+            client.shutdown(socket.SHUT_WR)
+        until(lambda: given.intake.counts().connections == 0)
+        spent = time.process_time()
+        time.sleep(0.2)
+        assert time.process_time() - spent < 0.1
+        for n in range(50):
+            given.connect().sendall(encode(value=b"%d" % n))
+        given.received(70)
+    assert given.discarded() == {}
 
 
 @pytest.mark.parametrize("transport", ["unix_datagram", "unix_stream"])

@@ -312,6 +312,48 @@ def test_made_up_topics_are_bounded(benches: Any) -> None:
     assert len(bench.pool.samples()) == 25
 
 
+def test_counts_of_topics_leave_made_up_names_out(benches: Any) -> None:
+    """Regression: each snapshot had an object for each of them."""
+    bench = benches(max_topic_names=500)
+    slot = bench.pool.register(b"real")
+    bench.feed(encode(b"real"), *(encode(b"made-up-%d" % n) for n in range(400)))
+    assert bench.pool.counts().names == 400
+    assert bench.pool.counts(topics=True).topics.keys() == {slot}
+    bench.feed(*(encode(b"made-up-%d" % n, value=bytes(MIB)) for n in range(100, 300)))
+    topics = bench.pool.counts(topics=True).topics
+    assert topics.pop(slot)[:3] == (b"real", 1, 1)
+    assert sorted(topic.topic for topic in topics.values()) == sorted(
+        b"made-up-%d" % n for n in range(100, 300)
+    )
+    assert {topic[1:3] + topic[4:7] for topic in topics.values()} == {(2, 1, 0, 0, 1)}
+
+
+def test_counts_of_topics_while_others_are_ended(core: SimpleNamespace) -> None:
+    """Regression: the names of topics that ended meanwhile were read after they were freed."""
+    pool = core.Pool(MIB // 16)  # 25 names
+    names = [b"n-%d-%d-" % (n, n * 7919 % 10007) + b"x" * (n * 37 % 200) for n in range(100)]
+    data = b"".join(
+        encode(name) + (encode(name, value=bytes(MIB // 16)) if n % 3 else b"")
+        for n, name in enumerate(names)
+    )
+
+    def feed() -> None:
+        for _ in range(200):
+            assert pool.feed(data) == len(data)
+
+    feeding = threading.Thread(target=feed)
+    feeding.start()
+    seen = 0
+    while feeding.is_alive() or not seen:
+        for topic in pool.counts(topics=True).topics.values():
+            seen += 1
+            _, number, check, rest = topic.topic.split(b"-")
+            assert int(check) == int(number) * 7919 % 10007
+            assert rest == b"x" * (int(number) * 37 % 200)
+    feeding.join()
+    pool.close()
+
+
 def test_unregistered_topics_are_charged(benches: Any) -> None:
     """Their names take at most half of the pool; the others have the rest."""
     bench = benches(64 * 1024)
