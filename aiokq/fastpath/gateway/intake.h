@@ -32,6 +32,8 @@
 #define AIOKQ_LACK_MS 100      /* pause of accepting for a lack of descriptors */
 #define AIOKQ_CROWDED_MS 30000 /* time limit of incomplete messages that others wait for */
 #define AIOKQ_LONGEST_MS 60000 /* longest wait for a connection that may be displaced */
+#define AIOKQ_LATE_MS 100 /* if a check for limits in time is later, the thread did not run */
+#define AIOKQ_HEAD_BYTES 281 /* the most bytes of a message beside key and value */
 #define AIOKQ_RESERVE 64 /* descriptors that connections leave to others; at most an eighth of all */
 #define AIOKQ_STACK_BYTES (256 * 1024)
 #define AIOKQ_LOCKED_BYTES (64 * 1024) /* bytes that are stored without releasing the mutex */
@@ -60,6 +62,7 @@ typedef struct aiokq_connection {
     int64_t denied; /* since when it is not read, because another one has to be; 0 if it is read */
     int fd;
     int displaced; /* it is read to its end, and then closed for another one */
+    int expired;   /* it is read to its end, and then closed, because its time is over */
     uint32_t sender; /* the process that connected, or a number of its own */
     unsigned char head[4];
 } aiokq_connection;
@@ -771,8 +774,14 @@ static inline void aiokq_end_turn(aiokq_intake *intake, const aiokq_connection *
 
 /* Reads from a connection once; returns 1 if more may follow, 0 if not, -1 if it was closed. */
 static inline int aiokq_connection_read(aiokq_intake *intake, aiokq_connection *connection) {
-    size_t most = aiokq_wait_for_room(intake, connection);
+    size_t most;
     ssize_t size;
+    char byte;
+    if (connection->expired && recv(connection->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0) {
+        aiokq_connection_end(intake, connection); /* frees memory, so it waits for none */
+        return -1;
+    }
+    most = aiokq_wait_for_room(intake, connection);
     if (most == 0)
         return 0;
     size = recv(connection->fd, intake->buffer, most, MSG_DONTWAIT);
@@ -919,25 +928,26 @@ static inline void aiokq_postpone(aiokq_intake *intake, int64_t ms) {
     }
 }
 
-/* Closes connections that are idle, or whose message is incomplete, for too long. */
+/* Ends connections that are idle, or whose message is incomplete, for too long. Their programs cannot
+ * write any more. What they have written before is read, and when nothing is left, the connection is
+ * closed: data that came at the last moment, or while the thread did not run, is not lost. */
 static inline void aiokq_expire(aiokq_intake *intake, int64_t now) {
     aiokq_connection *connection = intake->first;
     /* Others wait for the end of incomplete messages, so they have a limit in any case. */
     int64_t limit = intake->partial_ms || !intake->crowded ? intake->partial_ms : AIOKQ_CROWDED_MS;
-    while (connection != NULL) {
-        aiokq_connection *after = connection->after;
+    for (; connection != NULL; connection = connection->after) {
         int partial = limit > 0 && connection->since >= 0 && now - connection->since >= limit;
         int idle = intake->idle_ms > 0 && now - connection->last >= intake->idle_ms;
-        if ((partial || idle) && !connection->denied) {
+        if ((partial || idle) && !connection->denied && !connection->expired) {
             aiokq_pool_lock(intake->pool);
             if (partial)
                 intake->counts.partial_closed++;
             else
                 intake->counts.idle_closed++;
             aiokq_pool_unlock(intake->pool);
-            aiokq_connection_end(intake, connection);
+            connection->expired = 1;
+            shutdown(connection->fd, SHUT_RD);
         }
-        connection = after;
     }
 }
 
@@ -1021,7 +1031,8 @@ static inline int aiokq_listen(aiokq_intake *intake) {
 static inline int aiokq_serve(aiokq_intake *intake) {
     struct epoll_event events[AIOKQ_BURST], event;
     aiokq_pace pace = {0, 0, 0, 0, 0};
-    int64_t now, end, stalled = 0, checked = aiokq_ms(CLOCK_MONOTONIC);
+    int64_t now, end, late, checked = aiokq_ms(CLOCK_MONOTONIC);
+    int64_t stalled = intake->stalled_ms, stalled_before = stalled;
     int count, error = 0, tick = aiokq_tick(intake), wait;
     memset(&event, 0, sizeof event);
     event.events = EPOLLIN;
@@ -1059,7 +1070,11 @@ static inline int aiokq_serve(aiokq_intake *intake) {
         now = aiokq_ms(CLOCK_MONOTONIC);
         if (now - checked >= (tick > 0 ? tick : AIOKQ_CROWDED_MS / 4) &&
             (tick > 0 || intake->crowded)) {
+            late = now - checked - tick - AIOKQ_LATE_MS - (stalled - stalled_before);
+            if (tick > 0 && late > 0) /* such as after SIGSTOP: nothing was read meanwhile */
+                aiokq_postpone(intake, late);
             checked = now;
+            stalled_before = stalled;
             aiokq_expire(intake, now);
         }
         aiokq_gather(intake, &pace, now);

@@ -41,6 +41,12 @@ LACK_SECONDS: Final = 0.1
 CROWDED_SECONDS: Final = 30.0
 """Time limit of an incomplete message while other connections wait for its end."""
 
+LATE_SECONDS: Final = 0.1
+"""If a check for limits in time is later than this, the thread did not run."""
+
+HEAD_BYTES: Final = 281
+"""The most bytes of a message beside key and value."""
+
 RESERVE: Final = 64
 """Number of descriptors that connections may not use; at most an eighth of the limit."""
 
@@ -64,6 +70,8 @@ class Connection:
         """Time from which it is not read, because another connection must be; 0 if it is read."""
         self.displaced = False
         """Whether the rest is read, and the connection is then closed for another connection."""
+        self.expired = False
+        """Whether the rest is read, and the connection is then closed, because its time is over."""
 
 
 class Intake:
@@ -399,7 +407,8 @@ class Intake:
     def _serve(self, listening: socket.socket) -> None:
         assert self._stop_fds is not None
         wait = self._tick()
-        checked, stalled = time.monotonic(), 0.0
+        checked, stalled = time.monotonic(), self._stalled
+        stalled_before = stalled
         with selectors.DefaultSelector() as selector:
             self._selector = selector
             selector.register(self._stop_fds[0], selectors.EVENT_READ, None)
@@ -424,7 +433,10 @@ class Intake:
                 now = time.monotonic()
                 pause = CROWDED_SECONDS / 4 if wait is None else wait
                 if now - checked >= pause and (wait is not None or self._crowded):
-                    checked = now
+                    late = now - checked - pause - LATE_SECONDS - (stalled - stalled_before)
+                    if wait is not None and late > 0:
+                        self._postpone(late)  # such as after SIGSTOP: nothing was read meanwhile
+                    checked, stalled_before = now, stalled
                     self._expire(now)
             if self._draining:
                 self._drain_connections(listening)
@@ -585,6 +597,9 @@ class Intake:
 
     def _read(self, connection: Connection) -> bool:
         """Read from a connection; return whether more may follow at once."""
+        if connection.expired and _at_end(connection.sock):
+            self._close(connection)  # frees memory, so it waits for none
+            return False
         most = self._wait_for_room(connection)
         if not most:
             connection.denied = connection.denied or time.monotonic()
@@ -750,18 +765,35 @@ class Intake:
             connection.since += seconds
 
     def _expire(self, now: float) -> None:
+        """End connections that are idle, or whose message is incomplete, for too long.
+
+        Their programs cannot write any more. What they have written before is read, and when
+        nothing is left, the connection is closed: data that came at the last moment, or while the
+        thread did not run, is not lost.
+        """
         limit = self._partial
         if self._crowded and not limit:
             limit = CROWDED_SECONDS  # others wait for the end of incomplete messages
-        for connection in list(self._connections.values()):
-            if connection.denied:
-                continue  # the connection is not read, so its sender is not late
+        for connection in self._connections.values():
+            if connection.denied or connection.expired:
+                continue  # a connection that is not read has no late sender
             if limit > 0 and connection.since is not None and now - connection.since >= limit:
                 self._partial_closed += 1
-                self._close(connection)
             elif self._idle > 0 and now - connection.last >= self._idle:
                 self._idle_closed += 1
-                self._close(connection)
+            else:
+                continue
+            connection.expired = True
+            with contextlib.suppress(OSError):
+                connection.sock.shutdown(socket.SHUT_RD)
+
+
+def _at_end(sock: socket.socket) -> bool:
+    """Return whether everything that was written to a connection has been read."""
+    try:
+        return not sock.recv(1, socket.MSG_PEEK)
+    except OSError:
+        return False
 
 
 def _sender(ancillary: list[tuple[int, int, bytes]]) -> tuple[int, int]:

@@ -8,6 +8,7 @@ import gc
 import os
 import random
 import resource
+import signal
 import socket
 import struct
 import subprocess
@@ -24,7 +25,7 @@ import pytest
 from aiokq.fastpath import gateway
 from aiokq.fastpath.gateway.pure_intake import RESERVE
 from aiokq.fastpath.gateway.values import NAME_BYTES
-from tests.forking import LivingChild, in_child, needs_fork
+from tests.forking import LivingChild, fork, in_child, needs_fork
 from tests.gateway_messages import encode
 
 OVERHEAD = gateway.Pool.MESSAGE_OVERHEAD
@@ -1040,6 +1041,22 @@ def test_the_end_of_an_input_loses_nothing_that_a_program_could_write(inputs: An
 # ---------------------------------------------------------------- names
 
 
+def test_time_without_room_counts_once(inputs: Any) -> None:
+    """Regression: each change of the options extended the limits by all of this time."""
+    given = inputs("unix_stream", 1 << 12, when_full="block", idle_ms=100).start()
+    client = given.connect()
+    for _ in range(8):
+        client.sendall(encode(value=b"x" * 500))
+    until(lambda: given.pool.counts().received == 7)
+    time.sleep(0.5)
+    found: list[bytes] = []
+    until(lambda: found.extend(given.values()) or len(found) == 8)
+    for _ in range(60):
+        given.intake.change(when_full="block", idle_ms=100)
+        time.sleep(0.002)
+    until(lambda: given.intake.counts().idle_closed == 1, "an idle connection is closed", 15)
+
+
 @needs_fork
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_a_program_that_makes_names_up_loses_only_its_own(inputs: Any, transport: str) -> None:
@@ -1081,6 +1098,77 @@ def test_idle_connections_are_closed(inputs: Any, transport: str) -> None:
     counts = given.intake.counts()
     assert (counts.idle_closed, counts.connections) == (1, 1)
     assert given.discarded() == {}
+
+
+def test_an_idle_connection_that_is_closed_loses_nothing(inputs: Any) -> None:
+    """A write that succeeded arrives, even if the connection is closed at the same moment."""
+    given = inputs("unix_stream", idle_ms=5).start()
+    sent = [0] * 4
+
+    def send(number: int) -> None:
+        source = random.Random(number)
+        client = given.connect()
+        for n in range(150):
+            time.sleep(source.choice((0, 0.004, 0.007, 0.012)))
+            while True:
+                try:
+                    client.sendall(encode(value=b"%d %d" % (number, n)))
+                    break
+                except BrokenPipeError:
+                    client = given.connect()
+            sent[number] += 1
+
+    threads = [threading.Thread(target=send, args=(number,)) for number in range(len(sent))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sent == [150] * 4
+    given.received(600)
+    assert given.intake.counts().idle_closed > 2
+    assert given.discarded() == {}
+
+
+@needs_fork
+@pytest.mark.parametrize("transport", STREAMS)
+def test_a_process_that_was_stopped_loses_nothing_that_was_written_meanwhile(
+    inputs: Any, transport: str
+) -> None:
+    """Regression: it closed the connections as too old, with what the kernel had of them."""
+    given = inputs(transport)
+
+    def child() -> object:
+        made = Input(
+            SimpleNamespace(Pool=type(given.pool), Intake=type(given.intake)),
+            Path("/tmp"),
+            transport,
+            1 << 20,
+            idle_ms=200,
+            partial_ms=200,
+        )
+        made.start()
+        half, idle = made.connect(), made.connect()
+        whole = encode(value=b"whole")
+        half.sendall(whole[:10])
+        until(lambda: made.pool.counts().partial_bytes and made.intake.counts().accepted == 2)
+        stopped = os.getpid()
+        helper = fork()
+        if helper == 0:
+            os.kill(stopped, signal.SIGSTOP)
+            time.sleep(0.8)
+            half.sendall(whole[10:])
+            idle.sendall(encode(value=b"idle"))
+            os.kill(stopped, signal.SIGCONT)
+            os._exit(0)
+        os.waitpid(helper, 0)
+        until(lambda: made.pool.counts().received == 2)
+        found = sorted(made.values()), made.discarded()
+        made.close()
+        if transport != "tcp":
+            os.unlink(made.address)
+        return found
+
+    assert in_child(child) == "([b'idle', b'whole'], {})"
 
 
 @pytest.mark.parametrize("transport", STREAMS)
