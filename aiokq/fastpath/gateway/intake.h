@@ -88,6 +88,7 @@ typedef struct {
     aiokq_piece pieces[AIOKQ_PIECES]; /* what was read and is not appended to the spool yet */
     int piece_count;
     unsigned char *owned; /* memory of one of the pieces */
+    int64_t owned_size;
     int fd;
     int transport;
     int64_t limit;
@@ -131,6 +132,40 @@ static inline int aiokq_allowed(const aiokq_intake *intake, uint32_t user) {
             return 1;
     return 0;
 }
+
+/* ---------------------------------------------------------------- blocks of incomplete messages */
+
+/* Large blocks are mapped, so that they grow without a copy, and so that the system gets their memory
+ * back: in the heaps of the threads, blocks of all sizes would leave holes. */
+
+static inline void aiokq_block_free(unsigned char *block, int64_t size) {
+    if (block != NULL && size >= AIOKQ_MAPPED)
+        munmap(block, (size_t)size);
+    else
+        free(block);
+}
+
+/* Returns a block of `size` bytes in place of a smaller one of `old` bytes, or NULL. */
+static inline unsigned char *aiokq_block_grow(unsigned char *block, int64_t old, int64_t size) {
+    void *made;
+    if (size < AIOKQ_MAPPED)
+        return (unsigned char *)realloc(block, (size_t)size);
+#if defined(__linux__)
+    if (old >= AIOKQ_MAPPED) {
+        made = mremap(block, (size_t)old, (size_t)size, MREMAP_MAYMOVE);
+        return made == MAP_FAILED ? NULL : (unsigned char *)made;
+    }
+#endif
+    made = mmap(NULL, (size_t)size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (made == MAP_FAILED)
+        return NULL;
+    if (old)
+        memcpy(made, block, (size_t)old);
+    aiokq_block_free(block, old);
+    return (unsigned char *)made;
+}
+
+/* ---------------------------------------------------------------- messages */
 
 /* Waits until memory is freed; under the mutex. */
 static inline void aiokq_wait_for_memory(aiokq_intake *intake) {
@@ -213,7 +248,7 @@ static inline void aiokq_intake_flush(aiokq_intake *intake) {
     }
     intake->stalled_ms += aiokq_ms(CLOCK_MONOTONIC) - began;
     intake->piece_count = 0;
-    free(intake->owned);
+    aiokq_block_free(intake->owned, intake->owned_size);
     intake->owned = NULL;
 }
 
@@ -286,10 +321,10 @@ static inline void aiokq_breathe(aiokq_intake *intake, int64_t *locked, int64_t 
 
 /* Frees memory, under the mutex, which is released for a large block: the system takes its pages back
  * one by one. */
-static inline void aiokq_free_apart(aiokq_pool *pool, void *block, int64_t size) {
+static inline void aiokq_free_apart(aiokq_pool *pool, unsigned char *block, int64_t size) {
     if (size > AIOKQ_LARGE)
         aiokq_pool_unlock(pool);
-    free(block);
+    aiokq_block_free(block, size);
     if (size > AIOKQ_LARGE)
         aiokq_pool_lock(pool);
 }
@@ -345,6 +380,8 @@ static inline int aiokq_partial_room(aiokq_intake *intake, aiokq_connection *con
     unsigned char *moved;
     if (used <= connection->capacity)
         return 1;
+    if (connection->size - AIOKQ_HEAD_BYTES + AIOKQ_MESSAGE_OVERHEAD > intake->pool->max_bytes)
+        return 0; /* the whole message could not be stored in the empty pool either */
     capacity = capacity > AIOKQ_FIRST_PARTIAL ? capacity : AIOKQ_FIRST_PARTIAL;
     capacity = capacity > used ? capacity : used;
     capacity = capacity < connection->size ? capacity : connection->size;
@@ -355,7 +392,7 @@ static inline int aiokq_partial_room(aiokq_intake *intake, aiokq_connection *con
         return 0;
     if (capacity > AIOKQ_COPIED)
         aiokq_pool_unlock(intake->pool);
-    moved = (unsigned char *)realloc(connection->partial, (size_t)capacity);
+    moved = aiokq_block_grow(connection->partial, connection->capacity, capacity);
     if (capacity > AIOKQ_COPIED)
         aiokq_pool_lock(intake->pool);
     if (moved == NULL) {
@@ -447,7 +484,7 @@ static inline int aiokq_connection_data(aiokq_intake *intake, aiokq_connection *
             aiokq_partial_end(intake, connection);
             aiokq_intake_accept(intake, whole, part, mono, wall);
             if (intake->piece_count == 1 && intake->pieces[0].at == whole)
-                intake->owned = whole; /* the first message of these bytes */
+                intake->owned = whole, intake->owned_size = part; /* the first of these bytes */
             else
                 aiokq_free_apart(pool, whole, part);
             aiokq_breathe(intake, &locked, part);

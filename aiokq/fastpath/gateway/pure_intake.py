@@ -19,7 +19,15 @@ import time
 from collections.abc import Collection
 from typing import Final
 
-from aiokq.fastpath.gateway.pure_pool import COUNTED, DISCARD, FORCE, WAIT, Pool, parse
+from aiokq.fastpath.gateway.pure_pool import (
+    COUNTED,
+    DISCARD,
+    FORCE,
+    MESSAGE_OVERHEAD,
+    WAIT,
+    Pool,
+    parse,
+)
 from aiokq.fastpath.gateway.pure_spool import SpoolWriter
 from aiokq.fastpath.gateway.values import (
     API_KEY,
@@ -699,9 +707,11 @@ class Intake:
         if left and connection.since is None:
             connection.since = time.monotonic()
         if left:
-            if not self._block:
+            # Whether the empty pool could store the whole message.
+            fits = left < 4 or size - HEAD_BYTES + MESSAGE_OVERHEAD <= pool.max_bytes
+            if fits and not self._block:
                 self._limit_partials(connection, left)
-            if pool.charge_partial(left, FORCE if self._block else DISCARD):
+            if fits and pool.charge_partial(left, FORCE if self._block else DISCARD):
                 connection.charged = left
             elif left >= 4:
                 self._lose_partial(connection)

@@ -770,6 +770,33 @@ def test_half_messages_of_blocking_inputs_leave_half_of_the_pool_to_others(
     until(lambda: found.extend(given.values()) or found, "a message as large as the pool")
 
 
+@pytest.mark.parametrize("when_full", ["discard", "block"])
+@pytest.mark.parametrize("transport", STREAMS)
+def test_a_message_that_no_pool_could_hold_takes_no_memory(
+    inputs: Any, transport: str, when_full: str
+) -> None:
+    """Regression: a blocking input collected all of it before it discarded the message."""
+    options = {"when_full": when_full, "max_message_bytes": 1 << 30}
+    given = inputs(transport, 1 << 20, **options).start()
+    client = given.connect()
+    size = 20 << 20
+    client.sendall(encode(value=b"before") + struct.pack(">i", size))
+    most = 0
+    for _ in range((size - 4) // 131_068):
+        client.sendall(bytes(131_068))
+        most = max(most, given.pool.counts().partial_bytes)
+    client.sendall(bytes((size - 4) % 131_068) + encode(value=b"after"))
+    given.received(3)
+    assert most <= 1 << 20
+    assert given.discarded() == {"no_memory": 1}
+    assert given.values() == [b"before", b"after"]
+    largest = (1 << 20) - OVERHEAD - 1
+    client.sendall(encode(value=b"l" * largest))
+    given.received(4)
+    assert given.discarded() == {"no_memory": 1}
+    assert len(given.values()[0]) == largest
+
+
 @pytest.mark.parametrize("transport", STREAMS)
 def test_the_number_of_connections_is_limited(inputs: Any, transport: str) -> None:
     """Further ones wait with what they have sent, even if they are closed; the thread sleeps."""
