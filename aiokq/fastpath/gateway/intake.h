@@ -180,7 +180,8 @@ static inline void aiokq_wait_for_memory(aiokq_intake *intake) {
 }
 
 /* Appends pieces to the spool, without the mutex of the pool; returns -1, or the reason why they are
- * not accepted. Waits if the input is to block; `*never` tells whether waiting is for nothing. */
+ * not accepted. Waits if the input is to block; `*never` tells whether they are too large together
+ * for any spool of this size. */
 static inline int aiokq_spool_pieces(aiokq_intake *intake, int from, int to, int64_t wall,
                                      int *never) {
     int64_t size = 0, began;
@@ -192,17 +193,16 @@ static inline int aiokq_spool_pieces(aiokq_intake *intake, int from, int to, int
         stops = aiokq_stopping(intake);
         reason = aiokq_spool_append(intake->spool, intake->pieces + from, to - from, wall,
                                     intake->block && stops);
+        *never = reason >= 0 && !aiokq_spool_fits(intake->spool, size, to - from);
         if (reason < 0 || !intake->block || stops)
             return reason;
         began = aiokq_ms(CLOCK_MONOTONIC);
-        may = aiokq_spool_wait(intake->spool, size);
+        may = aiokq_spool_wait(intake->spool, size, to - from);
         aiokq_pool_lock(intake->pool);
         intake->counts.blocked_ms += aiokq_ms(CLOCK_MONOTONIC) - began;
         aiokq_pool_unlock(intake->pool);
-        if (!may) {
-            *never = 1;
+        if (!may)
             return reason;
-        }
     }
 }
 
@@ -228,6 +228,23 @@ static inline void aiokq_count_pieces(aiokq_intake *intake, int from, int to, in
     aiokq_pool_unlock(intake->pool);
 }
 
+/* Appends a piece to the spool; message by message if all of them are too large together. */
+static inline void aiokq_flush_piece(aiokq_intake *intake, int n, int64_t wall) {
+    aiokq_piece *piece = intake->pieces + n, all = *piece;
+    int never, reason = aiokq_spool_pieces(intake, n, n + 1, wall, &never);
+    if (!never || all.messages == 1) {
+        aiokq_count_pieces(intake, n, n + 1, wall, reason);
+        return;
+    }
+    piece->messages = 1;
+    for (int64_t at = 0; at < all.size; at += piece->size) {
+        piece->at = all.at + at;
+        piece->size = aiokq_big_i32(piece->at);
+        reason = aiokq_spool_pieces(intake, n, n + 1, wall, &never);
+        aiokq_count_pieces(intake, n, n + 1, wall, reason);
+    }
+}
+
 /* Appends what was read to the spool; without the mutex of the pool. */
 static inline void aiokq_intake_flush(aiokq_intake *intake) {
     int64_t began, mono, wall;
@@ -237,12 +254,9 @@ static inline void aiokq_intake_flush(aiokq_intake *intake) {
     began = aiokq_ms(CLOCK_MONOTONIC);
     aiokq_pool_now(intake->pool, &mono, &wall);
     reason = aiokq_spool_pieces(intake, 0, count, wall, &never);
-    if (never && count > 1) {
-        /* Together they are larger than the spool may be. */
-        for (int n = 0; n < count; n++) {
-            reason = aiokq_spool_pieces(intake, n, n + 1, wall, &never);
-            aiokq_count_pieces(intake, n, n + 1, wall, reason);
-        }
+    if (never) {
+        for (int n = 0; n < count; n++)
+            aiokq_flush_piece(intake, n, wall);
     } else {
         aiokq_count_pieces(intake, 0, count, wall, reason);
     }

@@ -329,10 +329,10 @@ class Intake:
             with self._pool.lock:
                 self._blocked += time.monotonic() - began
             if not may:
-                if not final and len(messages) > 1:
-                    return False
                 break
             reason = self._spool.append(data, wall)
+        if reason >= 0 and not final and len(messages) > 1 and not self._spool.fits(len(data)):
+            return False
         if reason >= 0 and self._block and self._stopping:
             reason = self._spool.append(data, wall, force=True)
         with self._pool.lock:

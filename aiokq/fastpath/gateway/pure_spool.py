@@ -254,13 +254,18 @@ class SpoolWriter:
     def wait(self, size: int) -> bool:
         """Wait a limited time until an append may succeed; return False if it never can."""
         with self._lock:
-            if size + 2 * FRAME.size + HEADER.size > self._max_bytes or self._closed:
+            if not self.fits(size) or self._closed:
                 return False
             pause = RETRY_SECONDS[0]
             if self._failure >= 0:
                 pause = max(self._retry_at - time.monotonic(), 0.001)
             self._changed.wait(pause)
             return True
+
+    def fits(self, size: int) -> bool:
+        """Return whether messages of `size` bytes fit into the spool when it is empty."""
+        frames = 2 * size // FRAME_BYTES + 2  # at most, and one to spare
+        return size + frames * FRAME.size + HEADER.size <= self._max_bytes
 
     def full(self) -> bool:
         """Return whether the segments are as large as they may be."""

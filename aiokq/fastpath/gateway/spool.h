@@ -437,12 +437,17 @@ static inline int aiokq_spool_append(aiokq_spool *spool, const aiokq_piece *piec
     return reason;
 }
 
+/* Returns whether messages of `size` bytes in so many frames fit into the spool when it is empty. */
+static inline int aiokq_spool_fits(const aiokq_spool *spool, int64_t size, int64_t frames) {
+    return size + (frames + 1) * AIOKQ_SPOOL_FRAME + AIOKQ_SPOOL_HEADER <= spool->max_bytes;
+}
+
 /* Waits until an append may succeed, at most a while; returns 0 if it never can. */
-static inline int aiokq_spool_wait(aiokq_spool *spool, int64_t size) {
+static inline int aiokq_spool_wait(aiokq_spool *spool, int64_t size, int64_t frames) {
     struct timespec until;
     int64_t pause = AIOKQ_SPOOL_RETRY_MS;
     pthread_mutex_lock(&spool->mutex);
-    if (size + 2 * AIOKQ_SPOOL_FRAME + AIOKQ_SPOOL_HEADER > spool->max_bytes || spool->closed) {
+    if (!aiokq_spool_fits(spool, size, frames) || spool->closed) {
         pthread_mutex_unlock(&spool->mutex);
         return 0;
     }

@@ -41,7 +41,7 @@ cdef extern from "aiokq/fastpath/gateway/spool.h" nogil:
     int aiokq_spool_append(
         aiokq_spool *spool, const aiokq_piece *pieces, int count, int64_t arrival, int force
     ) noexcept
-    int aiokq_spool_wait(aiokq_spool *spool, int64_t size) noexcept
+    int aiokq_spool_wait(aiokq_spool *spool, int64_t size, int64_t frames) noexcept
     void aiokq_spool_interrupt(aiokq_spool *spool) noexcept
     void aiokq_spool_freed(aiokq_spool *spool, int64_t size) noexcept
     aiokq_sealed *aiokq_spool_progress(

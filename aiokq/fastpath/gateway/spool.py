@@ -274,7 +274,7 @@ class SpoolWriter:
         wanted: int64_t = size
         may: cython.int
         with cython.nogil:
-            may = aiokq_spool_wait(self.spool, wanted)
+            may = aiokq_spool_wait(self.spool, wanted, 2 * wanted // AIOKQ_SPOOL_FRAME_BYTES + 1)
         return bool(may)
 
     def interrupt(self):

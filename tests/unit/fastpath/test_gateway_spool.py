@@ -565,6 +565,38 @@ def test_an_append_is_no_time_of_blocking(writers: Any, inputs: Any, kind: str) 
     assert one.intake.counts().blocked_ms == 0
 
 
+@pytest.mark.parametrize("when_full", ["discard", "block"])
+def test_a_read_that_is_larger_than_the_spool(writers: Any, inputs: Any, when_full: str) -> None:
+    """Regression: all messages of the read were discarded, although each of them fits."""
+    spool = writers(max_bytes=20_000, segment_bytes=5000)
+    one = inputs("unix_stream", spool, when_full=when_full, max_message_bytes=2000)
+    with one.connect() as client:
+        client.sendall(b"".join(messages(0, 1000, 100)))
+        deadline = time.monotonic() + 20
+        while one.intake.counts().received < 1000:
+            assert time.monotonic() < deadline
+            if when_full == "block":
+                for _, size, _ in spool.progress().sealed:
+                    spool.freed(size)
+            time.sleep(0.001)
+    accepted = spool.counts().appended
+    if when_full == "block":
+        assert (accepted, one.discarded()) == (1000, {})
+    else:
+        assert accepted > 100
+        assert one.discarded() == {"spool_full": 1000 - accepted}
+
+
+def test_messages_of_several_frames_that_never_fit_are_not_waited_for(writers: Any) -> None:
+    """Regression: the overhead of one frame was counted, and an input waited for ever."""
+    spool = writers(max_bytes=200_000, segment_bytes=100_000)
+    data = b"".join(messages(10_000, 199_880 // 1033, 1000))
+    data += encode(value=bytes(199_880 - len(data) - len(encode())))
+    assert len(data) == 199_880
+    assert spool.append(data, NOW) == SPOOL_FULL
+    assert not spool.wait(len(data))
+
+
 def _refused(client: socket.socket, message: bytes) -> bool:
     try:
         client.send(message)
