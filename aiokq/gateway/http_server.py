@@ -43,6 +43,9 @@ MOST_CONNECTIONS: Final = 256
 MOST_ANSWERS: Final = 16
 """Requests of one connection that are answered in one iteration of the loop."""
 
+MOST_SECONDS: Final = 0.02
+"""Time of answers of one connection after which other tasks get a turn of the loop."""
+
 MOST_EVENTS: Final = 64
 """Number of parts of a request that are parsed in one iteration of the loop.
 
@@ -195,12 +198,12 @@ class _Connection(asyncio.Protocol):
             self._transport.abort()
 
     def _proceed(self) -> None:
-        """Answer complete requests, at most MOST_ANSWERS in one iteration of the loop."""
-        answered = 0
+        """Answer complete requests, but not too many in one iteration of the loop."""
+        answered, begun = 0, self._loop.time()
         while self._transport is not None and not (
             self._busy or self._full or self._ends or self._rests
         ):
-            if answered == MOST_ANSWERS:
+            if answered == MOST_ANSWERS or self._loop.time() - begun > MOST_SECONDS:
                 self._rest()
                 break
             answered += 1

@@ -11,6 +11,7 @@ import errno
 import functools
 import logging
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from aiokq.fastpath.gateway import TRANSPORTS, Intake
@@ -249,11 +250,22 @@ async def stopped(inputs: Sequence[OpenInput]) -> None:
     """Stop inputs after they have read the data queued in the kernel."""
     if not inputs:
         return
-    # In threads, because stopping an input waits for the input's own thread, which may wait for
-    # room in the pool.
+    # In threads, because stopping an input waits for the input's own thread, which may wait for a
+    # second for room in the pool. The threads of the loop's executor are few, and may all wait for
+    # a disk or for the name of a host.
     loop = asyncio.get_running_loop()
-    stops = [loop.run_in_executor(None, _stop, each.intake) for each in inputs]
-    await asyncio.wait(stops)
+    executor = ThreadPoolExecutor(len(inputs), thread_name_prefix="aiokq-gateway-stop")
+    stops = []
+    try:
+        for each in inputs:
+            try:
+                stops.append(loop.run_in_executor(executor, _stop, each.intake))
+            except RuntimeError:  # the system has no thread
+                _stop(each.intake)
+        if stops:
+            await asyncio.wait(stops)
+    finally:
+        executor.shutdown(wait=False)
     for one in stops:
         one.result()
 

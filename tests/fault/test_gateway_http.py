@@ -393,6 +393,34 @@ async def test_a_body_of_very_many_chunks_lets_other_tasks_run():
         await server.close(1.0)
 
 
+async def test_requests_that_take_long_let_other_tasks_run():
+    """Such as 16 reports of many topics, which a program requests at once."""
+
+    def answer(request: Request) -> Response:
+        until = time.thread_time() + 0.015
+        while time.thread_time() < until:
+            pass
+        return Refusal(404).response
+
+    server = HttpServer(answer, lambda work, name: work.close())
+    await server.start("127.0.0.1", 0)
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n" * 16)
+        writer.write_eof()
+        answers = asyncio.ensure_future(reader.read())
+        longest, last = 0.0, time.thread_time()
+        while not answers.done():
+            await asyncio.sleep(0)
+            now = time.thread_time()
+            longest, last = max(longest, now - last), now
+        assert (await answers).count(b"HTTP/1.1 404 ") == 16
+        assert longest < 0.1
+        writer.close()
+    finally:
+        await server.close(1.0)
+
+
 async def test_a_program_that_does_not_read_its_answers_is_disconnected(
     monkeypatch: pytest.MonkeyPatch,
 ):

@@ -285,6 +285,34 @@ async def test_an_error_in_the_callbacks_of_the_spool_fails_the_gateway() -> Non
             del spool._take_change  # the messages stay in the files
 
 
+async def test_many_inputs_that_wait_for_room_end_together() -> None:
+    """Regression: each waits for a second, and a few threads stopped them one after the other."""
+    with directory() as path:
+        values = {
+            "pool": {"max_bytes": 64 * 1024},
+            "delivery": {"shutdown_max_delay_ms": 0},
+            "inputs": [
+                {"type": "unix_stream", "path": f"{path}/{n}", "when_full": "block"}
+                for n in range(50)
+            ],
+        }
+        async with Gateway(configuration(path, values)) as gateway:
+            clients = []
+            for n in range(50):
+                clients.append(socket.socket(socket.AF_UNIX))
+                clients[n].connect(f"{path}/{n}")
+                clients[n].sendall(message("orders", b"x" * 2000) * 2)
+            async with asyncio.timeout(LIMIT):
+                while gateway.pool.counts().used_bytes < 60_000:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            await asyncio.sleep(0.1)
+            begun = time.monotonic()
+            await gateway.close()
+            assert time.monotonic() - begun < 4
+        for client in clients:
+            client.close()
+
+
 async def test_a_start_that_is_refused_leaves_nothing() -> None:
     """The second gateway on the same sockets, and one whose last part cannot be opened."""
     async with rig({"http": {"port": 0}}) as r:

@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 import urllib.request
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -184,6 +185,50 @@ async def test_reload_says_where_to_look_if_it_has_no_answer_in_time(
         port = silent.getsockname()[1]
         with pytest.raises(KafkaError, match=r"not answered within 0\.2 s.*see /readyz"):
             await asyncio.to_thread(gateway_commands.reload, http=port)
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "is no HTTP interface of a gateway"),
+        (b"HTTP/1.1 200 OK\r\n\r\n<html>", "is no HTTP interface of a gateway"),
+        (b"HTTP/1.1 200 OK\r\n\r\n[1]", "is no HTTP interface of a gateway"),
+        (b"HTTP/1.1 200 OK\r\n\r\n{}", "it has no '(topics|changed)'"),
+    ],
+)
+@pytest.mark.parametrize("name", ["status", "reload"])
+def test_commands_say_that_another_program_answers(name: str, answer: bytes, text: str):
+    """Regression: they ended with a traceback."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+
+        def serve() -> None:
+            accepted, _ = other.accept()
+            with accepted:
+                accepted.recv(65536)
+                accepted.sendall(answer)
+
+        serving = threading.Thread(target=serve)
+        serving.start()
+        with pytest.raises(KafkaError, match=text):
+            getattr(gateway_commands, name)(http=other.getsockname()[1])
+        serving.join()
+
+
+async def test_a_log_that_takes_no_line_does_not_keep_the_process_from_its_end():
+    """Regression: it waited for the thread that opens the FIFO, for which there is no reader."""
+    with directory() as path:
+        file = path / "gateway.toml"
+        log = f'[discards]\nlog_path = "{path}/fifo"\n'
+        file.write_text(FILE.format(servers="127.0.0.1:1", path=path, port=free_port()) + log)
+        os.mkfifo(path / "fifo")
+        async with gateway_process("--config", str(file)) as process:
+            await process.started()
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+                sender.connect(f"{path}/datagram")
+                sender.send(b"malformed")
+            await asyncio.sleep(0.5)
+            process.signal(signal.SIGTERM)
+            assert await process.ended() == 0
 
 
 async def test_check_says_what_is_wrong_with_a_file(tmp_path: Path):

@@ -327,16 +327,18 @@ class Reports:
 
     def _tick(self) -> None:
         """Once a second: end windows, update the metadata times, and end expired debugging."""
-        self.windows.advance()
-        self.metadata_times.poll()
-        self.debug.expire()
-        failed = self._gateway.cluster.health().metadata_error is not None
-        self._metadata_failures += failed and not self._metadata_failed
-        self._metadata_failed = failed
-        self._log_discards()
-        self._log_displaced()
-        delay = min(POLL_SECONDS, self.windows.until_next() + 0.001)
-        self._timer = asyncio.get_running_loop().call_later(delay, self._tick)
+        try:
+            self.windows.advance()
+            self.metadata_times.poll()
+            self.debug.expire()
+            failed = self._gateway.cluster.health().metadata_error is not None
+            self._metadata_failures += failed and not self._metadata_failed
+            self._metadata_failed = failed
+            self._log_discards()
+            self._log_displaced()
+        finally:  # asyncio logs an error, such as a lack of memory, and the next tick follows
+            delay = min(POLL_SECONDS, self.windows.until_next() + 0.001)
+            self._timer = asyncio.get_running_loop().call_later(delay, self._tick)
 
     def _log_discards(self) -> None:
         """Log how many messages were discarded since the last line, at most every 30 seconds."""

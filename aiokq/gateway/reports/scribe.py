@@ -10,7 +10,6 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 __all__ = ["Scribe"]
@@ -24,16 +23,19 @@ CLOSE_SECONDS: Final = 5.0
 
 
 class Scribe:
-    """Runs jobs in the order in which they were submitted, one at a time."""
+    """Runs jobs in the order in which they were submitted, one at a time.
+
+    The thread is a daemon: a file that never takes a line, such as a FIFO without a reader, does
+    not keep the process from its end.
+    """
 
     def __init__(self, max_bytes: int = MOST_BYTES) -> None:
         self._max_bytes = max_bytes
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
         self._jobs: deque[tuple[Callable[[], None], int]] = deque()
         self._bytes = 0
-        self._running = False
+        self._thread: threading.Thread | None = None
         self._closed = False
-        self._executor = ThreadPoolExecutor(1, thread_name_prefix="aiokq-gateway-log")
 
     def submit(self, job: Callable[[], None], size: int) -> bool:
         """Queue a job; return False if there is no room for `size` bytes. A size of 0 always fits.
@@ -43,19 +45,16 @@ class Scribe:
         with self._lock:
             if self._closed or (size and self._bytes and self._bytes + size > self._max_bytes):
                 return False
+            if self._thread is None:
+                thread = threading.Thread(target=self._run, name="aiokq-gateway-log", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError:  # the system has no thread, or the interpreter ends
+                    return False
+                self._thread = thread
             self._jobs.append((job, size))
             self._bytes += size
-            if self._running:
-                return True
-            self._running = True
-        try:
-            self._executor.submit(self._run)
-        except RuntimeError:  # no thread can be started, or the interpreter ends
-            with self._lock:
-                self._running = False
-                self._jobs.pop()
-                self._bytes -= size
-            return False
+            self._lock.notify()
         return True
 
     async def flush(self) -> None:
@@ -82,18 +81,20 @@ class Scribe:
             logger.error("log files were not written completely: the disk does not answer")
         with self._lock:
             self._closed = True
-        self._executor.shutdown(wait=False)
+            self._lock.notify()
 
     def _run(self) -> None:
         while True:
             with self._lock:
-                if not self._jobs:
-                    self._running = False
-                    return
+                while not self._jobs:
+                    if self._closed:
+                        return
+                    self._lock.wait()
                 job, size = self._jobs.popleft()
             try:
                 job()
             except Exception:
                 logger.exception("a log file was not written")
+            del job  # it may hold messages
             with self._lock:
                 self._bytes -= size
