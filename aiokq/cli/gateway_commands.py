@@ -101,6 +101,7 @@ def status(config: TomlFile = None, http: HttpPort = None, as_json: AsJson = Fal
     """
     output = Output(as_json=as_json)
     document = _ask(config, http, "GET", "/accounting/json")
+    _check_answer(document, "topics")
     if as_json:
         output.document(document)
         return
@@ -122,6 +123,7 @@ def reload(config: TomlFile = None, http: HttpPort = None, as_json: AsJson = Fal
     """
     output = Output(as_json=as_json)
     document = _reloaded(config, http)
+    _check_answer(document, "changed")
     if as_json:
         output.document(document)
         return
@@ -271,6 +273,7 @@ def _ask(
     """
     import urllib.error
     import urllib.request
+    from http.client import HTTPException
 
     http = _http(config, port) if at is None else at
     host = f"[{http.host}]" if ":" in http.host else http.host
@@ -286,7 +289,7 @@ def _ask(
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(request, timeout=seconds) as answer:
-            found: dict[str, Any] = json.load(answer)
+            found: dict[str, Any] | None = json.load(answer)
     except urllib.error.HTTPError as error:
         raise ConfigError(_refusal(error.read(), error.code)) from None
     except TimeoutError as error:
@@ -297,7 +300,16 @@ def _ask(
     except OSError as error:
         reason = getattr(error, "reason", error)
         raise KafkaError(f"no gateway answers at {url}: {reason}") from error
+    except (HTTPException, ValueError) as error:
+        raise KafkaError(f"{url} is no HTTP interface of a gateway: {error!r}") from error
+    if not isinstance(found, dict):
+        raise KafkaError(f"{url} is no HTTP interface of a gateway")
     return found
+
+
+def _check_answer(document: dict[str, Any], name: str) -> None:
+    if name not in document:
+        raise KafkaError(f"the answer is not that of a gateway: it has no {name!r}")
 
 
 def _reloaded(config: Path | None, port: int | None) -> dict[str, Any]:

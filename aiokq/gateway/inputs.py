@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aiokq.errors import ConfigError
-from aiokq.gateway.settings_tables import InputSettings
+from aiokq.gateway.settings_tables import LARGEST_ID, InputSettings
 
 if TYPE_CHECKING:
     from aiokq.fastpath.gateway import Intake, IntakeCounts
@@ -37,6 +37,7 @@ LISTEN_FDS_START: Final = 3
 """The first descriptor that systemd passes."""
 
 BACKLOG: Final = 512
+LONGEST_ID: Final = 10
 KINDS: Final[Mapping[str, tuple[socket.AddressFamily, socket.SocketKind]]] = {
     "unix_datagram": (socket.AF_UNIX, socket.SOCK_DGRAM),
     "unix_stream": (socket.AF_UNIX, socket.SOCK_STREAM),
@@ -406,7 +407,7 @@ def _carries(size: int, *, raised: bool) -> bool:
 
 def _user(user: str | int) -> int:
     if isinstance(user, int) or user.isdecimal():
-        return int(user)
+        return _number(user, "user")
     try:
         return pwd.getpwnam(user).pw_uid
     except KeyError:
@@ -415,8 +416,14 @@ def _user(user: str | int) -> int:
 
 def _group(group: str | int) -> int:
     if isinstance(group, int) or group.isdecimal():
-        return int(group)
+        return _number(group, "group")
     try:
         return grp.getgrnam(group).gr_gid
     except KeyError:
         raise ConfigError(f"there is no group {group!r}") from None
+
+
+def _number(given: str | int, what: str) -> int:
+    if len(str(given)) > LONGEST_ID or int(given) > LARGEST_ID:
+        raise ConfigError(f"there is no {what} {given!r}")
+    return int(given)

@@ -9,7 +9,7 @@ import ipaddress
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, Self, TypeAlias, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from aiokq import ProducerSettings
 from aiokq.errors import ConfigError
@@ -26,6 +26,7 @@ __all__ = [
     "DiscardsSettings",
     "HttpSettings",
     "InputSettings",
+    "LARGEST_ID",
     "LimitsSettings",
     "PoolSettings",
     "RateLimitSettings",
@@ -59,6 +60,8 @@ DeadLetterReason: TypeAlias = Literal[
 
 
 LARGEST_DATAGRAM: Final = 16 * 1024 * 1024
+LARGEST_ID: Final = 2**32 - 2
+"""The largest number of a user or group."""
 
 
 BRUCE_ONLY: Final = (
@@ -81,6 +84,13 @@ class Section(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False
     )
+
+    @field_validator("*")
+    @classmethod
+    def _check_text(cls, value: object) -> object:
+        if isinstance(value, str) and "\0" in value:
+            raise ValueError("must not have a NUL character")
+        return value
 
 
 class InputSettings(Section):
@@ -131,6 +141,14 @@ class InputSettings(Section):
     def where(self) -> str:
         """The address as text: a path, or host and port."""
         return f"{self.host}:{self.port}" if self.type == "tcp" else str(self.path)
+
+    @field_validator("owner", "group", "allowed_users")
+    @classmethod
+    def _check_ids(cls, value: object) -> object:
+        for one in value if isinstance(value, tuple) else (value,):
+            if isinstance(one, int) and not 0 <= one <= LARGEST_ID:
+                raise ValueError(f"there is no user or group {one}")
+        return value
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -14,6 +14,9 @@ MAX_PATH_BYTES: Final = 107
 """sun_path has 108 bytes, and the last is NUL."""
 
 
+MAX_BUFFER_BYTES: Final = 2**31 - 1
+
+
 class Address:
     """The address on which a gateway listens.
 
@@ -41,8 +44,11 @@ class Address:
         given = [one for one in (unix_datagram, unix_stream, tcp) if one is not None]
         if len(given) != 1:
             raise ValueError("give exactly one of unix_datagram, unix_stream and tcp")
-        if send_buffer_bytes is not None and send_buffer_bytes < 1:
-            raise ValueError(f"send_buffer_bytes is {send_buffer_bytes}, and must be positive")
+        if send_buffer_bytes is not None and not 1 <= send_buffer_bytes <= MAX_BUFFER_BYTES:
+            raise ValueError(
+                f"send_buffer_bytes is {send_buffer_bytes}, and must be from 1 to "
+                f"{MAX_BUFFER_BYTES}"
+            )
         self.datagram = unix_datagram is not None
         self.tcp = tcp is not None
         self._send_buffer_bytes = send_buffer_bytes

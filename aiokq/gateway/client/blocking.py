@@ -155,7 +155,8 @@ class GatewayClient:
         if not self._lock.acquire(blocking=False):
             if self._owner == threading.get_ident():
                 return False  # a signal handler has interrupted this thread's own `send`
-            if not self._lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
+            left = max(0.0, deadline - time.monotonic())
+            if not self._lock.acquire(timeout=min(left, threading.TIMEOUT_MAX)):
                 return False
         self._owner = threading.get_ident()
         return True

@@ -31,6 +31,7 @@ logger = logging.getLogger("aiokq.gateway")
 
 _NAME: Final = re.compile(r"([0-9]{20})\.(spool|done)")
 CHUNK: Final = 1024 * 1024
+LARGEST_BASE: Final = 2**62
 
 
 class Opened(NamedTuple):
@@ -132,6 +133,8 @@ def _read(directory: str, lock_fd: int) -> Opened:
     done: set[int] = set()
     for name in os.listdir(directory):
         found = _NAME.fullmatch(name)
+        if found is not None and int(found[1]) > LARGEST_BASE:
+            raise ConfigError(f"[spool] {directory}/{name}: this is no file of a spool")
         if found is not None:
             if found[2] == "spool":
                 bases.append(int(found[1]))

@@ -147,8 +147,9 @@ def test_users_are_numbers_or_names():
     """In `allowed_users` and `owner`."""
     assert user_ids(["root", 7, "12"]) == [0, 7, 12]
     assert user_ids(None) is None
-    with pytest.raises(ConfigError, match="there is no user 'nobody-of-this-name'"):
-        user_ids(["nobody-of-this-name"])
+    for name in ("nobody-of-this-name", "4294967295", "9" * 5000):
+        with pytest.raises(ConfigError, match=f"there is no user '{name}'"):
+            user_ids([name])
 
 
 def permissions(path: str) -> tuple[int, int, int]:

@@ -107,6 +107,11 @@ REFUSED = [
     ("/run/aiokq/gateway.sock", "gateway.sock", "must be absolute"),
     ("[http]", "[http", "DIR/gateway.toml:10:"),
     ('type = "zstd"', 'type = "snappy"', "compression of type snappy has no `level`"),
+    ('mode = "0222"', "owner = -1", "DIR/gateway.toml:6: [[inputs]] #1 `owner`: there is no user"),
+    ('mode = "0222"', "group = 4294967295", "`group`: there is no user or group 4294967295"),
+    ('mode = "0222"', "allowed_users = [0, 4294967296]", "there is no user or group 4294967296"),
+    ("gateway.sock", "gateway\\u0000.sock", "gateway.toml:5: [[inputs]] #1 `path`: must not"),
+    ('engine = "producer"', '[spool]\npath = "/var/\\u0000"', "must not have a NUL"),
     ("time_ms = 5", 'mode = "combined"', '"combined" belongs to the engine bruce'),
 ]
 

@@ -563,6 +563,15 @@ def test_a_missing_parent_is_refused(tmp_path: Path) -> None:
         Spool(settings(tmp_path / "file")).open()
 
 
+def test_a_name_with_a_number_that_no_message_has_is_refused(path: Path) -> None:
+    """Regression: OverflowError."""
+    path.mkdir(exist_ok=True)
+    name = path / f"{10**20 - 1}.spool"
+    name.write_bytes(b"")
+    with pytest.raises(ConfigError, match=f"{name}: this is no file of a spool"):
+        Spool(settings(path)).open()
+
+
 async def test_an_unknown_version_is_refused(path: Path) -> None:
     (segment,) = await _stored(path, 3)
     data = bytearray(segment.read_bytes())

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import math
 import os
 import pickle
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -78,10 +80,11 @@ def test_a_port_is_an_int(kind: Callable[..., object], port: object) -> None:
         ({"tcp": 1, "host": "example.org"}, "must be an IP address"),
         ({"unix_stream": ""}, "empty"),
         ({"unix_stream": "/a\0b"}, "NUL"),
+        ({"tcp": 1, "send_buffer_bytes": 2**31}, "send_buffer_bytes is 2147483648"),
         ({"tcp": 1, "timeout": 0}, "timeout is 0"),
         ({"tcp": 1, "timeout": float("nan")}, "timeout is nan"),
         ({"tcp": 1, "when_unavailable": "ignore"}, "one of raise, drop, wait"),
-        ({"tcp": 1, "send_buffer_bytes": 0}, "must be positive"),
+        ({"tcp": 1, "send_buffer_bytes": 0}, "must be from 1 to"),
     ],
 )
 def test_wrong_arguments_are_refused_at_once(
@@ -99,6 +102,16 @@ def test_a_path_is_as_long_as_an_address_holds(kind: Callable[..., object]) -> N
     kind(unix_datagram=Path("/run/gateway.sock"))
     with pytest.raises(PathTooLong, match="has 108 bytes; an address of a UNIX socket holds 107"):
         kind(unix_datagram="/" + "ä" * 53 + "x")
+
+
+@pytest.mark.parametrize("timeout", [math.inf, 1e300])
+def test_a_thread_may_wait_for_another_without_a_limit(tmp_path: Path, timeout: float) -> None:
+    """Regression: OverflowError."""
+    with GatewayClient(unix_stream=tmp_path / "none", timeout=timeout) as given:
+        given._lock.acquire()
+        threading.Timer(0.05, given._lock.release).start()
+        with pytest.raises(GatewayAway):
+            given.send("t", b"v")
 
 
 def test_errors_survive_pickling() -> None:
