@@ -546,10 +546,13 @@ def dump(data: Path) -> str:
 
 
 def shell_paths(file: Path) -> set[str]:
-    """Return the topics, partitions and configs in a file, as paths of Kafka's metadata shell."""
-    done = run_tool(
-        "org.apache.kafka.shell.MetadataShell", "--snapshot", str(file), "find", "/", jars=SHELL
-    )
+    """Return the topics, partitions and configs in a file, as paths of Kafka's metadata shell.
+
+    The shell of Kafka 4.2 cannot list all of an image that has a quota of a default user, even if
+    Apache Kafka wrote it: its name for the entity leaves out the default.
+    """
+    shell, parts = "org.apache.kafka.shell.MetadataShell", ("/image/topics", "/image/configs")
+    done = run_tool(shell, "--snapshot", str(file), "find", *parts, jars=SHELL)
     assert done.returncode == 0, done.stderr
     lines = (line.removeprefix("/image/") for line in done.stdout.splitlines())
     wanted = re.compile(r"topics/byName/[^/]+(/\d+)?|configs/[^/]+/.+")
