@@ -169,6 +169,10 @@ class Audit(Protocol):
         """Record changes of ACLs, users or quotas, and the principal that made them."""
         ...
 
+    def changed_also(self, connection: RequestContext, what: str, items: Collection[str]) -> None:
+        """Record further changes of a request together."""
+        ...
+
     def login_failed(self, connection: RequestContext, mechanism: str, reason: str) -> None:
         """Record a failed authentication; `reason` contains no part of the credentials."""
         ...

@@ -398,7 +398,7 @@ class BrokerNode:
                 )
             return
         authorizer.load(acls.values())
-        self.storage.publisher.principal_listeners.append(authorizer.apply)
+        self.storage.publisher.principal_listeners.append(authorizer.change)
         if self._acls:
             values = [
                 (

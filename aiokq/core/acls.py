@@ -37,7 +37,7 @@ from aiokq.core.errors import ConfigError
 from aiokq.core.frozen import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping
     from enum import IntEnum
 
 __all__ = ["Acl", "canonical_host", "operation_named", "parse_acl", "resource_type_named"]
@@ -168,8 +168,7 @@ def resource_type_named(text: str, line: str) -> ResourceType:
     Raises:
         ConfigError: there is no such type; the message quotes `line`.
     """
-    kinds = [kind for kind in ResourceType if kind is not ResourceType.ANY]
-    return _named(text, kinds, "type of resource", line)
+    return _named(text, _RESOURCE_TYPES, "type of resource", line)
 
 
 def operation_named(text: str, resource_type: ResourceType, line: str) -> Operation:
@@ -179,8 +178,7 @@ def operation_named(text: str, resource_type: ResourceType, line: str) -> Operat
         ConfigError: there is no such operation, or it has no meaning for `resource_type`; the
             message quotes `line`.
     """
-    every = [operation for operation in Operation if operation is not Operation.ANY]
-    operation = _named(text, every, "operation", line)
+    operation = _named(text, _OPERATIONS, "operation", line)
     supported = [Operation.ALL, *SUPPORTED_OPERATIONS[resource_type]]
     if resource_type is ResourceType.CLUSTER:
         supported.append(Operation.DELETE)  # Kafka checks it for DeleteTopics, but does not list it
@@ -276,14 +274,24 @@ def _unquoted(text: str, line: str) -> str:
         raise ConfigError(f"ACL {line!r}: {text} is not a valid JSON string") from None
 
 
-def _named(text: str, members: Sequence[E], what: str, line: str) -> E:
-    wanted = text.replace("_", "").lower()
-    for member in members:
-        if member.name.replace("_", "").lower() == wanted:
-            return member
-    raise ConfigError.unknown(
-        f"ACL {line!r}: unknown {what} {text!r}", text, [_words(member) for member in members]
-    )
+def _named(text: str, members: Mapping[str, E], what: str, line: str) -> E:
+    member = members.get(_word(text))
+    if member is not None:
+        return member
+    known = [_words(member) for member in members.values()]
+    raise ConfigError.unknown(f"ACL {line!r}: unknown {what} {text!r}", text, known)
+
+
+def _word(text: str) -> str:
+    return text.replace("_", "").lower()
+
+
+_RESOURCE_TYPES: Final = {
+    _word(kind.name): kind for kind in ResourceType if kind is not ResourceType.ANY
+}
+_OPERATIONS: Final = {
+    _word(operation.name): operation for operation in Operation if operation is not Operation.ANY
+}
 
 
 def _words(member: IntEnum) -> str:

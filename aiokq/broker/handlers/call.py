@@ -29,8 +29,12 @@ T = TypeVar("T")
 Question: TypeAlias = tuple[Operation, ResourceType, Iterable[str]]
 """An operation, the type of the resources, and their names."""
 
-CHANGES_AT_ONCE: Final = 100
-"""Number of changes that are recorded before other tasks may run."""
+CHANGES_ALONE: Final = 100
+CHANGES_TOGETHER: Final = 100
+"""Number of changes of a request that are recorded one by one, and then together."""
+
+STEPS_PER_CHANGE: Final = 8
+"""Number of steps as which the text of a change counts."""
 
 NAMES_AT_ONCE: Final = 64
 """Number of names about which the gate is asked before other tasks may run."""
@@ -79,12 +83,24 @@ class Call(NamedTuple):
 
     async def changed_many(self, what: str, items: Iterable[str]) -> None:
         """Like `changed`, for any number of items; other tasks may run meanwhile."""
-        if self.gate.audit is not None:
-            rest = iter(items)
-            while some := list(islice(rest, CHANGES_AT_ONCE)):
-                self.changed(what, some)
-                if self.pace.spend(len(some)):
-                    await self.pace.next()
+        audit = self.gate.audit
+        if audit is None:
+            return
+        rest = iter(items)
+        for item in islice(rest, CHANGES_ALONE):
+            self.changed(what, (item,))
+            if self.pace.spend(STEPS_PER_CHANGE):
+                await self.pace.next()
+        some: list[str] = []
+        for item in rest:
+            some.append(item)
+            if len(some) == CHANGES_TOGETHER:
+                audit.changed_also(self.connection, what, some)
+                some = []
+            if self.pace.spend(STEPS_PER_CHANGE):
+                await self.pace.next()
+        if some:
+            audit.changed_also(self.connection, what, some)
 
     async def settle(self, *questions: Question) -> None:
         """Let an authorizer that asks the user's code await its answers in advance.

@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from itertools import islice
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -246,16 +246,17 @@ class Audit:
             items: each change, as text without secrets.
         """
         rest = iter(items)
-        principal, host = str(connection.session.principal), connection.peer_host
-        fields: dict[str, str | int | list[str]] = {
-            "principal": principal,
-            "host": host,
-            "listener": connection.listener,
-        }
+        fields = _of_change(connection)
         for item in islice(rest, MOST_ITEMS):
             self._log(self._change, logging.INFO, what, {**fields, "item": item})
-        while more := [_cut(item) for item in islice(rest, MOST_ITEMS)]:
-            self._log(self._change, logging.INFO, what, {**fields, "items": more})
+        while more := list(islice(rest, MOST_ITEMS)):
+            self.changed_also(connection, what, more)
+
+    def changed_also(self, connection: RequestContext, what: str, items: Collection[str]) -> None:
+        """Log further changes of a request in one line; see `changed`."""
+        fields = _of_change(connection)
+        some = [_cut(item) for item in items]
+        self._log(self._change, logging.INFO, what, {**fields, "items": some})
 
     def _write(
         self,
@@ -289,6 +290,14 @@ class Audit:
     ) -> None:
         text = " ".join(f"{name}={_shown(value)}" for name, value in fields.items())
         log_line(logger, level, "%s: %s", event, text, extra={"audit": {"event": event, **fields}})
+
+
+def _of_change(connection: RequestContext) -> dict[str, str | int | list[str]]:
+    return {
+        "principal": str(connection.session.principal),
+        "host": connection.peer_host,
+        "listener": connection.listener,
+    }
 
 
 def _cut(value: str) -> str:

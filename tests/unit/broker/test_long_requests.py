@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import gc
+import logging
 import time
 import uuid
 
@@ -430,6 +431,17 @@ async def test_changes_of_many_acls_do_not_hold_the_loop():
         response = wire.decode_response(wire.DeleteAclsResponse, answer, 3)[1]
         assert {len(result.matching_acls) for result in response.filter_results} == {1}
         assert len(broker.node.metadata._metadata.image.principals.acls) == 500
+
+
+async def test_the_changes_of_a_long_request_are_in_few_lines_of_the_audit_log(caplog):
+    """Those after the hundredth are in lines of a hundred; each of them had a line."""
+    caplog.set_level(logging.INFO, "aiokq.audit.change")
+    async with with_acls() as broker:
+        await broker.frame(frame_of(creations(NAMES[:1050]), 3))
+    lines = [record.audit for record in caplog.records if record.name == "aiokq.audit.change"]
+    assert len(lines) == 110
+    logged = [text for line in lines for text in line.get("items") or [line["item"]]]
+    assert logged == [f"User:alice Allow Read Topic:{name}" for name in NAMES[:1050]]
 
 
 def described_acls():

@@ -96,6 +96,10 @@ class MetadataDelta(NamedTuple):
         principals: list[Message] = []
         has_quotas = False
         for record in records:
+            if is_of_principals(record):  # first, because there may be thousands of ACLs
+                principals.append(record)
+                has_quotas |= isinstance(record, ClientQuotaRecord)
+                continue
             match record:
                 case PartitionRecord() | PartitionChangeRecord() | TopicRecord():
                     changed[record.topic_id] = None
@@ -110,9 +114,6 @@ class MetadataDelta(NamedTuple):
                         brokers[name] = dict(image.configs.get((kind, name), _NONE))
                 case FeatureLevelRecord() | KRaftVersionRecord():
                     features = dict(image.features)
-                case _ if is_of_principals(record):
-                    principals.append(record)
-                    has_quotas |= isinstance(record, ClientQuotaRecord)
         return cls(
             deleted,
             [

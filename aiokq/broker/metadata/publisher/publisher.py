@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import functools
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.metadata.configs.group_configs import GroupConfigs
@@ -79,7 +79,7 @@ class MetadataPublisher:
         group_configs: the settings of groups, as coordinators see them.
         features: levels of features, by name.
         principal_listeners: called with the records of ACLs, SCRAM credentials, delegation tokens
-            and quotas in each append.
+            and quotas in each append. An awaitable that is returned is awaited.
         quotas: the quotas of clients and addresses.
         quotas_changed: called after `quotas` was replaced.
         end_offset: end offset of the last published append; `features` includes this append. 0
@@ -105,7 +105,7 @@ class MetadataPublisher:
         self.topics = TopicRegistry()
         self.group_configs = GroupConfigs(settings.static)
         self.features: Mapping[str, int] = {}
-        self.principal_listeners: list[Callable[[Sequence[Message]], None]] = []
+        self.principal_listeners: list[Callable[[Sequence[Message]], Awaitable[None] | None]] = []
         self.quotas: Mapping[QuotaEntity, Mapping[str, float]] = {}
         self.quotas_changed: Callable[[], None] = lambda: None
         self.end_offset = 0
@@ -292,7 +292,9 @@ class MetadataPublisher:
             self.group_configs.configure(group_id, configs)
         if delta.principals:
             for changed in self.principal_listeners:
-                changed(delta.principals)
+                waiting = changed(delta.principals)
+                if waiting is not None:
+                    await waiting
         if delta.quotas is not None:
             self.quotas = delta.quotas
             self.quotas_changed()

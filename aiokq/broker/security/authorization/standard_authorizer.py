@@ -8,7 +8,8 @@ Tests: ``tests/unit/broker/security/test_standard_authorizer.py``.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+import asyncio
+from collections.abc import Awaitable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from aiokq.broker.permissions import Operation, ResourceType
@@ -33,6 +34,12 @@ MOST_CACHED: Final = 32768
 
 LONGEST_CACHED: Final = 255
 """Maximum length of a name whose answer is cached. Names of topics have at most 249 characters."""
+
+MANY: Final = 500
+"""Number of changes from which the index is made anew, while other tasks run."""
+
+ADDED_AT_ONCE: Final = 200
+"""Number of ACLs that are added to a new index before other tasks run."""
 
 _ANY_RESOURCE: Final = "hardcode"
 """The name that Kafka checks first when a client needs an operation on any resource of a type."""
@@ -94,6 +101,34 @@ class StandardAuthorizer:
                     changed = True
         if changed:
             self._forget()
+
+    def change(self, records: Sequence[Message]) -> Awaitable[None] | None:
+        """Make the changes of one append of the metadata log, all at the same time.
+
+        Calls must be made one at a time.
+
+        Returns:
+            An awaitable after which very many changes are in force, because they take long; None if
+            the changes are in force already.
+        """
+        if len(records) < MANY:
+            self.apply(records)
+            return None
+        return self._change_many(records)
+
+    async def _change_many(self, records: Sequence[Message]) -> None:
+        acls, index = dict(self._acls), AclIndex()
+        for record in records:
+            if isinstance(record, AccessControlEntryRecord):
+                acls[record.id] = record
+            elif isinstance(record, RemoveAccessControlEntryRecord):
+                acls.pop(record.id, None)
+        for count, acl in enumerate(acls.values(), 1):
+            index.add(acl)
+            if not count % ADDED_AT_ONCE:
+                await asyncio.sleep(0)
+        self._acls, self._index = acls, index
+        self._forget()
 
     def acls(self) -> Collection[AccessControlEntryRecord]:
         """Return the ACLs in force."""

@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
-from aiokq.broker.security.quotas.precedence import QuotaTable
+from aiokq.broker.security.quotas.precedence import quota_tables
 from aiokq.connection.budgets import Budgets
 from aiokq.connection.quota_windows import DEFAULT_WINDOW, QuotaWindow, Rate, TokenBucket
 from aiokq.connection.request_context import SessionState
 from aiokq.core.errors import ThrottlingQuotaExceeded
 from aiokq.core.quota_keys import (
-    CLIENT_KEYS,
     CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,
     PRODUCER_BYTE_RATE,
@@ -85,7 +84,7 @@ class ClientQuotas:
         self._counters = counters
         self._window = window
         self._source = source
-        self._tables = {key: QuotaTable(key, {}) for key in CLIENT_KEYS}
+        self._tables = quota_tables({})
         self._rates = {
             key: Budgets(lambda: Rate(window))
             for key in (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE)
@@ -94,7 +93,7 @@ class ClientQuotas:
 
     def configure(self, quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
         """Replace all quotas. The usage of clients so far still counts."""
-        self._tables = {key: QuotaTable(key, quotas) for key in CLIENT_KEYS}
+        self._tables = quota_tables(quotas)
 
     @property
     def is_needed(self) -> bool:

@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 from aiokq.core.named_tuple import NamedTuple
-from aiokq.core.quota_keys import CLIENT_ID, IP, USER
+from aiokq.core.quota_keys import CLIENT_ID, CLIENT_KEYS, IP, USER
 
 if TYPE_CHECKING:
     from aiokq.core.quota_keys import QuotaEntity
 
-__all__ = ["Applied", "Budget", "QuotaTable"]
+__all__ = ["Applied", "Budget", "QuotaTable", "quota_tables"]
 
 Budget: TypeAlias = tuple[str | None, ...]
 """The clients that share a quota: a user and a client id, of which one may be None; or the name
@@ -31,29 +31,28 @@ class Applied(NamedTuple):
 
 
 class QuotaTable:
-    """The quotas of one key, such as ``producer_byte_rate``.
-
-    Args:
-        quotas: the values by entity and key, as in the metadata.
-    """
+    """The quotas of one key, such as ``producer_byte_rate``; see `quota_tables`."""
 
     __slots__ = ("_both", "_client_ids", "_users")
 
-    def __init__(self, key: str, quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
+    def __init__(self) -> None:
         # The name None stands for the default entity of its type.
         self._both: dict[tuple[str | None, str | None], float] = {}
         self._users: dict[str | None, float] = {}
         self._client_ids: dict[str | None, float] = {}
-        for entity, values in quotas.items():
-            parts = dict(entity)
-            if key not in values or IP in parts:
-                continue
-            if len(parts) == 2:
-                self._both[parts[USER], parts[CLIENT_ID]] = values[key]
-            elif USER in parts:
-                self._users[parts[USER]] = values[key]
-            elif CLIENT_ID in parts:
-                self._client_ids[parts[CLIENT_ID]] = values[key]
+
+    def add(self, parts: Mapping[str, str | None], limit: float) -> None:
+        """Add the quota of a user, a client id, or a client id of a user.
+
+        Args:
+            parts: the name of the entity by type.
+        """
+        if len(parts) == 2:
+            self._both[parts[USER], parts[CLIENT_ID]] = limit
+        elif USER in parts:
+            self._users[parts[USER]] = limit
+        elif CLIENT_ID in parts:
+            self._client_ids[parts[CLIENT_ID]] = limit
 
     def __bool__(self) -> bool:
         """Whether any quota of the key exists."""
@@ -87,3 +86,21 @@ class QuotaTable:
         if limit is None:
             limit = self._client_ids.get(None)
         return None if limit is None else Applied(limit, (None, client_id))
+
+
+def quota_tables(quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> dict[str, QuotaTable]:
+    """Return the quotas of clients by key.
+
+    Args:
+        quotas: the values by entity and key, as in the metadata. There may be thousands.
+    """
+    tables = {key: QuotaTable() for key in CLIENT_KEYS}
+    for entity, values in quotas.items():
+        parts = dict(entity)
+        if IP in parts:
+            continue
+        for key, limit in values.items():
+            table = tables.get(key)
+            if table is not None:
+                table.add(parts, limit)
+    return tables

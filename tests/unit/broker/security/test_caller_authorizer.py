@@ -315,6 +315,9 @@ class Denials:
     def changed(self, connection, what, items):
         list(items)
 
+    def changed_also(self, connection, what, items):
+        pass
+
 
 @pytest.mark.parametrize("answer", [True, False])
 @pytest.mark.parametrize(

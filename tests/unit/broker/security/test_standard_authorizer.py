@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 
 import pytest
@@ -86,6 +87,32 @@ def test_a_change_counts_at_once():
     made.apply([record("User:alice Allow Read Topic:t", 3)])
     assert allowed(made, client(), READ, "t") == {"t"}
     assert [acl.id.int for acl in made.acls()] == [3]
+
+
+async def test_very_many_changes_are_made_beside_other_tasks_and_count_together(monkeypatch):
+    """A client would see a part of them, for example the permission without the denial."""
+    monkeypatch.setattr(standard_authorizer, "MANY", 100)
+    monkeypatch.setattr(standard_authorizer, "ADDED_AT_ONCE", 10)
+    made = authorizer(*(f"User:alice Allow Read Topic:old{number}" for number in range(50)))
+    every = {f"{kind}{number}" for kind in ("old", "new") for number in range(50)}
+    before = {name for name in every if name.startswith("old")}
+    records = [record(f"User:alice Allow Read Topic:new{n}", 100 + n) for n in range(50)]
+    records += [RemoveAccessControlEntryRecord(id=uuid.UUID(int=n)) for n in range(50)]
+    changing = made.change(records)
+    assert changing is not None
+    task = asyncio.ensure_future(changing)
+    turns = 0
+    while not task.done():
+        assert allowed(made, client(), READ, *every) == before
+        assert len(made.acls()) == 50
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns >= 5
+    assert allowed(made, client(), READ, *every) == every - before
+    assert {acl.resource_name for acl in made.acls()} == every - before
+    # Few changes count at once.
+    assert made.change([record("User:* Deny All Topic:new1", 200)]) is None
+    assert not allowed(made, client(), READ, "new1")
 
 
 def test_any_topic_is_enough_to_write_idempotently():

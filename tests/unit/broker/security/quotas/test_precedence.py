@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aiokq.broker.security.quotas.precedence import Applied, QuotaTable
+from aiokq.broker.security.quotas.precedence import Applied, quota_tables
 
 KEY = "producer_byte_rate"
 
@@ -25,7 +25,7 @@ LEVELS = [
 def test_the_first_level_that_exists_applies(first: int) -> None:
     """All later levels exist, too."""
     quotas = {entity: {KEY: float(n)} for n, (entity, _) in enumerate(LEVELS) if n >= first}
-    assert QuotaTable(KEY, quotas).find("u", "c") == Applied(first, LEVELS[first][1])
+    assert quota_tables(quotas)[KEY].find("u", "c") == Applied(first, LEVELS[first][1])
 
 
 def test_quotas_of_other_clients_and_keys_and_addresses_do_not_apply() -> None:
@@ -37,20 +37,20 @@ def test_quotas_of_other_clients_and_keys_and_addresses_do_not_apply() -> None:
         (("user", "u"),): {"consumer_byte_rate": 4.0},
         (("ip", "u"),): {KEY: 5.0},
     }
-    table = QuotaTable(KEY, quotas)
+    table = quota_tables(quotas)[KEY]
     assert table
     assert table.find("u", "c") is None
     assert table.find("u", "other") == Applied(2.0, ("u", "other"))
-    assert QuotaTable("consumer_byte_rate", quotas).find("u", "c") == Applied(4.0, ("u", None))
+    assert quota_tables(quotas)["consumer_byte_rate"].find("u", "c") == Applied(4.0, ("u", None))
 
 
 def test_a_client_without_a_client_id_has_the_default() -> None:
     """Otherwise a client would escape the default by not naming itself."""
-    table = QuotaTable(KEY, {(("client-id", None),): {KEY: 1.0}})
+    table = quota_tables({(("client-id", None),): {KEY: 1.0}})[KEY]
     assert table.find("u", "") == Applied(1.0, (None, ""))
 
 
 def test_no_quotas_are_no_table() -> None:
     """Requests of a broker without quotas must not look anything up."""
-    assert not QuotaTable(KEY, {})
-    assert not QuotaTable(KEY, {(("ip", None),): {"connection_creation_rate": 1.0}})
+    assert not quota_tables({})[KEY]
+    assert not any(quota_tables({(("ip", None),): {"connection_creation_rate": 1.0}}).values())
