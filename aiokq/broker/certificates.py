@@ -2,7 +2,7 @@
 
 This module needs the package cryptography, and is imported only to make certificates.
 
-Tests: ``tests/unit/broker/test_certificates.py``.
+Tests: ``tests/unit/broker/test_secure_directory.py``.
 """
 
 from __future__ import annotations

@@ -222,10 +222,10 @@ class Gateway:
         self.reports.start()
 
     async def close(self) -> Snapshot:
-        """Close the inputs, deliver the received messages, and discard those left when time is up.
+        """Close the inputs, and deliver the received messages for at most `shutdown_max_delay_ms`.
 
-        May be called twice and concurrently. Delivery takes at most `shutdown_max_delay_ms`. A
-        spool keeps the messages that are left.
+        Messages that are not delivered by then stay in the spool. Without a spool they are
+        discarded, or written as dead letters. May be called twice and concurrently.
 
         Returns:
             The final counts of the gateway.
@@ -253,7 +253,7 @@ class Gateway:
             await self.close()  # in a forked child, everything belongs to the parent
 
     async def run_until(self, stop: asyncio.Event) -> None:
-        """Wait for `stop`; raise Closed if a part of the gateway fails before.
+        """Wait for `stop`; raise Closed if a part of the gateway fails first.
 
         Raises:
             Closed: a part of the gateway has failed, and its error is the cause; or the gateway is
@@ -599,9 +599,9 @@ class Gateway:
         return bool(self.pool.counts().held or waiting)
 
     async def _discard_rest(self, deadline: float) -> None:
-        """Discard messages without an outcome, with reason shutdown, or write them as dead letters.
+        """Leave messages without an outcome in the spool, or discard them with reason shutdown.
 
-        A spool keeps them.
+        Without a spool they are discarded, and written as dead letters if the settings say so.
         """
         if self.spool is not None:
             await self.engine.close()

@@ -1,7 +1,7 @@
 """Sockets of inputs: binding, permissions, sockets passed in by systemd, removal of socket files.
 
 Reading from the sockets is the work of `aiokq.fastpath.gateway`. Tests:
-tests/unit/gateway/test_inputs.py, tests/fault/test_gateway_inputs.py.
+tests/unit/gateway/test_inputs.py, tests/fault/test_gateway_process.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Router: which topics exist, their partitions and limits, and the creation of missing topics.
 
 A topic is looked up once, by requests for up to 1,000 topics each; messages of topics that are
-known never wait for a lookup. Tests: tests/fault/test_gateway_topics.py.
+known never wait for a lookup. Tests: tests/unit/gateway/test_router.py.
 """
 
 from __future__ import annotations

@@ -81,8 +81,8 @@ class AnomalyKind(Enum):
     NONMONOTONIC_POLL = _Definition(
         "nonmonotonic-poll",
         True,
-        "Within one assignment and without a seek, a consumer got an offset that is not above the "
-        "one before.",
+        "Within one assignment and without a seek, a consumer got an offset that is not above all "
+        "offsets that it got before.",
         "A consumer's position in a partition only moves forward.",
     )
     SKIPPING_POLL = _Definition(
@@ -96,7 +96,7 @@ class AnomalyKind(Enum):
         "nonmonotonic-send",
         True,
         "Of two records that one producer sent to a partition one after the other, the later one "
-        "was acknowledged with an offset that is not higher.",
+        "was acknowledged with a lower offset.",
         "An idempotent producer keeps the order of its records in a partition.",
     )
     OFFSETS_APART = _Definition(

@@ -59,6 +59,7 @@ def check(history: str | PathLike[str] | Iterable[Operation]) -> Report:
     Raises:
         HistoryError: the file has a line that is not an operation, or two committed records of a
             topic have the same value.
+        OSError: the file cannot be read.
     """
     if isinstance(history, str | PathLike):
         history = read_history(history)

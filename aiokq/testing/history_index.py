@@ -140,8 +140,9 @@ class HistoryIndex:
             the value was read.
         conflicts: (record, poll, earlier poll), where the earlier poll returned another value at
             the offset of the record.
-        backward: (record, poll, earlier poll), where the earlier poll of the same consumer returned
-            the offset of the record, or a higher offset.
+        backward: (record, poll, earlier poll), where the consumer already had the offset of the
+            record, or a higher offset. The earlier poll is the last that returned a record of the
+            partition; it may be the same poll.
         gaps: the gaps within one assignment.
         rebalance_gaps: the gaps between two assignments of a consumer.
         aborted: the transactions that were certainly aborted.

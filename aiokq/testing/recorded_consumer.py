@@ -126,8 +126,8 @@ class RecordedConsumer:
     ) -> None:
         """Commit offsets as `Consumer.commit` does, and record the commit.
 
-        Without `offsets`, the consumer needs ``enable_auto_commit=False``, because its automatic
-        commits are not recorded.
+        Without `offsets`, the call raises ConfigError unless the consumer has
+        ``enable_auto_commit=False``, because automatic commits are not recorded.
         """
         if offsets is None:
             # The offsets are requested once, so that the recorded offsets are the committed

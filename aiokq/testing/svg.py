@@ -55,8 +55,9 @@ def svg(headline: str, anomalies: Sequence[Anomaly]) -> str:
 
     A lane has the operations of a client, a group or a partition. Each operation is a box, which is
     dashed if the operation failed or its outcome is unknown. An arrow leads from a send to a poll
-    of the record, from a send to a later send in the same partition, or from a commit of offsets to
-    a read of the offsets. A dotted line leads from an operation to the end of its transaction.
+    of the record, from a send to a send of another transaction with a higher offset in the same
+    partition, or from a commit of offsets to a read of the offsets. A dotted line leads from an
+    operation to the end of its transaction.
     Times count from the first operation of the anomaly.
     """
     shapes = [_text(MARGIN, MARGIN + TEXT, headline, "kind")]
@@ -179,9 +180,9 @@ def _txn(operation: Operation) -> str | None:
 def _leads_to(first: Operation, second: Operation) -> bool:
     """Return whether the picture has a line from `first` to `second`.
 
-    A send leads to each poll that returned its record, and to later records in the same partition
-    that other transactions sent. A commit of offsets leads to each observation of one of these
-    offsets.
+    A send leads to each poll that returned its record, and to sends of other transactions with
+    higher offsets in the same partition. A commit of offsets leads to each observation of one of
+    these offsets.
     """
     match first, second:
         case Send(), Poll():

@@ -210,7 +210,9 @@ class Workload:
                     consumer, process, isolation=Isolation.READ_COMMITTED
                 )
                 [end] = (await consumer.end_offsets([(topic, number)])).values()
-                # A hanging transaction would keep the position below the end for ever.
+                # `end` is the last stable offset, because the consumer is read_committed. If the
+                # cluster has lost records, the position may never reach `end`, so the loop also
+                # stops after two polls in a row without records.
                 empty = 0
                 while empty < 2 and await consumer.position((topic, number)) < end:
                     empty = 0 if await reader.poll(timeout=0.5) else empty + 1

@@ -69,7 +69,7 @@ class CleanShutdown:
     def _read(self) -> None:
         """Read the marker. A damaged marker is treated as missing, so the logs are recovered.
 
-        Markers of Kafka 3.7 and older are empty. Markers of earlier versions of aiokq have only the
+        Markers of Kafka 3.6 and older are empty. Markers of earlier versions of aiokq have only the
         version.
         """
         data = self._files.read_bytes(self._path)

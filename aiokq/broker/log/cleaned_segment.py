@@ -90,8 +90,8 @@ class CleanedSegment(Segment):
         for path in cleaned:
             self._files.remove(path)
         if failure is not None:
-            # The files were removed in spite of the error. Only a crash before the removal is
-            # durable could leave ``.swap`` files without a ``.cleaned`` file.
+            # All files are removed in spite of the error. But the order of the removals is not
+            # durable: a power cut could still leave ``.swap`` files without a ``.cleaned`` file.
             raise failure
 
     def _existing(self, suffix: str) -> list[str]:

@@ -99,7 +99,10 @@ class PartitionLog(ReadableLog):
         now_ms: int,
         origin: Origin = Origin.CLIENT,
     ) -> PreparedAppend:
-        """Check batches as ``append`` does; the result is for ``append_prepared``."""
+        """Check batches as ``append`` does, but not their sequences and their total size.
+
+        ``append_prepared`` does these checks, and appends the result.
+        """
         self.check_usable()
         return prepare_append(
             data, headers, self.config, now_ms=now_ms, origin=origin, crc32c=self._crc32c

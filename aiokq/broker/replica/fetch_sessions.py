@@ -156,7 +156,10 @@ class FetchContext:
         return NO_SESSION if self.session is None else self.session.session_id
 
     def included(self, results: Sequence[Result]) -> Steps[Sequence[Result]]:
-        """Return the results that the response includes; yield between steps. Change nothing."""
+        """Return the results that the response includes; the session does not change.
+
+        Yields between steps.
+        """
         if self._full or self.session is None:
             return results
         news: list[Result] = []

@@ -2,7 +2,7 @@
 
 The page requests the figures once a second. Rates are computed here, from two snapshots, so that
 all open pages share the work. Tests: tests/unit/gateway/test_status.py,
-tests/interop/test_status_page.py.
+tests/interop/test_gateway_status_page.py.
 """
 
 from __future__ import annotations

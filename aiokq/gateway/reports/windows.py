@@ -170,7 +170,11 @@ class DiscardWindows:
         return self._report(self._accounting.snapshot(), self._unclean(), self._pool.samples())
 
     def bad_topics(self) -> list[bytes]:
-        """Return the newest names of topics that do not exist, of this window and the last one."""
+        """Return up to `UNKNOWN_NAMES` names of topics that do not exist, without duplicates.
+
+        The names of the current window come first, then those of the last finished window; in each
+        window the newest name comes first.
+        """
         names = _Latest(self._pool.samples()).of(BAD_TOPIC)
         if self.finished:
             names.extend(self.finished[-1].bad_topics)

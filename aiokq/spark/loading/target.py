@@ -58,7 +58,11 @@ class Target:
 
     @classmethod
     def of(cls, options: LoadOptions) -> Target:
-        """Return the target of a load."""
+        """Return the target of a load.
+
+        With ``value_format="bytes"`` it has no directory for dead letters, because values are not
+        decoded.
+        """
         dead_letters = None if options.value_format == "bytes" else options.dead_letter_root
         return cls(options.root, dead_letters, options.checkpoint_root)
 

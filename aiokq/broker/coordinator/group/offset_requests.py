@@ -1,7 +1,7 @@
 """Handles OffsetCommit, TxnOffsetCommit, OffsetFetch and OffsetDelete for the groups of one shard.
 
-Except in OffsetFetch, the handlers refuse unknown topics. OffsetFetch accepts unknown names,
-because committed offsets may outlive their topic.
+This module does not check that topics exist. Its callers in `handlers` refuse unknown topics.
+Unknown names in OffsetFetch are permitted, because committed offsets may outlive their topic.
 
 Source: Kafka ``OffsetMetadataManager.java``.
 """

@@ -32,7 +32,7 @@ def ended(
     spare_id: int | None,
     now_ms: int,
 ) -> Decision:
-    """Commit or abort a transaction; the decision has the producer of the next transaction.
+    """Decide about EndTxn; the decision has the producer of the next transaction.
 
     Args:
         current: the metadata of the transactional id; None if it is unknown.

@@ -43,7 +43,7 @@ R = TypeVar("R")
 logger = logging.getLogger("aiokq.broker.log")
 
 STEP: Final = 4 * 1024 * 1024
-"""The maximum number of bytes per step. A run can be stopped between two steps."""
+"""Bytes read and written after which a step ends. A run can be stopped between two steps."""
 
 
 class LogCleaner:
@@ -52,7 +52,8 @@ class LogCleaner:
     Args:
         settings: returns the settings in effect, which may change while the broker runs.
         directories: returns the log directories that are online.
-        swapped: called when a copy has replaced its originals, whose files are to be deleted later.
+        swapped: called when a copy has replaced its originals. The caller deletes the files of the
+            originals later.
     """
 
     def __init__(

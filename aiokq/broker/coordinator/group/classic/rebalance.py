@@ -66,7 +66,11 @@ class ClassicRebalance:
         return self.prepare(reason, instant)
 
     def prepare(self, reason: str, instant: Instant) -> Outcome[None]:
-        """Begin a rebalance: pending syncs and later heartbeats get REBALANCE_IN_PROGRESS."""
+        """Begin a rebalance: pending syncs and later heartbeats get REBALANCE_IN_PROGRESS.
+
+        If all members have joined already, or no members are left, the rebalance is completed at
+        once. A group that was empty first waits for more members.
+        """
         group = self._group
         if group.state is ClassicState.COMPLETING_REBALANCE:
             self.propagate({}, RebalanceInProgress.code, instant)

@@ -34,6 +34,8 @@ def partitions_by_id(partitions: Iterable[TopicPartition], topics: TopicView) ->
 def assignment_bytes(partitions: Partitions, topics: TopicView, subscription: bytes) -> bytes:
     """Return an encoded `ConsumerProtocolAssignment`, in the version of the member's subscription.
 
+    Topics that no longer exist are left out.
+
     Raises:
         ProtocolError: `subscription` is not a valid subscription.
     """
