@@ -252,6 +252,7 @@ class Cluster:
             UnknownTopicOrPartition: a topic did not exist within the timeout.
             RequestTimeout: no broker returned metadata within the timeout.
             TopicAuthorization, InvalidTopic: the brokers refused a topic; raised immediately.
+            BrokerError: a topic had another error until the timeout.
             AuthenticationFailed, BootstrapFailed: no broker can be used.
         """
         limits.optional_seconds(timeout)

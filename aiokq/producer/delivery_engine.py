@@ -54,7 +54,7 @@ class DeliveryEngine:
         guard: refuses appends on another event loop or in a forked child.
 
     Attributes:
-        accumulator: has the open batches, the buffer memory and the Deliveries.
+        accumulator: appends records to the open batches, and counts the buffer memory in use.
         appender: appends records to `accumulator`.
         transactions: the transactions of the producer; None if it has no transactional id.
         completion: counts delivered and failed records, and has the unobserved failures.

@@ -88,6 +88,9 @@ class SendNowait(Protocol):
             timestamp_ms: milliseconds since 1970; the time of this call if not given.
             headers: (name, value) pairs.
 
+        Returns:
+            The Delivery, to be awaited or ignored.
+
         Raises:
             BufferFull: buffer_memory is full, or other calls wait for it: await `enqueue`.
             RecordTooLarge: the record is larger than max_request_size or buffer_memory.

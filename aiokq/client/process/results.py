@@ -184,7 +184,10 @@ class Results:
                 yield item, error
 
     def failures(self) -> Iterator[tuple[Item, KafkaError]]:
-        """Yield the items whose results were not delivered, with the error of each."""
+        """Yield the items whose results were not delivered, with the error of each.
+
+        Results that failed only because the transaction was aborted are left out.
+        """
         every = [results for results in (self._parted, self._sent) if results is not None]
         for item, error in itertools.chain(*(results.failures() for results in every)):
             if isinstance(error, KafkaError) and not isinstance(error, TransactionAborted):
