@@ -8,6 +8,7 @@ import pytest
 
 import aiokq
 from aiokq.gateway.bruce.error_tables import ERROR_TABLES
+from tests.interop import test_gateway_bruce_points as points
 from tests.interop.apache.support import create_topic, logged_batches
 from tests.peers.bruce_engine import engine
 from tests.peers.other_clients import confluent_messages
@@ -84,3 +85,18 @@ async def test_point_25_sets_that_are_too_large_are_split(apache, topic):
         assert w.totals() == (8, {"error_ack": 1}, 0)
     messages = confluent_messages(apache.bootstrap_servers, topic, 8)
     assert {m.value()[:1] for m in messages} == {b"%d" % n for n in range(9) if n != 5}
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        points.test_point_24_a_combined_batch_mixes_topics_and_one_of_a_topic_does_not,
+        points.test_point_25_the_data_of_a_request_is_limited,
+    ],
+)
+async def test_points_24_and_25_through_a_gateway(apache, topic, point, monkeypatch):
+    """The tests with the mock cluster, whose partitions 8 and 9 are led by one broker, too."""
+    for name in (topic, f"{topic}-other", f"{topic}-own"):
+        await create_topic(apache, name, 10)
+    monkeypatch.setattr(points, "create", lambda *_: None)
+    await point(apache.bootstrap_servers, topic)

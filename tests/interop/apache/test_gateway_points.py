@@ -1,7 +1,7 @@
 """The acceptance points of the gateway that need no faults, for both engines, on Apache Kafka.
 
-They are the tests of tests/fault/test_gateway_points.py, with one node of Apache Kafka in place of
-the embedded broker.
+They are the tests of tests/fault/test_gateway_points.py and test_gateway_reports.py, with one node
+of Apache Kafka in place of the embedded broker. Points 4, 11 and 16 need no Kafka.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ import aiokq
 from aiokq.errors import TopicExists
 from aiokq.gateway import Gateway, GatewaySettings
 from tests.fault import test_gateway_points as points
+from tests.fault import test_gateway_reports as reports
 from tests.fault.gateway_support import Rig, configuration, directory
 from tests.fault.test_gateway_points import (  # noqa: F401
     engine,
     test_point_01_the_examples_arrive_with_topic_key_and_value,
     test_point_05_a_discard_has_the_range_of_client_timestamps,
+    test_point_05_a_discard_of_the_engine_has_the_range_of_client_timestamps,
     test_point_09_other_api_keys_and_versions_have_their_own_counters,
     test_point_10_the_limit_of_datagrams,
     test_point_12_streams_are_put_together_and_taken_apart,
@@ -46,7 +48,20 @@ from tests.fault.test_gateway_points import (  # noqa: F401
     test_point_33_messages_of_a_deleted_topic_are_discarded_as_of_a_bad_topic,
     test_point_45_reports_are_json_with_any_bytes_in_topics,
     test_point_47_received_is_acked_discarded_and_in_flight_at_any_moment,
+    test_point_49_a_storm_of_requests_does_not_stall_the_intake,
+    test_point_50_unknown_paths_are_404,
     test_points_07_and_08_malformed_messages,
+)
+from tests.fault.test_gateway_reports import (  # noqa: F401
+    test_point_5_timestamps_of_the_client_are_in_the_discard_report,
+    test_point_15_half_a_message_counts_with_its_transport_and_bytes,
+    test_point_30_messages_above_the_limit_are_in_both_maps,
+    test_point_40_metadata_that_did_not_change_is_updated_and_not_modified,
+    test_point_44_two_windows_of_the_report,
+    test_point_45_every_report_is_json_with_any_bytes_in_topics,
+    test_point_46_the_queues_add_up_at_any_moment,
+    test_point_48_every_discard_has_a_line_in_the_log,
+    test_point_50_unknown_paths_are_404_and_both_update_urls_are_accepted,
 )
 from tests.peers.apache_kafka import ApacheKafka
 
@@ -84,6 +99,18 @@ def on_apache(apache: ApacheKafka, monkeypatch: pytest.MonkeyPatch) -> None:
                     await deleted(admin, set(await admin.list_topics()) - before)
 
     monkeypatch.setattr(points, "rig", rig)
+    monkeypatch.setattr(reports, "rig", rig)
+
+
+async def test_point_42_sigterm_delivers_half_full_batches_and_ends_with_0(
+    apache: ApacheKafka,
+) -> None:
+    async with aiokq.Admin(apache.bootstrap_servers) as admin:
+        await created(admin, aiokq.NewTopic("orders", 1))
+        try:
+            await points.ended_by_sigterm(apache.bootstrap_servers)
+        finally:
+            await deleted(admin, {"orders"})
 
 
 async def created(admin: aiokq.Admin, topic: aiokq.NewTopic) -> None:
