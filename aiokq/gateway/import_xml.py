@@ -361,10 +361,7 @@ class _Import:
         for text in compression.notes:
             toml.comment(text)
         write_table(toml, compression.default)
-        toml.comment(
-            f"min_bytes: {self._name} counts {OVERHEAD} bytes of overhead for each message; here, "
-            "the size of the batch is compared."
-        )
+        # For `min_bytes`, the engine counts as many bytes of overhead as Bruce and Dory.
         rates = Rates(self._options.sections.get("topicRateLimiting"))
         if rates.default is not None:
             toml.table("[rate_limit]")

@@ -347,9 +347,7 @@ class ProducerEngine:
             await self._send_alone(lane, piece)
             return
         try:
-            producer = await self._producer(lane.compression)
-            if topic.stale:
-                await producer.partitions_for(topic.name)
+            producer = await self._producer_of(lane)
             deliveries = await producer.send_columns(topic.name, self._columns(topic, piece))
         except RecordTooLarge as error:
             if len(piece.rows) > 1:
@@ -414,7 +412,7 @@ class ProducerEngine:
                 errors.append(errors[-1])
                 continue
             try:
-                producer = await self._producer(lane.compression)
+                producer = await self._producer_of(lane)
                 one = Piece(piece.load, [row], piece.number)
                 one.restamped = piece.restamped
                 await (await producer.send_columns(topic.name, self._columns(topic, one)))
@@ -438,6 +436,13 @@ class ProducerEngine:
             usable=topic.usable,
             now_ms=None if piece.restamped else self._now_ms(),
         )
+
+    async def _producer_of(self, lane: Lane) -> Producer:
+        """Return the producer for a lane, when the cluster has the partitions of its topic."""
+        producer = await self._producer(lane.compression)
+        if lane.topic.stale:
+            await producer.partitions_for(lane.topic.name)
+        return producer
 
     async def _producer(self, compression: CompressionSettings) -> Producer:
         producer = self._producers.get(compression)

@@ -13,9 +13,10 @@ from aiokq.cli.app import execute
 from aiokq.cli.session import Session
 from aiokq.errors import ConfigError
 from aiokq.gateway import GatewaySettings
+from aiokq.gateway.bruce.engine import OLD_MESSAGE_OVERHEAD
 from aiokq.gateway.bruce.options import BruceOptions
 from aiokq.gateway.bruce_flags import SWITCHES, VALUES
-from aiokq.gateway.import_xml import import_xml
+from aiokq.gateway.import_xml import OVERHEAD, import_xml
 from aiokq.gateway.xml_values import OPTIONS
 
 KIB, MIB = 1024, 1024 * 1024
@@ -259,6 +260,9 @@ def test_a_file_of_dory_keeps_its_meaning(tmp_path: Path):
     assert (stream.max_connections, stream.partial_message_ms) == (1024, 30_000)
     for name in ("compareMetadataOnRefresh", "INFO", "/var/log/d/log"):
         assert f"{name}" in text
+    # A comment said that the engine compares the size without overhead.
+    assert OLD_MESSAGE_OVERHEAD == OVERHEAD
+    assert "the size of the batch is compared" not in text
 
 
 def test_flags_of_bruce_complete_its_file(tmp_path: Path):
