@@ -22,6 +22,7 @@ from aiokq.errors import (
     BufferFull,
     Closed,
     DeliveryFailed,
+    IllegalSaslState,
     InvalidRecord,
     InvalidTimestamp,
     InvalidTopic,
@@ -31,6 +32,7 @@ from aiokq.errors import (
     RecordTooLarge,
     UnknownTopicId,
     UnknownTopicOrPartition,
+    UnsupportedSaslMechanism,
     UnsupportedVersion,
 )
 from aiokq.fastpath.gateway import BAD_TOPIC, ERROR_ACK, SHUTDOWN, TOO_LONG
@@ -67,7 +69,13 @@ RETIRE_SECONDS: Final = 1.0
 
 TOO_LARGE: Final = (RecordTooLarge, RecordBatchTooLarge)
 NO_TOPIC: Final = (UnknownTopicOrPartition, UnknownTopicId, InvalidTopic)
-NO_BROKER: Final = (AuthenticationFailed, ProtocolError, UnsupportedVersion)
+NO_BROKER: Final = (
+    AuthenticationFailed,
+    IllegalSaslState,
+    ProtocolError,
+    UnsupportedSaslMechanism,
+    UnsupportedVersion,
+)
 """Errors because of which a broker cannot be used. They concern no record, so messages wait, as
 while Kafka is away: an operator has to correct a password, a certificate or an address."""
 

@@ -19,6 +19,7 @@ from aiokq.errors import (
     KafkaError,
     ProtocolError,
     RequestTimeout,
+    UnsupportedSaslMechanism,
     UnsupportedVersion,
 )
 from aiokq.fastpath.gateway import SHUTDOWN, Pool, Taken
@@ -224,7 +225,9 @@ async def test_pieces_that_fail_are_sent_again_in_the_order_of_their_arrival(run
     assert run.sent[3:] == [[b"0"], [b"1"]]
 
 
-@pytest.mark.parametrize("error", [AuthenticationFailed, ProtocolError, UnsupportedVersion])
+@pytest.mark.parametrize(
+    "error", [AuthenticationFailed, ProtocolError, UnsupportedSaslMechanism, UnsupportedVersion]
+)
 async def test_a_broker_that_cannot_be_used_costs_no_message(
     run: Run, error: type[KafkaError]
 ) -> None:
