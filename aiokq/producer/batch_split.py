@@ -58,19 +58,17 @@ def halves(count: int) -> list[Sequence[int]]:
 
 
 def number_halves(whole: QueuedBatch, parts: Sequence[QueuedBatch]) -> None:
-    """Divide the sequence numbers of `whole` between its halves.
+    """Divide the sequence numbers of `whole`, if it has any, between its halves.
 
-    If `whole` may have been written, its halves are marked as possibly written, too. If `whole` has
-    no sequence numbers, the call does nothing.
+    If `whole` may have been written, its halves are marked as possibly written, too.
     """
-    stamp = whole.stamp
-    if stamp is None:
-        return
     first, second = parts
-    first.stamp = stamp
-    second.stamp = stamp._replace(base_sequence=advance(stamp.base_sequence, first.batch.count))
     for part in parts:
         part.uncertain = part.torn = whole.uncertain
+    stamp = whole.stamp
+    if stamp is not None:
+        first.stamp = stamp
+        second.stamp = stamp._replace(base_sequence=advance(stamp.base_sequence, first.batch.count))
 
 
 def records_by_error(

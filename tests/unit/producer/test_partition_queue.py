@@ -354,6 +354,23 @@ def test_halves_of_a_batch_that_may_have_been_written_whole_are_never_renumbered
     assert len(world.notes.failed_) == 2
 
 
+def test_halves_without_numbers_may_have_been_written_if_the_whole_batch_may() -> None:
+    """Regression: without idempotence their errors said that they were certainly not written."""
+    world = World(idempotent=False)
+    world.fill(1)
+    whole = world.send()
+    assert whole is not None
+    world.refuse(whole, ConnectionLost("gone"))
+    world.pass_time(10)
+    assert world.send() is whole
+    world.refuse(whole, 10)
+    first = world.send()
+    assert first is not None
+    world.refuse(first, 87)
+    ((_, error),) = world.notes.failed_
+    assert error.may_have_been_written
+
+
 def test_a_deadline_fails_what_waits_and_what_is_in_flight() -> None:
     """delivery_timeout counts from the first append."""
     world = World(delivery_timeout=10.0)
