@@ -1,6 +1,6 @@
 """Plain clients of a broker beside storms of hostile ones.
 
-    python -m benchmarks.storms [handshakes|stopped|guesses|scram-guesses ...] [--rounds 5]
+    python -m benchmarks.storms [KIND ...] [--rounds 5]
 
 The broker is a process of its own on one core, with a listener of each kind. Clients and storms are
 on another core, where storms use only the time that clients leave, so that what plain clients lose
@@ -8,6 +8,8 @@ is what they lose in the broker. Rounds with and without the storm take turns.
 
 - `handshakes`: TLS handshakes by 16 threads, as many as the broker takes.
 - `stopped`: 1,000 connections that have stopped at a step of a request, of TLS or of a login.
+- `drips`: 1,000 connections that send their logins byte by byte, together 20,000 bytes a second.
+- `questions`: 1,000 connections that send requests which are answered with an error, all the time.
 - `guesses`, `scram-guesses`: 1,000 logins a second with a wrong password.
 """
 
@@ -33,7 +35,9 @@ from benchmarks.rounds import CLIENT_CORE, SERVER_CORE
 from benchmarks.watch import cpu_seconds
 from tests.peers.hostile_clients import SecuredBroker, request, secured_broker, storm
 
-KINDS = ("handshakes", "stopped", "guesses", "scram-guesses")
+KINDS = ("handshakes", "stopped", "drips", "questions", "guesses", "scram-guesses")
+RATES = {"handshakes": 0.0, "drips": 20_000.0}
+"""Handshakes or bytes a second; of the other kinds, 1,000 logins a second."""
 
 TOPIC = "storms"
 VALUE_BYTES = 1_000
@@ -213,7 +217,7 @@ def measure(
         arguments: more arguments of the broker.
     """
     if rate is None:
-        rate = 0.0 if kind == "handshakes" else 1000.0
+        rate = RATES.get(kind, 1000.0)
     result = Storm(kind, Figures(), Figures(), 0)
     with ExitStack() as stack:
         directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="aiokq-storms-"))
@@ -254,7 +258,8 @@ def sections(rounds: int, progress: Callable[[str], None]) -> list[Section]:
 
 
 def _events(kind: str, counts: Counter[str]) -> int:
-    return counts[{"handshakes": "handshakes", "stopped": "connections"}.get(kind, "refused")]
+    events = {"stopped": "connections", "drips": "bytes", "questions": "answers"}
+    return counts[events.get(kind, "handshakes" if kind == "handshakes" else "refused")]
 
 
 async def _create_topic(broker: SecuredBroker) -> None:
@@ -277,7 +282,7 @@ def main() -> None:
     parser.add_argument("kinds", nargs="*", choices=[*KINDS, []], help="default: all")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=4.0)
-    parser.add_argument("--rate", type=float, help="handshakes or logins a second; 0: unlimited")
+    parser.add_argument("--rate", type=float, help="handshakes, bytes or logins a second")
     options = parser.parse_args()
     print(" | ".join(COLUMNS))
     for kind in options.kinds or KINDS:

@@ -17,7 +17,7 @@ from aiokq.broker.handlers.call import Call
 from aiokq.broker.response_errors import count_errors, count_errors_in_steps
 from aiokq.connection.request_context import CloseConnection, RequestContext, SessionState
 from aiokq.connection.turn import BATCHES_PER_REQUEST, Pace
-from aiokq.core.errors import IllegalSaslState, UnsupportedVersion
+from aiokq.core.errors import IllegalSaslState
 from aiokq.wire.catalog import api as request_class
 from aiokq.wire.codec import decode, decode_in_steps, encode_in_steps
 from aiokq.wire.fields import Fragment
@@ -99,7 +99,7 @@ class Dispatcher:
             if context.session.state is SessionState.AUTHENTICATE:
                 raise self._no_token(header)
             self._gate.throttle_ms(context, header.api_key, header.client_id, nbytes)
-            return self._refuse_api_versions(header)
+            return (self._logins or self._login_requests()).refuse_versions(header)
         if not api_and_version >> 16:  # Produce
             answer = self._answer_ordinary(context, frame)
             if answer is not None:
@@ -192,7 +192,9 @@ class Dispatcher:
         from aiokq.broker.handlers.login_requests import LoginRequests
 
         areas = self._areas
-        self._logins = LoginRequests(areas.login, areas.cluster, areas.quorum, self._gate)
+        self._logins = LoginRequests(
+            areas.login, areas.cluster, areas.quorum, self._gate, self._counters
+        )
         return self._logins
 
     def _answer_ordinary(self, context: RequestContext, frame: memoryview) -> list[Fragment] | None:
@@ -253,27 +255,6 @@ class Dispatcher:
         closing.answer = encode_response(
             closing.response, version=header.api_version, correlation_id=header.correlation_id
         )
-
-    def _refuse_api_versions(self, header: RequestHeader) -> list[Fragment]:
-        """Return an ApiVersions response with UNSUPPORTED_VERSION and the versions of ApiVersions.
-
-        The response has version 0, which every client can read. A Java client retries with the
-        highest version of ApiVersions in the response, and retries forever if the range of versions
-        is missing or wrong (KIP-511).
-        """
-        from aiokq.wire.api_versions import ApiVersion, ApiVersionsResponse
-
-        api = APIS[API_VERSIONS]
-        response = ApiVersionsResponse(
-            error_code=UnsupportedVersion.code,
-            api_keys=[
-                ApiVersion(
-                    api_key=api.key, min_version=api.min_version, max_version=api.max_version
-                )
-            ],
-        )
-        count_errors(self._counters.errors, response)
-        return encode_response(response, version=0, correlation_id=header.correlation_id)
 
 
 class AskingDispatcher(Dispatcher):

@@ -20,7 +20,6 @@ from aiokq.connection.framing import (
     FrameReader,
 )
 from aiokq.connection.loop_time import LoopTime, Timed
-from aiokq.connection.principal import ANONYMOUS
 from aiokq.connection.request_context import (
     CloseConnection,
     LoginHandler,
@@ -84,9 +83,10 @@ clients from logging in.
 """
 
 LOGIN_REQUESTS: Final = 128
-"""Number of queued requests above which a connection is closed before its login.
+"""Number of requests above which a connection is closed before its login.
 
-An empty request costs 300 bytes that no budget counts. Clients wait for each answer of a login.
+Logins have fewer than ten requests. A client could go on sending requests that are answered with an
+error, and an empty request costs 300 bytes that no budget counts.
 """
 
 LOGIN_REQUESTS_PER_STEP: Final = 4
@@ -130,6 +130,8 @@ class _Pause:
     """The client has sent bytes that are not a request; reading never resumes."""
     REFUSED: Final = 16
     """The client's login has failed; reading never resumes."""
+    SHARE: Final = 32
+    """Strangers have used their share of the loop's time."""
 
 
 class AcceptedConnection:
@@ -153,6 +155,7 @@ class AcceptedConnection:
         self._server = server
         # Whether the client has not logged in for the first time yet.
         self._before_login = needs_login = context.session.state is not SessionState.READY
+        self._login_requests = 0  # number of requests received before the login
         self._budget = server.login_budget if needs_login else server.budget
         # The client has no task before its login, unless something has to be awaited for it.
         self._task: asyncio.Task[None] | None = None
@@ -251,8 +254,15 @@ class AcceptedConnection:
             self._frame_started = now
             self._idle.pop(self, None)
         self._account()
+        if self._before_login and not self._server.strangers.read(
+            self._read_on, self.context.peer_host
+        ):
+            self._pause(_Pause.SHARE)
         if self.transport.loop_time is not None:
             self.transport.loop_time.end()
+
+    def _read_on(self) -> None:
+        self._resume(_Pause.SHARE)
 
     def frames_received(self, frames: list[memoryview]) -> None:
         """Queue the requests, and stop reading if the queue is full."""
@@ -283,6 +293,7 @@ class AcceptedConnection:
             self._held += nbytes
             self._budget.charge(nbytes)
         if self._before_login:
+            self._login_requests += len(frames)
             self._check_login()
         wake = self._wake
         if wake is not None and not wake.done():
@@ -381,10 +392,7 @@ class AcceptedConnection:
     @property
     def _logging_in(self) -> bool:
         """Whether the client has not completed its TLS handshake or its first login yet."""
-        if not self.transport.made:
-            return True
-        session = self.context.session
-        return session.state not in _LOGGED_IN and session.principal is ANONYMOUS
+        return self._before_login or not self.transport.made
 
     def stop(self) -> None:
         """Close the connection after the current request, or now if none is being handled."""
@@ -412,7 +420,7 @@ class AcceptedConnection:
             self._start_task()
         else:
             self._will_log_in = True
-            self._server.strangers.do(self._log_in)
+            self._server.strangers.do(self._log_in, self.context.peer_host)
 
     def _log_in(self) -> None:
         """Handle the next requests of an unauthenticated client, in a step of `Strangers`.
@@ -426,7 +434,7 @@ class AcceptedConnection:
         for _ in range(LOGIN_REQUESTS_PER_STEP):
             if not self._frames:
                 break
-            if not self._before_login or self.transport.writing_paused:
+            if not self._before_login:
                 self._start_task()
                 return
             if not self._handle_login(handle):
@@ -438,7 +446,7 @@ class AcceptedConnection:
                 self._start_task()
             else:
                 self._will_log_in = True
-                self._server.strangers.do_later(self._log_in)
+                self._server.strangers.do_later(self._log_in, self.context.peer_host)
         elif self._invalid is not None:
             delay = self._server.limits.failed_login_delay if self._before_login else 0.0
             self._refuse_later(None, delay)
@@ -523,7 +531,9 @@ class AcceptedConnection:
                         self._idle[self] = None
                     await self._wake
                     self._wake = None
-                elif not await self._handle(context):
+                elif not await (
+                    self._handle_stranger(context) if self._before_login else self._handle(context)
+                ):
                     return
                 elif context.mute_until > self._loop.time():
                     await self._mute(context)
@@ -552,6 +562,17 @@ class AcceptedConnection:
         if context.loop_time is None:
             context.loop_time = self.transport.loop_time = LoopTime(self._server.clock.thread_time)
         return Timed(self._handle_then_mute(context), context.loop_time)
+
+    async def _handle_stranger(self, context: RequestContext) -> bool:
+        """Handle the first queued request of an unauthenticated client, when `Strangers` allows it.
+
+        The steps of `_handle_queued` are steps of `Strangers`.
+        """
+        strangers = self._server.strangers
+        await strangers.next(context.peer_host)
+        if self._stopping:
+            return False
+        return await Timed(self._handle_queued(context), strangers)
 
     async def _handle_then_mute(self, context: RequestContext) -> bool:
         handled = await self._handle_queued(context)
@@ -613,7 +634,11 @@ class AcceptedConnection:
             self._received -= given_back
             self._held -= given_back  # set before the call, which may grant memory to `self`
             self._budget.answered(self, given_back)
-            if self._stopping or (context.mute_until and context.mute_until > self._loop.time()):
+            if (
+                self._stopping
+                or self._before_login
+                or (context.mute_until and context.mute_until > self._loop.time())
+            ):
                 break
             if queue and share.spend(0, nbytes):
                 await share.next()
@@ -650,7 +675,7 @@ class AcceptedConnection:
     def _check_login(self) -> None:
         """Close the connection if it exceeds a limit of requests or memory before its login."""
         budget = self._budget
-        if len(self._frames) > LOGIN_REQUESTS:
+        if self._login_requests > LOGIN_REQUESTS:
             self._end_login(f"it sent more than {LOGIN_REQUESTS} requests before its login")
         elif self._held > FREE_LOGIN_BYTES and budget.used > budget.limit:
             self._end_login(_LOGINS_FULL)

@@ -105,7 +105,8 @@ class ConnectionQuotas:
         counters = self._counters
         refusal = self._counts.refusal(self.listener, host)
         if refusal is not None:
-            return self._refuse(peer, refusal)
+            self.refuse(peer, refusal)
+            return False
         if make_room is not None and not make_room():
             counters.connections_refused += 1
             self._scarce.note(refused=1)
@@ -235,10 +236,10 @@ class ConnectionQuotas:
         for line in (self._limited, self._scarce, self._full, self._logins):
             line.report()
 
-    def _refuse(self, peer: str, reason: str) -> bool:
+    def refuse(self, peer: str, reason: str) -> None:
+        """Count and log a new connection that is closed because of a limit."""
         self._counters.connections_refused += 1
         self._limited.note(f"peer={peer} reason={reason}", refused=1)
-        return False
 
 
 class _Line:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import functools
 import logging
 import os
 import socket
@@ -61,6 +62,9 @@ The first pause is ``_FIRST_PAUSE``; each consecutive failure doubles the pause.
 _WATCH_SECONDS: Final = 1.0
 """Seconds between two checks of the reserve of descriptors."""
 
+_ACCEPTS_PER_STEP: Final = 32
+"""Number of connections that are accepted at once while others wait to begin."""
+
 _LOG_AGAIN: Final = 60.0
 """Minimum seconds between two log lines about a listener's failures to accept connections."""
 
@@ -108,6 +112,8 @@ class TcpListener:
             self._handshakes = Handshakes(acceptor.strangers)
         self._backlog = backlog
         self._loop = asyncio.get_running_loop()
+        # Accepted connections that wait to begin.
+        self._arrived: dict[socket.socket, forks.Descriptor] = {}
         self._connecting: dict[_Connecting, None] = {}
         # When the process has no free descriptor, the spare descriptor is closed to accept a
         # connection. The connection is refused if no idle connection can be closed. If the
@@ -115,6 +121,7 @@ class TcpListener:
         # would stay readable.
         self._spare = _Spare()
         self._resumption: asyncio.TimerHandle | None = None
+        self._waiting: set[socket.socket] = set()  # sockets whose next accept has to wait
         self._watch: asyncio.TimerHandle | None = None
         self._pause_seconds = _FIRST_PAUSE
         self._logged_at: float | None = None
@@ -148,6 +155,9 @@ class TcpListener:
         for sock in self._sockets:
             sock.close()
         self._spare.give_up()
+        for connection in self._arrived:
+            connection.close()
+        self._arrived.clear()
         for connecting in self._connecting:
             connecting.cancel()
         if self._handshakes is not None:
@@ -159,49 +169,78 @@ class TcpListener:
             await asyncio.sleep(0)
 
     def _ready(self, sock: socket.socket) -> None:
-        """Accept one queued connection, if `Strangers` allows it in this iteration of the loop.
+        """Accept queued connections, when `Strangers` allows it.
 
-        The socket stays readable until the queue is empty, so the loop calls this method again.
+        The socket stays readable until the queue is empty, so the loop calls this method again. If
+        the accept has to wait, the loop does not watch the socket meanwhile.
         """
-        if self._closed:
-            return  # the acceptor has closed the listener
-        strangers = self._acceptor.strangers
-        if not strangers.begin():
-            return
-        try:
-            self._accept(sock)
-        finally:
-            strangers.end(is_new=True)
+        if self._closed or sock in self._waiting:
+            return  # the acceptor has closed the listener, or this event was on its way
+        if not self._acceptor.strangers.do(functools.partial(self._accept, sock), None):
+            self._waiting.add(sock)
+            self._loop.remove_reader(sock)
 
     def _accept(self, sock: socket.socket) -> None:
+        """Accept a connection; if it has to wait before it begins, accept some more."""
+        has_waited = sock in self._waiting
+        if has_waited:
+            self._waiting.discard(sock)
+            if self._closed or self._resumption is not None:
+                return  # the listener was closed, or accepting has failed meanwhile
+            self._loop.add_reader(sock, self._ready, sock)
+        for _ in range(_ACCEPTS_PER_STEP):
+            if self._closed or not self._accept_one(sock, has_waited):
+                return
+
+    def _accept_one(self, sock: socket.socket, has_waited: bool) -> bool:
+        """Accept one queued connection; return whether more may be accepted now."""
+        if not self._acceptor.strangers.may_accept:
+            return False
         if not self._spare.take():
             self._pause("no free file descriptor")
-            return
+            return False
         scarce = False
         try:
             connection, address = sock.accept()
         except (BlockingIOError, InterruptedError):
-            return
+            return False
         except OSError as error:
             if error.errno in _CLIENT_GONE:
-                return
+                return False
             if error.errno not in _NO_DESCRIPTOR:
                 self._pause(str(error))
-                return
+                return False
             self._spare.give_up()
             try:
                 connection, address = sock.accept()
             except OSError as again:  # the client is gone, or a thread took the descriptor
                 if not isinstance(again, BlockingIOError):
                     self._pause(str(again))
-                return
+                return False
             scarce = True
         self._reserve.descriptors.opened()
         self._pause_seconds = _FIRST_PAUSE
-        scarce = scarce or self._reserve.missing() > 0
-        self._hand_over(connection, Address(address[0], address[1]), scarce)
+        peer, strangers = Address(address[0], address[1]), self._acceptor.strangers
+        if scarce or self._reserve.missing():
+            self._hand_over(connection, peer, scarce=True)
+            return False
+        if strangers.is_full(peer.host):
+            connection.close()
+            self._acceptor.refused(peer)
+            return True
+        begin = functools.partial(self._begin, connection, peer)
+        if strangers.admit(begin, peer.host, has_waited=has_waited):
+            return False
+        self._arrived[connection] = forks.Descriptor(connection.fileno())
+        return True
 
-    def _hand_over(self, connection: socket.socket, peer: Address, scarce: bool) -> None:
+    def _begin(self, connection: socket.socket, peer: Address) -> None:
+        self._arrived.pop(connection, None)
+        if not self._closed:
+            self._hand_over(connection, peer, scarce=self._reserve.missing() > 0)
+
+    def _hand_over(self, connection: socket.socket, peer: Address, *, scarce: bool) -> None:
+        self._acceptor.strangers.begun()
         protocol: asyncio.BaseProtocol | None = None
         try:
             connection.setblocking(False)
@@ -218,7 +257,10 @@ class TcpListener:
             from aiokq.connection.tls.tls_connection import SecuredProtocol, TlsConnection
 
             protocol = TlsConnection(
-                cast(SecuredProtocol, protocol), self._tls, handshakes=self._handshakes
+                cast(SecuredProtocol, protocol),
+                self._tls,
+                handshakes=self._handshakes,
+                peer_host=peer.host,
             )
         connecting = _Connecting(self, connection, protocol)
         self._connecting[connecting] = None
@@ -251,7 +293,8 @@ class TcpListener:
     def _resume(self) -> None:
         self._resumption = None
         for sock in self._sockets:
-            self._loop.add_reader(sock, self._ready, sock)
+            if sock not in self._waiting:
+                self._loop.add_reader(sock, self._ready, sock)
 
 
 class _Connecting:

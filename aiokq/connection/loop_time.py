@@ -6,11 +6,23 @@ Tests: ``tests/unit/connection/test_loop_time.py``.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Generator
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
-__all__ = ["LoopTime", "Timed"]
+__all__ = ["LoopTime", "StepCounter", "Timed"]
 
 T = TypeVar("T")
+
+
+class StepCounter(Protocol):
+    """Counts the time of steps."""
+
+    def begin(self) -> None:
+        """Begin to count the time of a step."""
+        ...
+
+    def end(self) -> None:
+        """Count the time since `begin`."""
+        ...
 
 
 class LoopTime:
@@ -60,7 +72,7 @@ class Timed(Generic[T]):
 
     __slots__ = ("_coro", "_loop_time")
 
-    def __init__(self, coro: Coroutine[Any, Any, T], loop_time: LoopTime) -> None:
+    def __init__(self, coro: Coroutine[Any, Any, T], loop_time: StepCounter) -> None:
         self._coro = coro
         self._loop_time = loop_time
 

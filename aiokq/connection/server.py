@@ -253,7 +253,7 @@ class Server:
                 there is none. If enough descriptors are free, `make_room` is None.
         """
         host = f"[{peer.host}]" if ":" in peer.host else peer.host
-        name = f"{host}:{peer.port}"
+        name = str(peer)
         if self._closing or not self._quotas.admit(name, host, make_room):
             return None
         self._next_id += 1
@@ -264,6 +264,10 @@ class Server:
         if self.security is not PLAINTEXT_SERVER:
             self._quotas.stranger(connection)
         return connection.transport
+
+    def refused(self, peer: Address) -> None:
+        """Count a connection that is closed because too many of its address wait to begin."""
+        self._quotas.refuse(str(peer), "too many connections of this address wait")
 
     @property
     def leaving(self) -> int:

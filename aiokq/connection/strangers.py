@@ -10,8 +10,14 @@ decides when a step may begin:
   for few of them.
 - While clients send requests, the steps of all strangers together use at most `SHARE` of the time
   in which the loop works, and `IDLE_SHARE` of the time in which it would wait for the next request.
-  The remaining steps wait in order of arrival, and new connections wait in the system.
+  The remaining steps wait, and new connections wait in the system.
 - When no client has sent a request for `QUIET_SECONDS`, strangers may use all the time.
+- Of the steps that wait, one of each client address (of IPv6, each /64 network) is done in turn, so
+  that many connections of one address delay those of other addresses little. A new connection
+  begins when no step of its address waits, or after `STEPS_PER_BEGINNING` of them. So connections
+  that keep steps waiting do not keep others out, and no more begin than can complete their logins.
+- Accepts of all listeners have a turn like an address. To accept a connection takes little time, so
+  the connections of other addresses do not wait in the system behind those of a storm.
 
 Time is read from the monotonic clock, because reading the CPU time of a thread is slow compared
 with a step. A step during which another process uses the CPU counts as at most `LONGEST_STEP`.
@@ -23,7 +29,8 @@ Tests: ``tests/unit/connection/test_strangers.py``; with real sockets:
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+import socket
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -53,11 +60,50 @@ MOST_SECONDS_PER_TURN: Final = 0.001
 LONGEST_STEP: Final = 0.002
 """Maximum seconds counted for one step; a TLS handshake with an RSA key takes about as long."""
 
+READ_SECONDS: Final = 0.00002
+"""Seconds as which a read counts that completes no message, so that there is no step for it."""
+
+STEPS_PER_BEGINNING: Final = 16
+"""Number of steps of an address before one of its connections begins although others wait.
+
+A login has fewer steps, so that no more connections begin than can complete their logins.
+"""
+
+MOST_BEGINNINGS: Final = 2048
+"""Maximum number of accepted connections that wait to begin; each address may have an equal part.
+
+Each has a descriptor, but neither buffers nor a protocol.
+"""
+
 UNSEEN_SECONDS: Final = 0.0002
 """Seconds that are added for each new connection.
 
 The work of the system for the connection, and the end of the connection, are in no step.
 """
+
+
+class _Waiting:
+    """What waits for the turn of an address.
+
+    Attributes:
+        steps: steps of connections that have begun.
+        beginnings: the beginnings of accepted connections.
+        since_beginning: number of steps since the last beginning.
+    """
+
+    __slots__ = ("beginnings", "since_beginning", "steps")
+
+    def __init__(self) -> None:
+        self.steps: deque[Callable[[], None]] = deque()
+        self.beginnings: deque[Callable[[], None]] = deque()
+        self.since_beginning = 0
+
+    @property
+    def begins(self) -> bool:
+        """Whether a connection begins next."""
+        return bool(self.beginnings) and (
+            not self.steps or self.since_beginning >= STEPS_PER_BEGINNING
+        )
 
 
 class Strangers:
@@ -70,14 +116,18 @@ class Strangers:
         now: returns seconds on a monotonic clock.
     """
 
-    __slots__ = ("_began_at", "_begun", "_left", "_now", "_quiet", "_renewed_at", "_requested_at",
-                 "_scheduled", "_spent", "_turn", "_waiting")  # fmt: skip
+    __slots__ = ("_began_at", "_beginnings", "_begun", "_left", "_now", "_quiet", "_renewed_at",
+                 "_requested_at", "_scheduled", "_spent", "_tasks", "_turn",
+                 "_waiting")  # fmt: skip
 
     def __init__(self, turn: Turn, now: Callable[[], float]) -> None:
         self._turn = turn
         self._now = now
-        self._waiting: deque[Callable[[], None]] = deque()
+        # By network of the client, None for accepts; the one whose turn is next comes first.
+        self._waiting: OrderedDict[str | bytes | None, _Waiting] = OrderedDict()
+        self._beginnings = 0  # number of connections that wait to begin
         self._scheduled = False
+        self._tasks = 0  # requests of strangers that `turn` counts, because tasks handle them
         self._begun = turn.begun  # number of requests of clients at the last renewal
         self._requested_at = -QUIET_SECONDS  # time of the last renewal with new requests
         self._renewed_at = 0.0
@@ -86,49 +136,121 @@ class Strangers:
         self._spent = 0.0  # time of steps since the last renewal
         self._left = 0.0  # time left for steps in this iteration; may be negative
 
-    def begin(self) -> bool:
-        """Return whether a step may begin now; if so, the caller calls `end` after the step."""
-        if self._waiting:
-            return False
-        if not self._scheduled:
-            self._renew()
-            self._schedule()
-        if self._left <= 0:
-            return False
-        self._began_at = self._now()
-        return True
-
-    def end(self, *, is_new: bool = False) -> None:
-        """Count the time of the step that has begun.
+    def do(self, step: Callable[[], None], host: str | None) -> bool:
+        """Do a step now or in a later iteration of the loop; return whether it was done now.
 
         Args:
-            is_new: whether the step has accepted a connection.
+            host: the address of the client; None for the accept of a connection.
         """
-        spent = self._now() - self._began_at
-        unseen = UNSEEN_SECONDS if is_new and not self._quiet else 0.0
-        self._spent += spent + unseen
-        self._left -= min(spent, LONGEST_STEP) + unseen
+        if not self._may_begin():
+            self.do_later(step, host)
+            return False
+        self._do(step)
+        return True
+
+    def do_later(self, step: Callable[[], None], host: str | None) -> None:
+        """Do a step in a later iteration of the loop, after those of the host that already wait."""
+        self._of(host).steps.append(step)
+
+    def admit(self, begin: Callable[[], None], host: str, *, has_waited: bool) -> bool:
+        """Let an accepted connection begin now or later; called by the step of its accept.
+
+        Args:
+            has_waited: whether the accept had to wait. The connections of other addresses may then
+                wait in the system behind this one, so this one waits, and more are accepted.
+
+        Returns:
+            whether it has begun.
+        """
+        if has_waited or self._waiting or self._left <= 0:
+            self._of(host).beginnings.append(begin)
+            self._beginnings += 1
+            return False
+        begin()
+        return True
+
+    @property
+    def may_accept(self) -> bool:
+        """Whether more connections may be accepted now.
+
+        If too many wait to begin, others wait in the system while clients are quiet, because all
+        begin soon. While clients send requests, those of an address with many (`is_full`) are
+        closed, so that others do not wait behind them.
+        """
+        return self._beginnings < MOST_BEGINNINGS or not self._quiet
+
+    def is_full(self, host: str) -> bool:
+        """Return whether no more connections of a client address may wait to begin."""
+        waiting = self._waiting.get(_network(host))
+        return (
+            waiting is not None
+            and len(waiting.beginnings) >= MOST_BEGINNINGS // len(self._waiting)
+            and not self._quiet
+        )
+
+    def _of(self, host: str | None) -> _Waiting:
+        network = _network(host)
+        waiting = self._waiting.get(network)
+        if waiting is None:
+            waiting = self._waiting[network] = _Waiting()
+        if not self._scheduled:
+            self._schedule()
+        return waiting
+
+    async def next(self, host: str) -> None:
+        """Wait until a task may handle one request of a stranger.
+
+        The caller counts the time of the request by `begin` and `end`. The dispatcher
+        also counts the request in the `Turn`, as if it were a client's.
+        """
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def wake() -> None:
+            if not waiter.done():
+                waiter.set_result(None)
+
+        self.do_later(wake, host)
+        await waiter
+        self._tasks += 1
+
+    def read(self, resume: Callable[[], None], host: str) -> bool:
+        """Count a read that has completed no message.
+
+        Returns:
+            False if the caller must stop reading until `resume` is called.
+        """
+        may_go_on = self._may_begin()
+        self._spent += READ_SECONDS
+        self._left -= READ_SECONDS
+        if not may_go_on:
+            self.do_later(resume, host)
+        return may_go_on
+
+    def begun(self) -> None:
+        """Count what a connection takes outside of its steps; called when it begins."""
+        if not self._quiet:
+            self._spent += UNSEEN_SECONDS
+            self._left -= UNSEEN_SECONDS
+
+    def begin(self) -> None:
+        """Begin to count the time of a task's step, as `Timed` does."""
+        self._began_at = self._now()
+
+    def end(self) -> None:
+        """Count the time since `begin`."""
+        self._count(self._now() - self._began_at)
 
     def end_turn(self) -> None:
         """Begin no more steps in this iteration, because the step in progress takes long."""
         self._left = min(self._left, 0.0)
 
-    def do(self, step: Callable[[], None]) -> bool:
-        """Do a step now or in a later iteration of the loop; return whether it was done now."""
-        if not self.begin():
-            self._waiting.append(step)
+    def _may_begin(self) -> bool:
+        if self._waiting:
             return False
-        try:
-            step()
-        finally:
-            self.end()
-        return True
-
-    def do_later(self, step: Callable[[], None]) -> None:
-        """Do a step in a later iteration of the loop, after the steps that already wait."""
-        self._waiting.append(step)
         if not self._scheduled:
+            self._renew()
             self._schedule()
+        return self._left > 0
 
     def _schedule(self) -> None:
         self._scheduled = True
@@ -136,27 +258,45 @@ class Strangers:
 
     def _next_turn(self) -> None:
         self._scheduled = False
-        waiting = self._waiting
-        if not waiting:
-            return  # the next call of `begin` renews the time
+        if not self._waiting:
+            return  # the next step renews the time
         self._renew()
         self._schedule()
-        while waiting and self._left > 0:
-            step = waiting.popleft()
-            self._began_at = self._now()
-            try:
-                step()
-            finally:
-                self.end()
+        while self._waiting and self._left > 0:
+            network, waiting = next(iter(self._waiting.items()))
+            if waiting.begins:
+                waiting.since_beginning = 0
+                self._beginnings -= 1
+                step = waiting.beginnings.popleft()
+            else:
+                waiting.since_beginning += 1
+                step = waiting.steps.popleft()
+            if waiting.steps or waiting.beginnings:
+                self._waiting.move_to_end(network)
+            else:
+                del self._waiting[network]
+            self._do(step)
+
+    def _do(self, step: Callable[[], None]) -> None:
+        began = self._now()
+        try:
+            step()
+        finally:
+            self._count(self._now() - began)
+
+    def _count(self, seconds: float) -> None:
+        self._spent += seconds
+        self._left -= min(seconds, LONGEST_STEP)
 
     def _renew(self) -> None:
         """Give time to steps: all time if clients are quiet, else their share."""
-        now, begun = self._now(), self._turn.begun
+        now, begun = self._now(), self._turn.begun - self._tasks
         self._quiet = False
         others = now - self._renewed_at - self._spent
         self._renewed_at, self._spent = now, 0.0
-        if begun != self._begun:
-            self._begun, self._requested_at = begun, now
+        before, self._begun = self._begun, begun
+        if begun > before:
+            self._requested_at = now
             share = SHARE
         elif now - self._requested_at >= QUIET_SECONDS:
             self._left = SECONDS_PER_TURN
@@ -165,3 +305,13 @@ class Strangers:
         else:
             share = IDLE_SHARE
         self._left = min(self._left + others * share / (1 - share), MOST_SECONDS_PER_TURN)
+
+
+def _network(host: str | None) -> str | bytes | None:
+    """Return what counts as one client address: an IPv4 address, or the /64 network of IPv6."""
+    if host is None or ":" not in host:
+        return host
+    try:
+        return socket.inet_pton(socket.AF_INET6, host.strip("[]").partition("%")[0])[:8]
+    except OSError:
+        return host

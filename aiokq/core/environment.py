@@ -39,24 +39,48 @@ class Address(NamedTuple):
 class StrangerSteps(Protocol):
     """Decides when work for unauthenticated connections may begin."""
 
-    def begin(self) -> bool:
-        """Return whether a step may begin now; if so, the caller calls `end` after the step."""
-        ...
-
-    def end(self, *, is_new: bool = False) -> None:
-        """Count the time of the step that has begun.
+    def do(self, step: Callable[[], None], host: str | None) -> bool:
+        """Do a step now or in a later iteration of the loop; return whether it was done now.
 
         Args:
-            is_new: whether the step has accepted a connection.
+            host: the address of the client; None for the accept of connections.
         """
+        ...
+
+    def read(self, resume: Callable[[], None], host: str) -> bool:
+        """Count a read that has completed no message.
+
+        Returns:
+            False if the caller must stop reading until `resume` is called.
+        """
+        ...
+
+    def admit(self, begin: Callable[[], None], host: str, *, has_waited: bool) -> bool:
+        """Let an accepted connection begin now or later; called by the step of its accept.
+
+        Args:
+            has_waited: whether the accept had to wait.
+
+        Returns:
+            whether it has begun.
+        """
+        ...
+
+    @property
+    def may_accept(self) -> bool:
+        """Whether more connections may be accepted now."""
+        ...
+
+    def is_full(self, host: str) -> bool:
+        """Return whether no more connections of a client address may wait to begin."""
+        ...
+
+    def begun(self) -> None:
+        """Count what a connection takes outside of its steps; called when it begins."""
         ...
 
     def end_turn(self) -> None:
         """Begin no more steps in this iteration of the loop: the current step takes long."""
-        ...
-
-    def do(self, step: Callable[[], None]) -> bool:
-        """Do a step now or in a later iteration of the loop; return whether it was done now."""
         ...
 
 
@@ -82,6 +106,10 @@ class Acceptor(DescriptorHolder, Protocol):
                 and refuses the connection if the result is False. If enough descriptors are
                 available, `make_room` is None.
         """
+        ...
+
+    def refused(self, peer: Address) -> None:
+        """Count a connection that is closed because too many of its address wait to begin."""
         ...
 
 

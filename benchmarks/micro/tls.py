@@ -119,6 +119,8 @@ class Acceptor:
         self.ends.append(end)
         return end.transport
 
+    def refused(self, peer: Address) -> None: ...
+
     def idle_since(self, behind: int) -> None:
         return None
 

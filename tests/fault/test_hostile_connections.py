@@ -74,7 +74,9 @@ async def working(broker: SecuredBroker, *names: str) -> AsyncIterator[dict[str,
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("kind", ["stopped", "guesses", "scram-guesses", "handshakes"])
+@pytest.mark.parametrize(
+    "kind", ["stopped", "drips", "questions", "guesses", "scram-guesses", "handshakes"]
+)
 async def test_clients_are_served_beside_a_storm_and_nothing_is_left(
     tmp_path: Path, kind: str
 ) -> None:
@@ -271,7 +273,7 @@ async def test_a_client_above_its_quota_waits_alone(tmp_path: Path) -> None:
 
 @pytest.mark.torture
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("kind", ["stopped", "guesses", "scram-guesses"])
+@pytest.mark.parametrize("kind", ["stopped", "drips", "questions", "guesses", "scram-guesses"])
 def test_a_storm_costs_plain_clients_less_than_a_fifth_of_their_rate(kind: str) -> None:
     """Measured: needs a machine with two cores and without other load."""
     found = storms.measure(kind)

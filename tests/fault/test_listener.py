@@ -16,6 +16,7 @@ from typing import cast
 
 import pytest
 
+from aiokq.connection import strangers as strangers_module
 from aiokq.connection.listener import TcpListener, bind
 from aiokq.connection.network import TcpNetwork
 from aiokq.connection.strangers import Strangers
@@ -59,6 +60,7 @@ class Hall:
         self.talks: list[Talk] = []
         self.scarce: list[bool] = []
         self.accepts = True
+        self.refusals = 0
         self.turn = Turn()
         self.strangers = Strangers(self.turn, time.monotonic)
 
@@ -71,6 +73,9 @@ class Hall:
         return self.talks[-1]
 
     leaving = 0
+
+    def refused(self, peer: Address) -> None:
+        self.refusals += 1
 
     def idle_since(self, behind: int) -> None:
         return None
@@ -449,5 +454,78 @@ def test_a_listener_that_closes_ends_a_connection_without_a_transport(
             await hall.talks[0].lost
             assert await asyncio.to_thread(client.recv, 1) == b""
             client.close()
+
+    run(loop_factory, main)
+
+
+@both_loops
+def test_connections_of_one_address_do_not_delay_those_of_another(
+    loop_factory: LoopFactory,
+) -> None:
+    """They are accepted as fast as the system queues them, and wait to begin.
+
+    Regression: they waited in the system's queue, in which all addresses are behind each other.
+    """
+
+    async def main() -> None:
+        async with listening() as (listener, hall, _):
+            hall.accepts = False
+            begun: list[str] = []
+            accept = hall.accept
+
+            def note(peer: Address, *, make_room: Callable[[], bool] | None) -> Talk | None:
+                begun.append(peer.host)
+                return accept(Address("127.0.0.1", peer.port), make_room=make_room)
+
+            hall.accept = note  # type: ignore[method-assign]
+            clients = [connected(listener.port) for _ in range(60)]
+            other = connected(listener.port, "127.0.0.2")
+            for _ in range(2000):
+                hall.turn.spend(1)  # a request
+                until = time.perf_counter() + 0.0005
+                while time.perf_counter() < until:
+                    pass
+                await asyncio.sleep(0)
+                if "127.0.0.2" in begun:
+                    break
+            assert begun.count("127.0.0.1") < 30
+            listener.close()
+            for client in (*clients, other):
+                client.settimeout(10)
+                try:
+                    assert await asyncio.to_thread(client.recv, 1) == b""
+                except ConnectionResetError:
+                    pass
+                client.close()
+            assert len(begun) < 61
+
+    run(loop_factory, main)
+
+
+def connected(port: int, source: str = "127.0.0.1") -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port), 10, source_address=(source, 0))
+
+
+@both_loops
+def test_too_many_connections_of_one_address_are_refused(
+    loop_factory: LoopFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many as may not wait to begin."""
+    monkeypatch.setattr(strangers_module, "MOST_BEGINNINGS", 20)
+
+    async def main() -> None:
+        async with listening() as (listener, hall, _):
+            hall.accepts = False
+            clients = [connected(listener.port) for _ in range(60)]
+            while len(hall.scarce) + hall.refusals < 60:
+                hall.turn.spend(1)
+                until = time.perf_counter() + 0.0005
+                while time.perf_counter() < until:
+                    pass
+                await asyncio.sleep(0)
+            assert hall.refusals > 10
+            assert len(hall.scarce) >= 20
+            for client in clients:
+                client.close()
 
     run(loop_factory, main)

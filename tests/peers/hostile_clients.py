@@ -351,6 +351,94 @@ async def stopped(ports: dict[str, int], count: int, rate: float, ready: Callabl
     return Counter(connections=sum(client.connections for client in clients))
 
 
+UNKNOWN_VERSION: Final = struct.pack(">ihhih", 10, 18, 99, 1, -1)
+"""A request ApiVersions of a version that no broker knows; a client may repeat it."""
+
+
+def _stranger(ports: dict[str, int], start: bytes) -> socket.socket | None:
+    """Return a connection that has sent its start; None if there is none."""
+    try:
+        sock = socket.create_connection(("127.0.0.1", ports["LOGIN"]), 5)
+    except OSError:
+        return None
+    sock.setblocking(False)
+    _send(sock, start)
+    return sock
+
+
+async def drips(ports: dict[str, int], count: int, rate: float, ready: Callable[[], None],
+                over: asyncio.Future[str]) -> Counter[str]:  # fmt: skip
+    clients = [_stranger(ports, ENDLESS[:4]) for _ in range(count)]
+    ready()
+    counts = Counter(connections=count)
+    began = time.monotonic()
+    while not over.done():
+        due = int((time.monotonic() - began) * rate)
+        for _ in range(min(due - counts["bytes"], 1000)):
+            number = counts["bytes"] % count
+            counts["bytes"] += 1
+            client = clients[number]
+            try:
+                if client is not None:
+                    client.send(b"\0")
+                    continue
+            except BlockingIOError:
+                continue
+            except OSError:
+                pass
+            clients[number] = _stranger(ports, ENDLESS[:4])
+            counts["connections"] += 1
+        counts["bytes"] = max(counts["bytes"], due - 2000)
+        await asyncio.sleep(0.001)
+    return counts
+
+
+class Questioner(asyncio.Protocol):
+    """A connection that sends another request for each answer, and connects again if closed."""
+
+    def __init__(self, counts: Counter[str]) -> None:
+        self.counts = counts
+        self.lost = asyncio.Event()
+        self.transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        self.counts["connections"] += 1
+        transport.write(UNKNOWN_VERSION * 4)
+
+    def data_received(self, data: bytes) -> None:
+        self.counts["answers"] += 1
+        self.transport.write(UNKNOWN_VERSION * 2)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost.set()
+
+
+async def questions(ports: dict[str, int], count: int, ready: Callable[[], None],
+                    over: asyncio.Future[str]) -> Counter[str]:  # fmt: skip
+    loop = asyncio.get_running_loop()
+    counts: Counter[str] = Counter()
+
+    async def ask() -> None:
+        while True:
+            try:
+                _, client = await loop.create_connection(
+                    lambda: Questioner(counts), "127.0.0.1", ports["LOGIN"]
+                )
+            except OSError:
+                await asyncio.sleep(PAUSE)
+            else:
+                await client.lost.wait()
+
+    tasks = [asyncio.create_task(ask()) for _ in range(count)]
+    ready()
+    await over
+    for task in tasks:
+        task.cancel()
+    return counts
+
+
 class Guess(asyncio.Protocol):
     """A login with a wrong password."""
 
@@ -461,6 +549,10 @@ async def main(kind: str, ports: dict[str, int], count: int, rate: float) -> Non
 
     if kind == "stopped":
         counts = await stopped(ports, count, rate, ready, over)
+    elif kind == "drips":
+        counts = await drips(ports, count, rate, ready, over)
+    elif kind == "questions":
+        counts = await questions(ports, count, ready, over)
     elif kind == "handshakes":
         counts = await handshakes(ports, rate, ready, over)
     else:

@@ -14,10 +14,11 @@ import struct
 from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.gate import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
-from aiokq.broker.handlers import h17_sasl_handshake, h18_api_versions
+from aiokq.broker.handlers import APIS, h17_sasl_handshake, h18_api_versions
+from aiokq.broker.response_errors import count_errors
 from aiokq.connection.request_context import SessionState
-from aiokq.core.errors import InvalidRequest
-from aiokq.wire.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from aiokq.core.errors import InvalidRequest, UnsupportedVersion
+from aiokq.wire.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from aiokq.wire.codec import decode, encode_bytes
 from aiokq.wire.frames import decode_request_header, encode_response, frame_response
 from aiokq.wire.sasl_authenticate import SaslAuthenticateRequest
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from aiokq.broker.handlers.areas import Cluster, Login, Quorum
     from aiokq.broker.metadata.quorum_description import FinalizedFeatures
     from aiokq.connection.request_context import RequestContext
+    from aiokq.core.counters import BrokerCounters
     from aiokq.wire.fields import Fragment
     from aiokq.wire.frames import RequestHeader
     from aiokq.wire.struct import Response
@@ -50,11 +52,19 @@ class LoginRequests:
     changes.
     """
 
-    def __init__(self, login: Login, cluster: Cluster, quorum: Quorum, gate: Gate) -> None:
+    def __init__(
+        self,
+        login: Login,
+        cluster: Cluster,
+        quorum: Quorum,
+        gate: Gate,
+        counters: BrokerCounters,
+    ) -> None:
         self._login = login
         self._cluster = cluster
         self._quorum = quorum
         self._gate = gate
+        self._counters = counters
         self._versions: dict[int, tuple[FinalizedFeatures, bytes]] = {}
 
     def answer(self, context: RequestContext, frame: memoryview) -> list[Fragment] | None:
@@ -70,7 +80,11 @@ class LoginRequests:
         gate = self._gate
         (api_and_version,) = _API_AND_VERSION(frame)
         if not gate.admit(context, api_and_version, nbytes):
-            return None
+            if context.session.state is SessionState.AUTHENTICATE:
+                return None
+            header = decode_request_header(frame)
+            gate.throttle_ms(context, header.api_key, header.client_id, nbytes, in_login=True)
+            return self.refuse_versions(header)
         key = api_and_version >> 16
         if key == SASL_AUTHENTICATE:
             if not self._login.answers_at_once(context):
@@ -96,7 +110,7 @@ class LoginRequests:
             SaslAuthenticateRequest, frame, header.api_version, header.body_offset, exact=False
         )
         response = self._login.authenticate_at_once(context, bytes(request.auth_bytes))
-        return _encoded(response, header)
+        return self._encoded(response, header)
 
     def _handshake(
         self, context: RequestContext, frame: memoryview, header: RequestHeader
@@ -108,7 +122,7 @@ class LoginRequests:
             request.mechanism,
             sends_tokens=version < h17_sasl_handshake.FIRST_WITH_REQUESTS,
         )
-        return _encoded(response, header)
+        return self._encoded(response, header)
 
     def api_versions(
         self, context: RequestContext, frame: memoryview, header: RequestHeader
@@ -121,7 +135,7 @@ class LoginRequests:
         version = header.api_version
         request = decode(ApiVersionsRequest, frame, version, header.body_offset, exact=False)
         if not h18_api_versions.introduce(request, version, context.session):
-            return _encoded(ApiVersionsResponse(error_code=InvalidRequest.code), header)
+            return self._encoded(ApiVersionsResponse(error_code=InvalidRequest.code), header)
         features = self._quorum.features()
         known, body = self._versions.get(version, (None, b""))
         if known != features:
@@ -130,8 +144,26 @@ class LoginRequests:
             self._versions[version] = features, body
         return frame_response([body], ApiVersionsResponse, version, header.correlation_id)
 
+    def refuse_versions(self, header: RequestHeader) -> list[Fragment]:
+        """Return an ApiVersions response with UNSUPPORTED_VERSION and the versions of ApiVersions.
 
-def _encoded(response: Response, header: RequestHeader) -> list[Fragment]:
-    return encode_response(
-        response, version=header.api_version, correlation_id=header.correlation_id
-    )
+        The response has version 0, which every client can read. A Java client retries with the
+        highest version of ApiVersions in the response, and retries forever if the range of versions
+        is missing or wrong (KIP-511).
+        """
+        api = APIS[API_VERSIONS]
+        response = ApiVersionsResponse(
+            error_code=UnsupportedVersion.code,
+            api_keys=[
+                ApiVersion(
+                    api_key=api.key, min_version=api.min_version, max_version=api.max_version
+                )
+            ],
+        )
+        return self._encoded(response, header._replace(api_version=0))
+
+    def _encoded(self, response: Response, header: RequestHeader) -> list[Fragment]:
+        count_errors(self._counters.errors, response)
+        return encode_response(
+            response, version=header.api_version, correlation_id=header.correlation_id
+        )

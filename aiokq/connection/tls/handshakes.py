@@ -86,15 +86,25 @@ class Handshakes:
         Returns:
             whether `compute` was called.
         """
-        return self._steps.do(functools.partial(self._compute, connection, compute))
+        return self._steps.do(
+            functools.partial(self._compute, connection, compute), connection.peer_host
+        )
 
-    def go_on(self, step: Callable[[], None]) -> bool:
+    def go_on(self, connection: TlsConnection, step: Callable[[], None]) -> bool:
         """Call `step`, which handles a later message, now or in a later iteration of the loop.
 
         Returns:
             whether `step` was called.
         """
-        return self._steps.do(step)
+        return self._steps.do(step, connection.peer_host)
+
+    def read(self, connection: TlsConnection, resume: Callable[[], None]) -> bool:
+        """Count a read before the login that has completed no message.
+
+        Returns:
+            False if the connection must stop reading until `resume` is called.
+        """
+        return self._steps.read(resume, connection.peer_host)
 
     def end(self, connection: TlsConnection) -> None:
         """Remove a connection that is lost or whose handshake is complete."""

@@ -79,8 +79,10 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
         context: returns the context of the connection.
         server_hostname: name for SNI and for the check of the certificate; only for clients.
         handshakes: the handshakes of the listener; None for a client.
+        peer_host: the address of the client.
 
     Attributes:
+        peer_host: see the argument; "" for a client's connection.
         opened: for a client, a future that is done after the handshake; None on a server.
     """
 
@@ -92,6 +94,7 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
         "_error",
         "_handshakes",
         "_hello",
+        "_is_stranger",
         "_left",
         "_lost",
         "_made",
@@ -105,6 +108,7 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
         "_ssl",
         "_unread_answers",
         "opened",
+        "peer_host",
     )
 
     def __init__(
@@ -114,8 +118,10 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
         *,
         server_hostname: str | None = None,
         handshakes: Handshakes | None = None,
+        peer_host: str = "",
     ) -> None:
         super().__init__()
+        self.peer_host = peer_host
         self._protocol = protocol
         self._new_context = context
         self._context: ssl.SSLContext | None = None
@@ -138,6 +144,7 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
         self._closing = False
         self._lost = False
         self._reading_paused = False
+        self._is_stranger = handshakes is not None  # whether the client's login is not complete
         self._unread_answers = 0
         self.opened: asyncio.Future[None] | None = (
             asyncio.get_running_loop().create_future() if handshakes is None else None
@@ -178,7 +185,7 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
             self._collect_hello(self._hello, data)
         elif self._handshakes is None:
             self._handshake(data)
-        elif not self._handshakes.go_on(functools.partial(self._go_on, bytes(data))):
+        elif not self._handshakes.go_on(self, functools.partial(self._go_on, bytes(data))):
             assert self._plain is not None
             self._plain.pause_reading()
 
@@ -317,8 +324,12 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
             asyncio.get_running_loop().call_soon(self._decrypt_left)
 
     def read_at_most(self, nbytes: int | None) -> None:
-        """Set the number of bytes received at once; None for the size of the shared buffer."""
+        """Set the number of bytes received at once before the login; None after the login.
+
+        After the login, a read fills at most the shared buffer.
+        """
         self._received = self._buffer[:nbytes]
+        self._is_stranger = nbytes is not None
 
     def is_reading(self) -> bool:
         return not self._reading_paused and not self._closing
@@ -378,11 +389,22 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
             self.fail(ConnectionLost("the first TLS messages of many clients wait"))
             return
         if not complete:
+            self._count_read(self._handshakes)
             return
         self._hello = None
         begin = functools.partial(self._begin, bytes(hello.received))
         if not self._handshakes.answer(self, begin):
             self._plain.pause_reading()
+
+    def _count_read(self, handshakes: Handshakes) -> None:
+        """Count a read of a stranger that has completed no message; stop reading if needed."""
+        assert self._plain is not None
+        if not handshakes.read(self, self._read_on):
+            self._plain.pause_reading()
+
+    def _read_on(self) -> None:
+        if self._plain is not None and not self._reading_paused and not self._closing:
+            self._plain.resume_reading()
 
     def _begin(self, received: bytes) -> None:
         """Make the TLS object, and send the first message of this end."""
@@ -439,7 +461,7 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
                     self._fail(refusal)
                     return
             self._handshakes.end(self)
-            self._received = self._buffer
+            self.read_at_most(None)
         self._made = True
         self._protocol.connection_made(self)
         if self.opened is not None and not self.opened.done():
@@ -506,6 +528,9 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
             self.close()
         elif stopped:
             self._left = rest + bytes(data[fed:])
+        elif self._is_stranger and not filled:  # a part of a TLS record, or an empty one
+            assert self._handshakes is not None
+            self._count_read(self._handshakes)
 
     def _decrypt_left(self) -> None:
         """Decrypt the bytes that were received while reading was paused."""

@@ -42,7 +42,7 @@ class VerifiedChains:
             tls: a server's object whose handshake is complete, and which asked for a certificate.
 
         Raises:
-            ssl.SSLError: the certificate chain has expired, or is not remembered.
+            ssl.SSLError: the certificate chain has expired, is not remembered, or cannot be read.
         """
         if tls.version() == "TLSv1.3":
             return
@@ -52,7 +52,11 @@ class VerifiedChains:
         key = hashlib.sha256(own).digest()
         if not tls.session_reused:
             self._ends.pop(key, None)
-            self._ends[key] = min(Certificate.of(each).not_after for each in _chain(tls, own))
+            try:
+                ends = [Certificate.of(each).not_after for each in _chain(tls, own)]
+            except ValueError as error:  # OpenSSL has accepted what is not read here
+                raise failure(f"a certificate of the client cannot be read: {error}") from None
+            self._ends[key] = min(ends)
             if len(self._ends) > MAX_CERTIFICATES:
                 del self._ends[next(iter(self._ends))]
             return

@@ -365,6 +365,8 @@ class Always:
 
     leaving = 0
 
+    def refused(self, peer: Address) -> None: ...
+
     def idle_since(self, behind: int) -> None:
         return None
 

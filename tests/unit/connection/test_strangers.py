@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 
 import pytest
 
 from aiokq.connection.strangers import (
     IDLE_SHARE,
     LONGEST_STEP,
+    MOST_BEGINNINGS,
     MOST_SECONDS_PER_TURN,
     QUIET_SECONDS,
+    READ_SECONDS,
     SECONDS_PER_TURN,
     SHARE,
     UNSEEN_SECONDS,
     Strangers,
 )
 from aiokq.connection.turn import Turn
+
+HOST = "127.0.0.1"
 
 
 class World:
@@ -43,7 +48,7 @@ class World:
 async def test_without_clients_steps_use_a_time_in_each_iteration() -> None:
     """Between them the loop looks for what has arrived."""
     world = World()
-    assert [world.strangers.do(world.step) for _ in range(9)] == [True] * 2 + [False] * 7
+    assert [world.strangers.do(world.step, HOST) for _ in range(9)] == [True] * 2 + [False] * 7
     done = [world.done]
     for _ in range(4):
         await asyncio.sleep(0)
@@ -55,7 +60,7 @@ async def test_beside_clients_all_steps_have_a_share_of_the_time() -> None:
     """However many there are."""
     world = World()
     for _ in range(10_000):
-        world.strangers.do(world.step)
+        world.strangers.do(world.step, HOST)
     began, before = world.now, world.done
     for _ in range(2000):
         world.request()
@@ -67,8 +72,8 @@ async def test_beside_clients_all_steps_have_a_share_of_the_time() -> None:
 async def test_a_step_that_took_long_is_made_up_for() -> None:
     """The steps after it wait until clients have had their part."""
     world = World()
-    world.strangers.do(lambda: world.step(0.0015))
-    world.strangers.do(world.step)
+    world.strangers.do(lambda: world.step(0.0015), HOST)
+    world.strangers.do(world.step, HOST)
     for _ in range(15):
         world.request()
         await asyncio.sleep(0)
@@ -82,8 +87,8 @@ async def test_a_step_that_took_long_is_made_up_for() -> None:
 async def test_a_step_that_another_process_interrupts_counts_for_a_limited_time() -> None:
     """The clock goes on meanwhile."""
     world = World()
-    world.strangers.do(lambda: world.step(10.0))
-    world.strangers.do(world.step)
+    world.strangers.do(lambda: world.step(10.0), HOST)
+    world.strangers.do(world.step, HOST)
     for _ in range(int(2 * LONGEST_STEP / SHARE / 0.001)):
         world.request()
         await asyncio.sleep(0)
@@ -94,8 +99,8 @@ async def test_when_clients_are_quiet_no_debt_is_left() -> None:
     """An idle loop makes nobody wait."""
     world = World()
     world.request()
-    world.strangers.do(lambda: world.step(1.0))
-    world.strangers.do(world.step)
+    world.strangers.do(lambda: world.step(1.0), HOST)
+    world.strangers.do(world.step, HOST)
     world.request()
     await asyncio.sleep(0)
     assert world.done == 1
@@ -108,7 +113,7 @@ async def test_between_requests_steps_have_a_larger_share_of_the_time() -> None:
     """A client that waits for each answer is delayed by few of them."""
     world = World()
     for _ in range(10_000):
-        world.strangers.do(world.step)
+        world.strangers.do(world.step, HOST)
     began, before = world.now, world.done
     for _ in range(500):
         world.request(0.0)
@@ -123,15 +128,15 @@ async def test_between_requests_steps_have_a_larger_share_of_the_time() -> None:
 async def test_time_that_was_not_used_is_not_saved_up() -> None:
     """After an hour of work for clients, strangers do not get six minutes at once."""
     world = World()
-    world.strangers.do(world.step)
+    world.strangers.do(world.step, HOST)
     await asyncio.sleep(0)
     world.request(3600.0)
-    while world.strangers.do(world.step):
+    while world.strangers.do(world.step, HOST):
         pass
     assert (world.done - 1) * SECONDS_PER_TURN / 2 == pytest.approx(MOST_SECONDS_PER_TURN, rel=0.2)
 
 
-async def test_an_accept_counts_what_the_system_does_for_a_connection_too() -> None:
+async def test_a_new_connection_counts_what_the_system_does_for_it_too() -> None:
     """Its reads, and its end; as long as clients send requests."""
     world = World()
     for requests in (0, 1):
@@ -140,9 +145,8 @@ async def test_an_accept_counts_what_the_system_does_for_a_connection_too() -> N
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         count = 0
-        while count < 100 and world.strangers.begin():
+        while count < 100 and world.strangers.do(world.strangers.begun, HOST):
             count += 1
-            world.strangers.end(is_new=True)
         expected = MOST_SECONDS_PER_TURN / UNSEEN_SECONDS if requests else 100
         assert count == pytest.approx(expected, abs=1)
 
@@ -150,22 +154,141 @@ async def test_an_accept_counts_what_the_system_does_for_a_connection_too() -> N
 async def test_a_long_step_may_end_the_turn() -> None:
     """Of TLS handshakes, one is computed in an iteration."""
     world = World()
-    world.strangers.do(world.strangers.end_turn)
-    assert not world.strangers.begin()
+    world.strangers.do(world.strangers.end_turn, HOST)
+    assert not world.strangers.do(world.step, HOST)
     await asyncio.sleep(0)
-    assert world.strangers.begin()
+    assert world.done == 1
+    assert world.strangers.do(world.step, HOST)
 
 
-async def test_steps_that_wait_come_before_new_ones() -> None:
-    """Connections that were accepted are finished before others are accepted."""
+async def test_steps_that_wait_come_before_new_connections_of_their_address() -> None:
+    """Those that have begun complete their logins before others begin."""
     world = World()
-    order = []
-    world.strangers.do(lambda: world.step(0.001))
-    world.strangers.do(lambda: order.append("first"))
-    assert not world.strangers.begin()
-    world.strangers.do_later(lambda: order.append("second"))
+    order: list[str] = []
+    world.strangers.do(lambda: world.step(0.001), HOST)
+    assert not world.strangers.admit(lambda: order.append("new"), HOST, has_waited=False)
+    assert not world.strangers.do(lambda: order.append("first"), HOST)
+    world.strangers.do_later(lambda: order.append("second"), HOST)
+    world.strangers.admit(lambda: order.append("other"), "192.0.2.1", has_waited=True)
     await asyncio.sleep(0)
-    assert order == ["first", "second"]
+    assert order == ["first", "other", "second", "new"]
+
+
+async def test_connections_that_always_have_a_step_do_not_keep_others_out() -> None:
+    """New ones of their address begin after some steps, those of other addresses at once.
+
+    Regression: as long as a step waited, no connection was accepted. Those of one address could
+    keep up to 128 requests each waiting, and begin again.
+    """
+    world = World()
+    order: list[str] = []
+
+    def again() -> None:
+        world.step()
+        order.append("hostile")
+        world.strangers.do_later(again, "192.0.2.1")
+
+    def accept() -> None:
+        for host, name in (("192.0.2.1", "near"), ("192.0.2.2", "other")):
+            step = functools.partial(order.append, name)
+            begin = functools.partial(world.strangers.do_later, step, host)
+            assert not world.strangers.admit(begin, host, has_waited=True)
+
+    for _ in range(1000):
+        world.strangers.do_later(again, "192.0.2.1")
+    world.strangers.do(accept, None)
+    while "near" not in order:
+        world.request()
+        await asyncio.sleep(0)
+        if "other" not in order:
+            assert len(order) < 8
+    assert order.index("near") < 1100
+
+
+async def test_the_connections_that_wait_to_begin_are_divided_among_the_addresses() -> None:
+    """The rest of an address is refused; all of them have descriptors."""
+    world = World()
+    world.request()
+    world.strangers.do(lambda: world.step(0.001), HOST)
+
+    def admit(host: str) -> int:
+        count = 0
+        while not world.strangers.is_full(host):
+            world.strangers.admit(world.step, host, has_waited=True)
+            count += 1
+        return count
+
+    assert admit("192.0.2.1") == MOST_BEGINNINGS
+    assert not world.strangers.is_full("192.0.2.2")
+    assert admit("192.0.2.2") == MOST_BEGINNINGS // 2
+    assert world.strangers.is_full("192.0.2.1")
+    assert world.strangers.may_accept
+    # Clients are quiet: others wait in the system, and none is refused.
+    world.work(1.0)
+    await asyncio.sleep(0)
+    assert not world.strangers.is_full("192.0.2.1")
+    assert not world.strangers.may_accept
+    for _ in range(MOST_BEGINNINGS):
+        await asyncio.sleep(0)
+    assert world.done == MOST_BEGINNINGS * 3 // 2 + 1
+    assert world.strangers.may_accept
+
+
+async def test_the_addresses_of_a_network_of_ipv6_have_their_turn_together() -> None:
+    """Whoever has one has 2**64 of them."""
+    world = World()
+    order: list[str] = []
+    world.strangers.do(lambda: world.step(0.001), HOST)
+    for host in ("2001:db8::1", "2001:db8::2", "[2001:db8::3]", "[2001:db8:0:1::1]", "192.0.2.1"):
+        world.strangers.do(lambda host=host: order.append(host), host)  # type: ignore[misc]
+    await asyncio.sleep(0)
+    assert order == [
+        *("2001:db8::1", "[2001:db8:0:1::1]", "192.0.2.1"),
+        *("2001:db8::2", "[2001:db8::3]"),
+    ]
+
+
+async def test_reads_that_complete_nothing_have_the_share_too() -> None:
+    """A client that sends its login byte by byte makes the loop work for each of them."""
+    world = World()
+    count, may_read = 0, True
+
+    def resume() -> None:
+        nonlocal may_read
+        may_read = True
+
+    began = world.now
+    for _ in range(2000):
+        world.request()
+        while may_read:
+            world.work(READ_SECONDS)
+            count += 1
+            may_read = world.strangers.read(resume, HOST)
+        await asyncio.sleep(0)
+    assert count * READ_SECONDS == pytest.approx((world.now - began) * SHARE, rel=0.1)
+
+
+async def test_a_task_waits_for_its_turn() -> None:
+    """Its request is no request of a client, although the dispatcher counts it."""
+    world = World()
+    world.strangers.do(lambda: world.step(0.001), HOST)
+    handled = []
+
+    async def handle() -> None:
+        await world.strangers.next(HOST)
+        world.strangers.begin()
+        world.turn.spend(1)
+        world.step()
+        world.strangers.end()
+        handled.append(world.now)
+
+    tasks = [asyncio.create_task(handle()) for _ in range(3)]
+    tasks[1].cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert len(handled) == 2
+    world.work(1.0)
+    world.strangers.do(world.step, HOST)
+    assert world.strangers._quiet
 
 
 async def test_a_step_that_fails_delays_no_other() -> None:
@@ -181,9 +304,9 @@ async def test_a_step_that_fails_delays_no_other() -> None:
         raise failure
 
     with pytest.raises(RuntimeError, match="a bug"):
-        world.strangers.do(fail)
-    world.strangers.do_later(fail)
-    world.strangers.do_later(world.step)
+        world.strangers.do(fail, HOST)
+    world.strangers.do_later(fail, HOST)
+    world.strangers.do_later(world.step, HOST)
     for _ in range(3):
         await asyncio.sleep(0)
     assert (world.done, reported) == (1, [failure])
@@ -194,5 +317,5 @@ async def test_a_step_begins_in_any_case_if_the_clock_stands_still() -> None:
     world = World()
     for _ in range(1000):
         world.turn.spend(1)
-        assert world.strangers.do(lambda: world.step(0.0))
+        assert world.strangers.do(lambda: world.step(0.0), HOST)
         await asyncio.sleep(0)

@@ -136,25 +136,38 @@ class Recorder:
 class AtOnce:
     """Steps that never wait."""
 
-    def do(self, step: Callable[[], None]) -> bool:
+    def do(self, step: Callable[[], None], host: str | None) -> bool:
         step()
         return True
 
-    def begin(self) -> bool:
+    def read(self, resume: Callable[[], None], host: str) -> bool:
         return True
 
-    def end(self, *, is_new: bool = False) -> None: ...
+    def admit(self, begin: Callable[[], None], host: str, *, has_waited: bool) -> bool:
+        begin()
+        return True
+
+    may_accept = True
+
+    def is_full(self, host: str) -> bool:
+        return False
+
+    def begun(self) -> None: ...
     def end_turn(self) -> None: ...
 
 
 class Pair:
     """A client and a server, not connected yet."""
 
-    def __init__(self, *, buffer: int = 65536, handshakes: Handshakes | None = None) -> None:
+    def __init__(
+        self, *, buffer: int = 65536, handshakes: Handshakes | None = None, peer_host: str = ""
+    ) -> None:
         self.near, self.far = Recorder(buffer), Recorder(buffer)
         self.handshakes = Handshakes(AtOnce()) if handshakes is None else handshakes
         self.client = TlsConnection(self.near, lambda: CLIENT, server_hostname="localhost")
-        self.server = TlsConnection(self.far, lambda: SERVER, handshakes=self.handshakes)
+        self.server = TlsConnection(
+            self.far, lambda: SERVER, handshakes=self.handshakes, peer_host=peer_host
+        )
         self.there, self.back = Plain(), Plain()
         self.there.peer, self.back.peer = self.back, self.there
         self.there.protocol, self.back.protocol = self.client, self.server
@@ -472,7 +485,7 @@ async def test_the_end_of_a_handshake_waits_for_its_turn() -> None:
     second.there.deliver()
     await asyncio.sleep(0)
     second.back.deliver()
-    handshakes._steps.do(handshakes._steps.end_turn)
+    handshakes._steps.do(handshakes._steps.end_turn, "")
     second.there.deliver()
     assert second.back.paused
     assert second.far.transport is None
@@ -487,7 +500,7 @@ async def test_a_connection_that_is_lost_while_its_handshake_waits_is_left_alone
     pair = Pair(handshakes=handshakes)
     pair.there.deliver()
     pair.back.deliver()
-    handshakes._steps.do(handshakes._steps.end_turn)
+    handshakes._steps.do(handshakes._steps.end_turn, "")
     pair.there.deliver()
     pair.server.connection_lost(None)
     await asyncio.sleep(0)
@@ -520,10 +533,65 @@ async def test_a_server_reads_little_before_its_client_is_known() -> None:
     assert len(pair.server.get_buffer(-1)) == RECEIVE_BYTES
 
 
+class Reads(AtOnce):
+    """Steps that never wait, and reads that always do."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Callable[[], None]] = []
+        self.count = 0
+
+    def read(self, resume: Callable[[], None], host: str) -> bool:
+        assert host == "192.0.2.1"
+        self.waiting.append(resume)
+        self.count += 1
+        return False
+
+
+async def test_parts_of_messages_are_read_within_the_share_of_strangers() -> None:
+    """Of the first message, and of TLS records before the login."""
+    reads = Reads()
+    pair = Pair(handshakes=Handshakes(reads), peer_host="192.0.2.1")
+    hello = b"".join(pair.there.written)
+    pair.there.written.clear()
+    for byte in hello[:-1]:
+        pair.back.receive(bytes([byte]))
+        assert pair.back.paused
+        reads.waiting.pop()()
+        assert not pair.back.paused
+    pair.back.receive(hello[-1:])
+    pair.exchange()
+    assert pair.far.transport is pair.server
+    assert reads.count == len(hello) - 1
+
+    pair.server.read_at_most(16_384)
+    pair.client.write(b"token")
+    record = b"".join(pair.there.written)
+    pair.there.written.clear()
+    for byte in record[:-1]:
+        pair.back.receive(bytes([byte]))
+        assert pair.back.paused
+        pair.server.pause_reading()  # as the application may do
+        reads.waiting.pop()()
+        assert pair.back.paused
+        pair.server.resume_reading()
+        assert not pair.back.paused
+    pair.back.receive(record[-1:])
+    assert pair.far.received == b"token"
+    assert not pair.back.paused
+
+    pair.server.read_at_most(None)  # the client has logged in
+    pair.client.write(b"request")
+    for byte in b"".join(pair.there.written):
+        pair.back.receive(bytes([byte]))
+        assert not pair.back.paused
+    assert pair.far.received == b"tokenrequest"
+    assert reads.count == len(hello) - 1 + len(record) - 1
+
+
 async def test_long_first_messages_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients that send most of the largest message and stop. Common messages are always taken."""
     monkeypatch.setattr(handshakes_module, "MAX_HELLO_TOTAL_BYTES", 100_000)
-    handshakes = Handshakes()
+    handshakes = Handshakes(AtOnce())
     pairs = [Pair(handshakes=handshakes) for _ in range(6)]
     record = b"\x16\x03\x01" + (16_000).to_bytes(2, "big")
     long = record + b"\1" + (31_000).to_bytes(3, "big") + bytes(15_996) + record + bytes(14_000)

@@ -106,6 +106,20 @@ def test_the_client_of_a_forgotten_certificate_needs_a_full_handshake(
     assert ends.connect(again)[1]
 
 
+def test_a_certificate_that_cannot_be_read_is_refused_as_tls_refuses_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: the error left the handshake without an end until its time limit."""
+
+    def refuse(der: bytes) -> verified_chains.Certificate:
+        raise ValueError("not a certificate")
+
+    ends = Ends(tmp_path, auth=ssl.CERT_REQUIRED)
+    monkeypatch.setattr(verified_chains.Certificate, "of", refuse)
+    with pytest.raises(ssl.SSLError, match="cannot be read: not a certificate"):
+        ends.connect()
+
+
 def test_a_client_without_a_certificate_may_resume(tmp_path: Path) -> None:
     """Where certificates are optional; it has no name that could end."""
     ends = Ends(tmp_path, auth=ssl.CERT_OPTIONAL)
