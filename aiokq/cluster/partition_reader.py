@@ -199,8 +199,9 @@ class PartitionReader:
 
         Args:
             start: first offset, or the name of a special offset, such as "earliest".
-            stop: the offset at which to end, which is not read; None for the current end of the
-                log. If ``stop`` is beyond that end, the read waits for records.
+            stop: the offset at which to end, which is not read, or the name of a special offset;
+                None for the current end of the log. If ``stop`` is beyond that end, the read waits
+                for records.
             max_bytes: the maximum number of bytes of one fetch.
             timeout: seconds for each fetch to succeed; default ``default_api_timeout_ms``.
 

@@ -1,4 +1,4 @@
-"""`ClusterStateStore`, which holds the state of a cluster and emits an event for each change."""
+"""`ClusterStateStore`, which holds the state of a cluster and emits the events of its changes."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ class Consumer:
         Raises:
             BootstrapFailed: no bootstrap server responded within bootstrap_timeout_ms.
             ConfigError: `bootstrap_servers` is not set.
-            Closed: the consumer was closed.
+            Closed: the consumer was closed, or the shared Cluster is closed or not started.
             WrongLoop: the consumer was started on another loop.
         """
         await self._lifecycle.start()
@@ -217,7 +217,8 @@ class Consumer:
             Closed: the consumer was closed.
             RuntimeError: another task is reading, or streams of this consumer are open.
             ConfigError: nothing is subscribed to, or a given partition is not assigned.
-            KafkaError: a partition cannot be read. Raised once, then other partitions are read.
+            KafkaError: a partition cannot be read (raised once, then other partitions are read), or
+                the membership in the group has ended.
             Exception: a deserializer or a rebalance handler raised this error.
         """
         self._check_readable()
@@ -241,7 +242,8 @@ class Consumer:
             RuntimeError: another task is reading, or streams of this consumer are open.
             ConfigError: nothing is subscribed to, or a given partition is not assigned;
                 `max_records` is out of range.
-            KafkaError: a partition cannot be read. Raised once, then other partitions are read.
+            KafkaError: a partition cannot be read (raised once, then other partitions are read), or
+                the membership in the group has ended.
             Exception: a deserializer or a rebalance handler raised this error.
         """
         self._check_readable()

@@ -187,7 +187,7 @@ class FetchPipeline:
         self.fetcher.update(state)
 
     def reset(self, state: PartitionState, start: Start) -> None:
-        """Look up the position of a partition again."""
+        """Discard the position and the errors of a partition, and look up a new position."""
         state.source.forget_errors(state.tp)
         self._resolver.reset(state, start)
         self._forget_work(state)

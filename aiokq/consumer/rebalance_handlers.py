@@ -1,4 +1,4 @@
-"""RebalanceHandlers: calls the user's rebalance handlers in order, with a time limit.
+"""RebalanceHandlers: calls the user's rebalance handlers, with a time limit for those that await.
 
 membership.py decides when they are called.
 """
@@ -29,7 +29,8 @@ RebalanceHandler: TypeAlias = "Callable[[frozenset[TopicPartition]], Awaitable[o
 class RebalanceHandlers:
     """The rebalance handlers of one consumer.
 
-    An exception of a handler is logged and passed to `failed`; it does not end the membership.
+    An exception of a handler is logged and passed to `failed`; it does not end the membership. A
+    handler that does not await blocks the event loop, and has no time limit.
 
     Args:
         failed: called with an exception of a handler.

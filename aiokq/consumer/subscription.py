@@ -138,7 +138,7 @@ class Subscription:
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to read."""
+        """Whether nothing was subscribed to, assigned or added; `assign([])` is an assignment."""
         return self.mode is Mode.NOTHING and not self.partitions
 
     def wants(self, topic: str, *, internal: bool) -> bool:

@@ -91,11 +91,11 @@ class GroupMetadata:
     Attributes:
         generation: generation in the classic protocol, member epoch in the consumer protocol; -1
             outside a group.
-        member_id: id that the group knows the member by; "" outside a group.
+        member_id: id of the member; may be "" outside a group.
         group_instance_id: id of a static member (`group.instance.id`); None for other members.
         outside_group: whether `Consumer.group_metadata` was called while the consumer had
-            subscribed and was not a member of its group. `Transaction.send_offsets` refuses such
-            metadata.
+            subscribed and was not a member of its group. `Transaction.send_offsets` refuses offsets
+            with such metadata.
     """
 
     group_id: str

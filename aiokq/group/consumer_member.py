@@ -84,7 +84,7 @@ class ConsumerMember(GroupMember):
         return GroupMetadata(config.group_id, epoch, self._member_id, config.instance_id)
 
     def subscribe(self, topics: frozenset[str], now: float, *, regex: str | None = None) -> None:
-        """Subscribe to these topics, and to topics that match `regex`.
+        """Subscribe to these topics and to topics that match `regex`; join the group if necessary.
 
         Args:
             regex: a pattern in RE2 syntax, evaluated by the broker (heartbeat version 1 and
