@@ -24,8 +24,8 @@ class ClusterOverrides(TypedDict, total=False):
     client_id: str
     """Name by which brokers identify this client in logs and quotas."""
     client_rack: str
-    """Rack in which this client runs, so that consumers read from a replica in the same rack if
-    the brokers allow it (KIP-392).
+    """Rack in which this client runs. Consumers read from a replica in the same rack if the
+    brokers allow it (KIP-392), and most assignors consider the rack (KIP-881).
     """
     request_timeout_ms: int
     """Maximum time in milliseconds between a request and its response."""

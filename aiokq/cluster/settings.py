@@ -64,8 +64,8 @@ class ClusterSettings(ClusterRules, Settings):
     )
     client_rack: str = Field(
         default="",
-        description="Rack in which this client runs, so that consumers read from a replica in the "
-        "same rack if the brokers allow it (KIP-392).",
+        description="Rack in which this client runs. Consumers read from a replica in the same "
+        "rack if the brokers allow it (KIP-392), and most assignors consider the rack (KIP-881).",
     )
 
     request_timeout_ms: int = Field(

@@ -41,7 +41,7 @@ class FetchAction(Enum):
     """The reaction to a fetch error of a partition."""
 
     RETRY = "pause, then ask the same broker again, because the broker needs time"
-    REFRESH = "pause, then request metadata, because the leader or the topic's id has changed"
+    REFRESH = "request metadata, then pause, because the leader or the topic's id has changed"
     RESET = "reset the position by auto_offset_reset, because the position is outside the log"
     RAISE = "raise the error to the reader and retry after a pause, because access may be granted"
     PARK = (

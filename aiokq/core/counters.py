@@ -294,12 +294,12 @@ class ClientCounters(_Counters):
         "Portions of records received in fetch responses, one per partition and response.",
     )
     read_ahead_bytes: Gauge = _gauge(
-        "bytes", "Fetched record bytes not yet returned to the application."
+        "bytes", "Size of fetched data whose records were not all returned to the application."
     )
     fetch_lag: GaugeBy = _gauge_by(
         ("topic", "partition"),
         "records",
-        "Records between the consumer's position and the end of the partition.",
+        "Offsets from the consumer's position to the end of the records that it may read.",
     )
 
     transactions_ended: CounterBy = _counter_by(
