@@ -158,15 +158,16 @@ class RecordBatch(Generic[R]):
         )
 
     def to_arrow(self, columns: Iterable[str] | None = None) -> pyarrow.RecordBatch:
-        """Return the records as Arrow columns that share the fetched bytes; needs pyarrow.
+        """Return the records as one Arrow batch; needs pyarrow.
 
-        Keys and values are not deserialized.
+        Keys and values are not deserialized. The Arrow batch has memory of its own.
 
         Args:
             columns: names of columns of Spark's Kafka source, in the order wanted: key, value,
                 topic, partition, offset, timestamp, timestampType, headers. All columns by default.
 
         Raises:
+            ImportError: pyarrow is not installed (``pip install aiokq[arrow]``).
             CorruptRecord: a batch of the log cannot be decoded. The next call returns the records
                 before that batch.
             ValueError: `columns` contains an unknown name.
