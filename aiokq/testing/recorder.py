@@ -147,7 +147,12 @@ class Recorder:
         self.add(ObservedOffsets(group, tuple(offsets), start, self.clock(), all_commits))
 
     async def finish(self, cluster: Cluster, topic: str, partition: int) -> None:
-        """Record the final state of a partition that a recorded consumer has read to its end."""
+        """Record the final state of a partition that a recorded consumer has read to its end.
+
+        Raises:
+            ValueError: the broker returned no offset for the partition.
+            KafkaError: see `Cluster.offsets`.
+        """
         start = self.clock()
         first = await cluster.offsets((topic, partition), "earliest")
         stable = await cluster.offsets(

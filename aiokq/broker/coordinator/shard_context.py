@@ -336,7 +336,7 @@ class ShardContext(Generic[S]):
         instant: Instant,
         producer: TransactionalProducer | None = None,
     ) -> None:
-        """Append an outcome's records, then replay them.
+        """Append an outcome's records, replay them, and call `on_written` with the result.
 
         Raises:
             BrokerError: the records were not appended; see `coordinator_error`.

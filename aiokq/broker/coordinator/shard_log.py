@@ -139,9 +139,11 @@ class ShardLog:
 
         Raises:
             NotLeaderOrFollower: this leadership is over.
+            UnknownTopicOrPartition: the partition was deleted.
             NotEnoughReplicas: too few replicas are in sync to commit the records.
-            KafkaStorage: an I/O error.
-            RecordTooLarge: a batch is larger than max.message.bytes.
+            KafkaStorage: the log cannot be used, or the disk failed.
+            RecordTooLarge, RecordBatchTooLarge: a batch is larger than max.message.bytes, or larger
+                than segment.bytes.
             ProtocolError: a record cannot be encoded; nothing was appended.
         """
         pairs = [self._factory.encode(record) for record in records]
@@ -201,8 +203,8 @@ class ShardLog:
         Other tasks run between groups of records. Nothing may be appended until the replay ends.
 
         Raises:
-            KafkaStorage: the log cannot be read.
-            CorruptRecord: a batch is damaged.
+            KafkaStorage, OSError, EOFError: the log cannot be read.
+            CorruptRecord, RecordTooLarge, UnsupportedCompressionType: a batch cannot be decoded.
         """
         log = self.partition.log
         load = shard.load(self._unreadable)

@@ -475,8 +475,8 @@ class Partition:
 
         The partition's leader epoch and the newest epoch in the log end at the log end offset. If
         `epoch` is before all epochs in the log, returns `epoch` and the offset at which the oldest
-        epoch in the log begins. Returns (-1, -1) if `epoch` is -1, or if the log has neither this
-        epoch nor a newer epoch and `epoch` is not the partition's leader epoch.
+        epoch in the log begins. Returns (-1, -1) if `epoch` is -1, or if it is after all epochs in
+        the log and is not the partition's leader epoch.
 
         Source: Kafka's `LeaderEpochFileCache.endOffsetFor`.
         """

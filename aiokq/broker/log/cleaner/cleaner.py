@@ -52,8 +52,8 @@ class LogCleaner:
     Args:
         settings: returns the settings in effect, which may change while the broker runs.
         directories: returns the log directories that are online.
-        swapped: called when a copy has replaced its originals. The caller deletes the files of the
-            originals later.
+        swapped: called when a copy has replaced its originals; schedules the removal of their
+            files.
     """
 
     def __init__(
