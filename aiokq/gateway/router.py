@@ -254,6 +254,8 @@ class Router:
             try:
                 found = await self._metadata(names)
             except KafkaError as error:
+                if cluster is not self._cluster:
+                    continue  # a reload has closed it
                 self.answered = False
                 logger.warning("topics cannot be looked up: error=%s", error)
                 await asyncio.sleep(pause)

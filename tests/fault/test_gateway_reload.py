@@ -205,6 +205,46 @@ async def test_another_cluster_object_keeps_the_order_under_traffic():
         await check_order(kafka.bootstrap_servers, first, second)
 
 
+@pytest.mark.parametrize("engine", ["producer", "bruce"])
+async def test_clients_are_replaced_while_kafka_stops_and_starts(engine: str):
+    """Messages that failed go to the next client, in order, also if a reload was refused before."""
+    with directory() as path:
+        data = path / "data"
+        kafka = aiokq.EmbeddedCluster(data_dir=data)
+        await kafka.start()
+        await create(kafka)
+        servers = kafka.bootstrap_servers
+        port = int(servers.rpartition(":")[2])
+        r = Running(path, servers)
+        r.base = BASE.replace("[delivery]\n", "[delivery]\n{quick}")
+        quick = "pause_initial_ms = 100\nmin_pause_ms = 50\n" if engine == "bruce" else ""
+        r.write(engine=engine, quick=quick, delay=1500)
+        r.gateway = Gateway(r.file)
+        async with r.gateway:
+            with Sender(r.path, 0) as first, Sender(r.path, 1) as second:
+                for n in range(3):
+                    await kafka.close()
+                    await asyncio.sleep(0.2)
+                    reload = asyncio.create_task(r.reload(client=f"away-{n}"))
+                    await asyncio.sleep(0.2 + n)  # in the last round, the reload gives up
+                    kafka = aiokq.EmbeddedCluster(data_dir=data, port=port)
+                    await kafka.start()
+                    with contextlib.suppress(ConfigError):
+                        await reload
+                    assert await r.reload(client=f"back-{n}") == ["kafka"]
+            snapshot = await r.settled(first.sent + second.sent)
+            assert snapshot.total.acked == first.sent + second.sent
+        if engine == "producer":
+            assert snapshot.total.possible_duplicates == 0
+            await check_order(servers, first, second)
+        else:
+            found = {(one.partition, one.value) for one in await records_of(servers, "orders")}
+            assert found == {
+                (s.partition, b"%d" % n) for s in (first, second) for n in range(s.sent)
+            }
+        await kafka.close()
+
+
 async def test_the_engine_can_change_under_traffic():
     async with running() as (r, kafka):
         with Sender(r.path, 0) as sender:

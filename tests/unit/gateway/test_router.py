@@ -10,6 +10,7 @@ import pytest
 
 import aiokq
 from aiokq import PartitionInfo, TopicInfo
+from aiokq.errors import Closed
 from aiokq.fastpath.gateway import BAD_TOPIC, Pool
 from aiokq.gateway import GatewaySettings
 from aiokq.gateway.accounting import Accounting
@@ -281,23 +282,58 @@ async def test_a_lookup_that_another_cluster_has_answered_decides_nothing():
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
+async def test_a_lookup_of_a_cluster_that_a_reload_has_closed_is_no_trouble(
+    caplog: pytest.LogCaptureFixture,
+):
+    """It was logged as a warning, and the next lookup waited."""
+    routes = router()
+    tasks: list[asyncio.Task[None]] = []
+    routes._spawn = lambda coro, name: tasks.append(asyncio.create_task(coro, name=name))
+    answer = asyncio.Event()
+    old: Any = Slow(answer, error=Closed("the cluster was closed during the call"))
+    routes._cluster = old
+    routes._pool.feed(encode("orders", b"v"))
+    routes.notice()
+    routes.start()
+    while not old.requests:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    routes.use(Brokers(), 1_000_000)  # type: ignore[arg-type]
+    answer.set()
+    async with asyncio.timeout(10):
+        while "orders" not in routes._by_name:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+    assert "looked up" not in caplog.text
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
 def found(name: str) -> MetadataResponseTopic:
     partitions = [MetadataResponsePartition(partition_index=0, leader_id=1)]
     return MetadataResponseTopic(name=name, partitions=partitions)
 
 
 class Slow:
-    """A cluster that answers after an event: no topic exists, and each has max.message.bytes."""
+    """A cluster that answers after an event: no topic exists, and each has max.message.bytes.
 
-    def __init__(self, answer: asyncio.Event, code: int = 3) -> None:
+    Args:
+        error: raised in place of an answer.
+    """
+
+    def __init__(
+        self, answer: asyncio.Event, code: int = 3, error: Exception | None = None
+    ) -> None:
         self._answer = answer
         self._code = code
+        self._error = error
         self.metadata = SimpleNamespace(topics={})
         self.requests = 0
 
     async def request(self, request: Any, **options: Any) -> Any:
         self.requests += 1
         await self._answer.wait()
+        if self._error is not None:
+            raise self._error
         if hasattr(request, "topics"):
             topics = [
                 SimpleNamespace(name=one.name, error_code=self._code, partitions=[])
