@@ -161,9 +161,9 @@ def fetch_request(
             one item.
         groups: the partitions of each group; None for all partitions that have committed offsets.
         require_stable: whether a partition with an uncommitted offset of an open transaction gets
-            an error instead of an offset (KIP-447). Ignored below version 7.
+            an error instead of an offset (KIP-447). Not sent below version 7.
         member: the requesting member; the coordinator checks it only in a group of the consumer
-            protocol. Ignored below version 8.
+            protocol. Not sent below version 9.
         topic_ids: topic ids by name; required from version 10 on.
 
     Raises:

@@ -73,7 +73,7 @@ class PartitionState:
             fetched.
         withheld: whether delivery and fetching are stopped because the group is assigning or
             revoking the partition, or because the member is leaving the group.
-        queued_bytes: size in bytes of the chunks, without the chunk that is being read.
+        queued_bytes: size in bytes of the chunks, without the chunk that the stream is reading.
         held: offset of the first delivered record that is not finished; None if all are finished,
             or if the record source tracks that record.
         batch: the chunk that was delivered as a batch and is not finished; None if there is none.
