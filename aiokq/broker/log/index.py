@@ -127,8 +127,8 @@ class _SparseIndex:
     def begin_sync(self) -> list[File]:
         """Return the files to sync: the open file, or none if it does not need a sync.
 
-        Without the sync, a power cut could bring back an older version of the file, which would
-        look valid.
+        From now on the file counts as synced; ``redo_sync`` undoes this. Without the sync, a power
+        cut could bring back an older version of the file, which would look valid.
 
         Raises:
             OSError: the file cannot be opened; it still has to be synced.

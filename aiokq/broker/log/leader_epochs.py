@@ -36,7 +36,10 @@ class EpochEntry(NamedTuple):
 
 
 class LeaderEpochs:
-    """The leader epochs of one log, oldest first; epochs and offsets rise strictly."""
+    """The leader epochs of one log, oldest first; epochs and offsets rise strictly.
+
+    Methods that read or write the file may raise OSError.
+    """
 
     __slots__ = ("_entries", "_files", "_path", "_size", "_synced", "_written")
 
@@ -217,6 +220,8 @@ class LeaderEpochs:
 
     def begin_sync(self) -> list[File]:
         """Return the files to sync: the open file, or none if the file is synced already.
+
+        From now on the file counts as synced; ``redo_sync`` undoes this.
 
         The file is synced with the records, because a recovery takes the epochs of records before
         the recovery point from this file. Without the sync, a power cut could bring back an older

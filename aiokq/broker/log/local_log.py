@@ -168,7 +168,8 @@ class LocalLog(ABC):
         """Return the files to sync so that records are durable.
 
         Returns None if all these records and their files are durable already, or if the log is
-        closed or being truncated.
+        closed or being truncated. If the files are not synced, the caller calls ``redo_flush``:
+        from now on they count as synced.
 
         Args:
             before: only records before this offset have to be durable; None means all.

@@ -232,7 +232,11 @@ class PartitionLog(ReadableLog):
         super().flush()
 
     def roll(self, now_ms: int) -> None:
-        """Start a new segment unless the newest is empty."""
+        """Start a new segment unless the newest is empty.
+
+        Raises:
+            KafkaStorage: the disk failed, or the log is closed or being truncated.
+        """
         self.check_usable()
         if self._segments.active.size:
             self._roll(now_ms)

@@ -141,6 +141,8 @@ class UnsyncedSnapshots:
     def begin_sync(self, end_offset: int) -> list[File]:
         """Return the open files of the snapshots at or before ``end_offset``, to be synced.
 
+        From now on the snapshots count as durable; ``redo_sync`` undoes this.
+
         Raises:
             OSError: a file cannot be opened; all files still have to be synced.
         """

@@ -214,6 +214,8 @@ class Segment(ReadableSegment):
     def begin_sync(self, *, finished: bool) -> list[File]:
         """Return the open files to sync now; later writes need another sync.
 
+        From now on the files count as synced; ``redo_sync`` undoes this.
+
         Args:
             finished: whether the segment is finished. The indexes of an unfinished segment are not
                 synced, because recovery reads the whole segment and rebuilds them.

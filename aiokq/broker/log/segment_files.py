@@ -52,7 +52,7 @@ class SegmentFiles:
 
     @property
     def file(self) -> File:
-        """The open ``.log`` file."""
+        """The ``.log`` file; it is opened first if it is not open. Raises OSError."""
         file = self._file
         if file is None or file.closed:
             file = self._file = self._files.open(self.path(file_names.LOG))

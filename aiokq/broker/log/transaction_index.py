@@ -157,6 +157,8 @@ class TransactionIndex:
     def begin_sync(self) -> list[File]:
         """Write new entries; return the files to sync: the open file, or none if it is durable.
 
+        From now on the file counts as durable; ``redo_sync`` undoes this.
+
         Raises:
             OSError: the file cannot be written; it still has to be synced.
         """

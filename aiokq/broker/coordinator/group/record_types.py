@@ -52,7 +52,7 @@ EXPIRING_OFFSET_VERSION: Final = 1
 
 _TYPES: Final[dict[int, tuple[type[Message], type[Message]]]] = {
     # The number is the type in the key; the version of the value is independent of it.
-    # Type 0 was written by Kafka before 0.10, and has the same meaning as type 1.
+    # Type 0 was written by Kafka before 0.9, and has the same meaning as type 1.
     0: (LegacyOffsetCommitKey, LegacyOffsetCommitValue),
     1: (OffsetCommitKey, OffsetCommitValue),
     2: (GroupMetadataKey, GroupMetadataValue),

@@ -25,6 +25,9 @@ __all__ = ["CleanedTransactions"]
 class CleanedTransactions:
     """The transactions of one pass over a log.
 
+    Each transactional and control batch is passed to ``is_aborted`` or ``is_needless`` once, in the
+    order of the log, because both methods change this state.
+
     Args:
         aborted: all aborted transactions with records in the segments of the pass.
     """
