@@ -121,11 +121,14 @@ class Commits:
 
     @property
     def pending(self) -> int:
-        """The number of partitions with finished records that are not committed."""
+        """The number of partitions with finished records that are not committed.
+
+        Context: any thread.
+        """
         return sum(1 for _ in self._changed())
 
     def _changed(self) -> Iterable[tuple[PartitionState, int]]:
-        for state in self._positions:
+        for state in tuple(self._positions):  # another thread may read `pending`
             offset = self.finished(state)
             if offset >= 0 and self._known.get(state.tp) != offset:
                 yield state, offset
@@ -225,7 +228,7 @@ class Commits:
                     done,
                     Closed(
                         "the consumer was closed before the response to its commit arrived: "
-                        "committed() returns what was committed"
+                        "committed() of another consumer of the group returns what was committed"
                     ),
                 )
 

@@ -11,7 +11,7 @@ import copy
 import errno
 import os
 from collections.abc import Sequence
-from typing import Final, Protocol, Self, TypeAlias
+from typing import ClassVar, Final, Protocol, Self, TypeAlias
 
 from aiokq.core.descriptor_reserve import PROCESS
 from aiokq.core.frozen import frozen
@@ -370,6 +370,9 @@ class OsFiles:
 
     __slots__ = ("_mode",)
 
+    file_type: ClassVar[type[OsFile]] = OsFile
+    """The class of opened files."""
+
     def __init__(self) -> None:
         self._mode = 0o644
 
@@ -386,7 +389,7 @@ class OsFiles:
             flags |= os.O_CREAT | os.O_EXCL
         elif create:
             flags |= os.O_CREAT
-        file = OsFile(open_regular(path, flags, self._mode)[0], os.fspath(path))
+        file = self.file_type(open_regular(path, flags, self._mode)[0], os.fspath(path))
         PROCESS.taken()
         return file
 
@@ -450,7 +453,7 @@ class OsFiles:
         path = os.fspath(path)
         temporary = path + ".tmp"  # Kafka's suffix; a broker removes such files when it starts
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-        file = OsFile(open_regular(temporary, flags, self._mode)[0], temporary)
+        file = self.file_type(open_regular(temporary, flags, self._mode)[0], temporary)
         try:
             file.pwritev([data], 0)
             file.sync()

@@ -77,19 +77,20 @@ def read_history(source: str | PathLike[str] | Iterable[str]) -> Iterator[Operat
         HistoryError: a line is not an operation; the message has the number of the line.
     """
     if isinstance(source, str | PathLike):
-        with open(source, encoding="utf-8") as lines:
+        with open(source, encoding="utf-8") as file:
             try:
-                yield from read_history(lines)
+                yield from read_history(file)
             except UnicodeDecodeError as error:
                 raise HistoryError(f"the file is not UTF-8: {error}") from error
         return
-    for number, line in enumerate(source, 1):
+    lines = iter(source)
+    for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
             yield from_json(line)
         except HistoryError as error:
-            if not line.endswith("\n") and number > 1 and next(iter(source), None) is None:
+            if not line.endswith("\n") and number > 1 and next(lines, None) is None:
                 return
             raise HistoryError(f"line {number}: {error}") from error
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from aiokq.core.ephemeral_files import EphemeralFiles
 from aiokq.core.files import OsFiles
 from aiokq.core.regular_files import NotRegularFile
 from tests.peers.special_files import KINDS, make
@@ -18,6 +19,7 @@ from tests.peers.special_files import KINDS, make
 OPENINGS: dict[str, Callable[[Path], object]] = {
     "open": lambda path: OsFiles().open(path),
     "open to create": lambda path: OsFiles().open(path, create=True),
+    "open a file that is never synced": lambda path: EphemeralFiles().open(path),
     "open to read": lambda path: OsFiles().open(path, writable=False),
     "read_bytes": lambda path: OsFiles().read_bytes(path),
     "lock": lambda path: OsFiles().lock(path),

@@ -108,6 +108,14 @@ def test_a_file_reads_as_what_was_written(tmp_path: Path) -> None:
     assert check(path) == check(history)
 
 
+def test_an_unfinished_last_line_of_a_list_is_left_out() -> None:
+    """Regression: the list was read again from its first line, so that no line was its last."""
+    output = io.StringIO()
+    write_history(READ_TOO_SOON, output)
+    lines = output.getvalue().splitlines(keepends=True)
+    assert list(read_history([*lines, '{"op":"se'])) == READ_TOO_SOON
+
+
 def test_an_unfinished_last_line_is_left_out() -> None:
     """A killed recorder leaves one behind."""
     output = io.StringIO()
