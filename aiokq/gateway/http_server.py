@@ -135,6 +135,8 @@ class _Connection(asyncio.Protocol):
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=MOST_HEAD)
         self._data = bytearray()
         """Received bytes that were not passed to `_http` yet."""
+        self._is_head = False
+        """Whether the method of the request that is read or answered is HEAD."""
         self._request: Request | None = None
         """The request whose body is incomplete."""
         self._body = 0
@@ -260,6 +262,7 @@ class _Connection(asyncio.Protocol):
                     self._http.receive_data(bytes(self._data))
                     self._data.clear()
                 elif isinstance(event, h11.Request):
+                    self._is_head = event.method == b"HEAD"
                     self._request, self._body = request_of(event), 0
                     if self._request.length > MOST_BODY:
                         raise Refusal(413)
@@ -324,9 +327,10 @@ class _Connection(asyncio.Protocol):
         """Send a response; `request` is None if it could not be parsed."""
         if self._transport is None:
             return
-        self._transport.write(self._encoded(request, response))
+        self._transport.write(self._encoded(response))
         if self._http.our_state is h11.DONE and self._http.their_state is h11.DONE:
             self._http.start_next_cycle()
+            self._is_head = False
             return
         self._ends = True
         if request is None and self._transport.can_write_eof():
@@ -337,7 +341,7 @@ class _Connection(asyncio.Protocol):
             self._limit(WRITE_SECONDS)
             self._transport.close()
 
-    def _encoded(self, request: Request | None, response: Response) -> bytes:
+    def _encoded(self, response: Response) -> bytes:
         headers = [
             ("Date", formatdate(usegmt=True)),
             ("Content-Type", response.type),
@@ -355,7 +359,7 @@ class _Connection(asyncio.Protocol):
                 headers=headers,
             )
         ]
-        if request is None or request.method != "HEAD":
+        if not self._is_head:
             events.append(h11.Data(data=response.body))
         events.append(h11.EndOfMessage())
         return b"".join(self._http.send(event) or b"" for event in events)

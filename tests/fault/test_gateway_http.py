@@ -349,6 +349,13 @@ async def test_requests_in_pieces_together_and_with_bodies():
             b"413",
         ),
         (GET.replace(b"\r\n\r\n", b"\r\nTransfer-Encoding: gzip\r\n\r\n"), b"501"),
+        (GET.replace(b"GET /healthz", b"HEAD *"), b"400"),
+        (
+            GET.replace(b"GET", b"HEAD").replace(
+                b"\r\n\r\n", b"\r\nTransfer-Encoding: chunked\r\n\r\nno size\r\n"
+            ),
+            b"400",
+        ),
         (GET.replace(b"GET", b"PUT"), b"405"),
     ],
 )
