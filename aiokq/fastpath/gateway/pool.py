@@ -20,6 +20,7 @@ except ImportError:  # never raised: `import cython` is only for the Cython comp
 
 from aiokq.fastpath.gateway import values
 from aiokq.fastpath.gateway.values import (
+    LONGEST_TOPIC,
     REASONS,
     Message,
     PoolCounts,
@@ -548,7 +549,7 @@ class Pool:
         If there is none, `found` is NULL, and the pool is not locked.
         """
         self._check_open()
-        name: bytes = bytes(topic)
+        name: bytes = _topic_bytes(topic)
         at: cython.p_uchar = cython.cast(cython.p_uchar, PyBytes_AS_STRING(name))
         size: cython.Py_ssize_t = PyBytes_GET_SIZE(name)
         aiokq_pool_lock(self.pool)
@@ -586,6 +587,9 @@ class Pool:
 
         Returns:
             The number of the slot.
+
+        Raises:
+            ValueError: a limit is out of range, or the topic has more than 32,767 bytes.
         """
         self._check_open()
         limits = _numbers(
@@ -596,7 +600,7 @@ class Pool:
             rate_interval_ms,
             rate_max_messages,
         )
-        name: bytes = bytes(topic)
+        name: bytes = _topic_bytes(topic)
         at: cython.p_uchar = cython.cast(cython.p_uchar, PyBytes_AS_STRING(name))
         size: cython.Py_ssize_t = PyBytes_GET_SIZE(name)
         hashed: cython.uint = aiokq_topic_hash(self.pool.seed, at, size)
@@ -1009,6 +1013,14 @@ class Pool:
         self.pool.fixed_mono = mono
         self.pool.fixed_wall = wall
         aiokq_pool_unlock(self.pool)
+
+
+def _topic_bytes(topic):
+    """Return a topic as bytes."""
+    name = bytes(memoryview(topic))
+    if len(name) > LONGEST_TOPIC:
+        raise ValueError(f"the topic has {len(name)} bytes; at most {LONGEST_TOPIC} are possible")
+    return name
 
 
 def _mask(reasons):

@@ -22,6 +22,7 @@ from aiokq.fastpath.gateway.values import (
     API_KEY,
     API_VERSION,
     BAD_TOPIC,
+    LONGEST_TOPIC,
     MALFORMED,
     NEVER,
     NO_MEMORY,
@@ -475,6 +476,11 @@ class Pool:
         rate_max_messages: int = -1,
     ) -> int:
         self._check()
+        topic = bytes(memoryview(topic))
+        if len(topic) > LONGEST_TOPIC:
+            raise ValueError(
+                f"the topic has {len(topic)} bytes; at most {LONGEST_TOPIC} are possible"
+            )
         with self._lock:
             slot = self._topics.get(topic)
             if slot is None:

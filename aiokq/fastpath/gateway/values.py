@@ -46,6 +46,9 @@ NAME_BYTES: Final = 1280
 
 LEAST_NAMES: Final = 16
 
+LONGEST_TOPIC: Final = 32767
+"""Largest number of bytes of a topic in a message."""
+
 REASONS: Final = (
     "malformed",
     "unsupported_api_key",

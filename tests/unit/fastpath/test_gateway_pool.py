@@ -1145,6 +1145,17 @@ def test_wrong_numbers(core: SimpleNamespace, options: dict[str, int]) -> None:
         core.Pool(**{"max_bytes": 1, **options})
 
 
+def test_topics_that_no_message_has(bench: Bench) -> None:
+    """Regression: the first one ended the process with SIGSEGV."""
+    for topic in (2**31, 5, "t", None, [116]):
+        with pytest.raises(TypeError):
+            bench.pool.register(topic)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="the topic has 32768 bytes"):
+        bench.pool.register(b"t" * 32768)
+    slot = bench.pool.register(memoryview(b"t" * 32767))
+    assert bench.pool.counts_of(slot).topic == b"t" * 32767
+
+
 def test_objects_that_were_not_initialized(core: SimpleNamespace) -> None:
     """Regression: the process ended with SIGSEGV."""
     if not core.COMPILED:
