@@ -14,6 +14,7 @@ from aiokq.broker.config.listeners import (
     ListenerFailed,
     is_loopback,
     limits_of_hosts,
+    named_hosts,
 )
 from aiokq.broker.config.roles import controller_addresses
 from aiokq.connection.connection_counts import ConnectionCounts
@@ -24,11 +25,12 @@ from aiokq.connection.server_security import PLAINTEXT_SERVER, ServerSecurity
 from aiokq.connection.strangers import Strangers
 from aiokq.core.environment import SocketOptions
 from aiokq.core.errors import ConfigError
+from aiokq.core.host_addresses import addresses_of
 from aiokq.core.named_tuple import NamedTuple
 from aiokq.wire.registration_records import BrokerEndpoint, ControllerEndpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from aiokq.broker.config.listener_security import ListenerSettings
     from aiokq.broker.config.listeners import Listeners
@@ -93,6 +95,8 @@ class NodeServers:
         self._counts: ConnectionCounts | None = None
         self._host_rates: HostRates | None = None
         self._own_name = ""
+        # Addresses of the host names in the limits of addresses.
+        self._addresses: Mapping[str, Sequence[str]] = {}
         # For each listener: in `_stores` the TLS settings in use; in `_prepared` a new context that
         # is not in use yet, with its settings.
         self._stores: dict[str, dict[str, SettingValue]] = {}
@@ -119,12 +123,20 @@ class NodeServers:
         Raises:
             ListenerFailed: a port cannot be bound, for example because it is in use.
             ConfigError: a listener that other machines can reach would send passwords or tokens
-                without TLS, or the key store or trust store of a listener cannot be used.
+                without TLS, the key store or trust store of a listener cannot be used, or a host of
+                `max.connections.per.ip.overrides` is unknown.
         """
         if not all(one.host for one in self.configured.advertised.values()):
             # The lookup runs in an executor, because it may query a name server.
             self._own_name = await environment.offload.run(socket.getfqdn)
-        limits = _limits(self._settings, max_frame_bytes)
+        names = named_hosts(self._settings)
+        if names:
+            self._addresses = await environment.offload.run(addresses_of, names)
+        for unknown in sorted(names - self._addresses.keys()):
+            raise ConfigError(
+                f"max.connections.per.ip.overrides: the host {unknown} is unknown: use its address"
+            )
+        limits = _limits(self._settings, max_frame_bytes, self._addresses)
         sockets = _socket_options(self._settings)
         listeners = self.configured
         counts = ConnectionCounts(
@@ -208,11 +220,26 @@ class NodeServers:
         for one in self._opened:
             one.server.measures_loop_time = wanted
 
-    def limit_connections(self, settings: BrokerSettings) -> None:
-        """Apply changed limits on the numbers of connections; other settings are ignored."""
+    def limit_connections(self, settings: BrokerSettings) -> bool:
+        """Apply changed limits on the numbers of connections; other settings are ignored.
+
+        Returns:
+            Whether `find_hosts` has to find hosts; their limits do not apply yet.
+        """
         self._settings = settings
         if self._counts is not None:
-            self._counts.limit(_limits(settings, 0))
+            self._counts.limit(_limits(settings, 0, self._addresses))
+        return not named_hosts(settings) <= self._addresses.keys()
+
+    async def find_hosts(self, offload: Offload) -> None:
+        """Look up the host names in the limits of addresses, and apply their limits."""
+        names = named_hosts(self._settings)
+        self._addresses = {**self._addresses, **await offload.run(addresses_of, names)}
+        for unknown in sorted(names - self._addresses.keys()):
+            logger.warning(
+                "host is unknown: setting=max.connections.per.ip.overrides host=%s", unknown
+            )
+        self.limit_connections(self._settings)
 
     async def prepare_stores(
         self, settings: BrokerSettings, listeners: Iterable[str], offload: Offload
@@ -458,7 +485,9 @@ def _host_to_bind(endpoint: Endpoint) -> str | None:
     return None if endpoint.host in ("", "*", "0.0.0.0") else endpoint.host
 
 
-def _limits(settings: BrokerSettings, max_frame_bytes: int) -> ServerLimits:
+def _limits(
+    settings: BrokerSettings, max_frame_bytes: int, addresses: Mapping[str, Sequence[str]]
+) -> ServerLimits:
     queued = settings.queued_max_request_bytes
     return ServerLimits(
         max_frame_bytes=max_frame_bytes,
@@ -467,7 +496,7 @@ def _limits(settings: BrokerSettings, max_frame_bytes: int) -> ServerLimits:
         queued_max_request_bytes=2**63 - 1 if queued < 0 else queued,
         max_connections=settings.max_connections,
         max_connections_per_ip=settings.max_connections_per_ip,
-        max_connections_of_host=limits_of_hosts(settings),
+        max_connections_of_host=limits_of_hosts(settings, addresses),
         max_connections_of_listener=dict(settings.listener_max_connections),
         max_connection_creation_rate=settings.max_connection_creation_rate,
         max_connection_creation_rate_of_listener=dict(

@@ -484,11 +484,18 @@ class BrokerNode:
         cleaners = CleanerJobs(self)
         maintenance.start(jobs(self, cleaners))
 
+        def limit_connections() -> None:
+            if self.servers.limit_connections(self.settings):
+                self._supervisor.spawn(
+                    self.servers.find_hosts(self.environment.offload),
+                    name="resolve the hosts of limits",
+                )
+
         def settings_changed(names: frozenset[str]) -> None:
             if "log.cleaner.threads" in names:
                 maintenance.start(cleaners())
             if any("max.connection" in name for name in names):
-                self.servers.limit_connections(self.settings)
+                limit_connections()
             if any(map(is_store, names)):
                 self.servers.change_stores(self.settings)
 
@@ -502,7 +509,7 @@ class BrokerNode:
             )
         self.dynamic_settings.listeners.append(settings_changed)
         # The limits, keys and certificates may have dynamic values.
-        self.servers.limit_connections(self.settings)
+        limit_connections()
         self.servers.change_stores(self.settings)
 
     def _make_login(self) -> SaslLogin:

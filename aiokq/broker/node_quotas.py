@@ -8,11 +8,11 @@ Tests: ``tests/unit/broker/test_node_quotas.py``.
 from __future__ import annotations
 
 import logging
-import socket
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from aiokq.connection.connection_rates import HostRates
+from aiokq.core.host_addresses import addresses_of, numeric_address
 from aiokq.core.quota_keys import CONNECTION_CREATION_RATE, IP
 
 if TYPE_CHECKING:
@@ -141,9 +141,9 @@ class NodeQuotas:
             name
             for change in changes
             for kind, name in change.entity
-            if kind == IP and name and _address(name) is None
+            if kind == IP and name and numeric_address(name) is None
         }
-        found = await self._environment.offload.run(_resolved, names) if names else _NONE
+        found = await self._environment.offload.run(addresses_of, names) if names else _NONE
         self._found.update(found)  # so that quotas of new names apply with the change
         return await self._changes.alter_client_quotas(
             changes, pace, unknown_hosts=names - found.keys(), validate_only=validate_only
@@ -179,7 +179,7 @@ class NodeQuotas:
         try:
             while self._unresolved:
                 names, self._unresolved = self._unresolved, ()
-                found = await self._environment.offload.run(_resolved, names)
+                found = await self._environment.offload.run(addresses_of, names)
                 for name in _names(self.stored).intersection(names):
                     if name in found:
                         self._found[name] = found[name]
@@ -205,7 +205,7 @@ class NodeQuotas:
             if name is None:
                 default = rate
                 continue
-            address = _address(name)
+            address = numeric_address(name)
             for host in self._found.get(name, ()) if address is None else (address,):
                 rates[host] = rate
         limited = default is not None or rates
@@ -218,28 +218,5 @@ def _names(stored: Stored) -> set[str]:
         name
         for entity in stored
         for kind, name in entity
-        if kind == IP and name is not None and _address(name) is None
+        if kind == IP and name is not None and numeric_address(name) is None
     }
-
-
-def _address(name: str) -> str | None:
-    """Return a numeric address in canonical form, IPv6 in brackets; None for a host name."""
-    family = socket.AF_INET6 if ":" in name else socket.AF_INET
-    try:
-        address = socket.inet_ntop(family, socket.inet_pton(family, name.strip("[]")))
-    except (OSError, ValueError):  # a NUL character raises ValueError
-        return None
-    return f"[{address}]" if family == socket.AF_INET6 else address
-
-
-def _resolved(names: Iterable[str]) -> Mapping[str, Sequence[str]]:
-    """Return the addresses of hosts; unknown hosts are left out. Runs in an executor."""
-    found: dict[str, Sequence[str]] = {}
-    for name in names:
-        try:
-            answers = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
-        except (OSError, ValueError):  # a label is empty or too long, or a character is invalid
-            continue
-        addresses = [_address(str(answer[4][0])) for answer in answers]
-        found[name] = [address for address in addresses if address is not None]
-    return found

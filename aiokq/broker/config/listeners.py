@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.config.setting import INT_MAX, shortened
 from aiokq.core.errors import ConfigError
+from aiokq.core.host_addresses import numeric_address
 from aiokq.core.named_tuple import NamedTuple
 from aiokq.core.numbers import PORT_MAX, parse_number
 
@@ -38,6 +39,7 @@ __all__ = [
     "is_loopback",
     "is_wildcard",
     "limits_of_hosts",
+    "named_hosts",
     "sasl_listeners",
 ]
 
@@ -54,6 +56,9 @@ _MULTICAST: Final = {4: range(224, 240), 16: range(255, 256)}
 _LOOPBACK_6: Final = b"\0" * 15 + b"\1"
 _MAPPED: Final = b"\0" * 10 + b"\xff\xff"
 """The prefix of an IPv4-mapped IPv6 address (RFC 4291, section 2.5.5.2)."""
+
+_NAME: Final = r"[0-9a-zA-Z._\-]{1,253}"
+"""A host name."""
 
 HOST: Final = r"[0-9a-zA-Z\-%._:]*"
 """A host name, a numeric address without brackets, or the empty string."""
@@ -555,26 +560,45 @@ def _check_prefixes(settings: BrokerSettings, endpoints: Sequence[Endpoint]) -> 
             )
 
 
-def limits_of_hosts(settings: BrokerSettings) -> dict[str, int]:
+def limits_of_hosts(
+    settings: BrokerSettings, addresses: Mapping[str, Sequence[str]] = MappingProxyType({})
+) -> dict[str, int]:
     """Return the limits in `max.connections.per.ip.overrides` by numeric address.
 
-    An IPv6 address is in brackets.
+    An IPv6 address is in brackets. The limit of a numeric address comes before that of a name.
+
+    Args:
+        addresses: the addresses of host names; the limit of another name is left out.
 
     Raises:
-        ConfigError: the setting is malformed, or has a name in place of an address.
+        ConfigError: the setting is malformed.
+    """
+    given = _limits_as_given(settings)
+    found = {address: limit for host, limit in given.items() for address in addresses.get(host, ())}
+    numeric = {host: numeric_address(host) for host in given}
+    found.update({address: given[host] for host, address in numeric.items() if address is not None})
+    return found
+
+
+def named_hosts(settings: BrokerSettings) -> set[str]:
+    """Return the hosts in `max.connections.per.ip.overrides` that are not numeric addresses."""
+    return {host for host in _limits_as_given(settings) if numeric_address(host) is None}
+
+
+def _limits_as_given(settings: BrokerSettings) -> dict[str, int]:
+    """Return the limits in `max.connections.per.ip.overrides` by address or name.
+
+    Raises:
+        ConfigError: the setting is malformed.
     """
     found = {}
     for part in filter(None, map(str.strip, settings.max_connections_per_ip_overrides.split(","))):
         host, _, count = part.rpartition(":")
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        host = host.strip()
         try:
-            address = socket.inet_ntop(family, socket.inet_pton(family, host.strip("[]")))
-        except (OSError, ValueError):  # a NUL character in `host` raises ValueError
-            address = ""
-        try:
-            if not address:
-                raise ValueError(f"{shortened(repr(host))} is not a numeric address")
-            found[f"[{address}]" if ":" in address else address] = parse_number(count, INT_MAX)
+            if numeric_address(host) is None and not re.fullmatch(_NAME, host):
+                raise ValueError(f"{shortened(repr(host))} is no address and no host name")
+            found[host] = parse_number(count, INT_MAX)
         except ValueError as error:
             raise ConfigError(
                 f"max.connections.per.ip.overrides: {shortened(repr(part))} is not of the form "

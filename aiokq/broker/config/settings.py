@@ -452,8 +452,8 @@ class BrokerSettings(SecuritySettings):
     )
     max_connections_per_ip_overrides: str = _setting(
         "",
-        "Values of max.connections.per.ip for single addresses, for example 10.0.0.1:100, "
-        "separated by commas.",
+        "Values of max.connections.per.ip for single addresses or host names, for example "
+        "10.0.0.1:100, separated by commas. Names are looked up at the start and at a change.",
     )
     max_connection_creation_rate: int = _setting(
         INT_MAX,

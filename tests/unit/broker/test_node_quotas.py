@@ -469,7 +469,7 @@ class SlowNames:
         self.asked = []
         self.gate = asyncio.Event()
         self.gate.set()
-        monkeypatch.setattr(node_quotas, "_resolved", self.resolved)
+        monkeypatch.setattr(node_quotas, "addresses_of", self.resolved)
         offload = broker.node._quotas._environment.offload
         run = offload.run
 

@@ -15,6 +15,7 @@ from aiokq.broker.config.listeners import (
     configured_listeners,
     is_loopback,
     limits_of_hosts,
+    named_hosts,
 )
 from aiokq.broker.config.settings import broker_settings
 from aiokq.core.errors import ConfigError
@@ -115,11 +116,10 @@ def test_a_count_of_connections_that_is_no_int_is_refused(count):
     assert len(message) < 250
 
 
-@pytest.mark.parametrize("host", ["", "name", "a\0b", "9" * 5000])
-def test_a_count_of_connections_of_a_name_is_refused(host):
-    """The limit is compared with the address of a connection."""
+@pytest.mark.parametrize("host", ["", "a b", "a\0b", "9" * 5000])
+def test_a_count_of_connections_of_no_host_is_refused(host):
     message = refused(**{"max.connections.per.ip.overrides": f"{host}:1"})
-    assert "is not a numeric address" in message
+    assert "is no address and no host name" in message
     assert len(message) < 250
 
 
@@ -423,9 +423,18 @@ def test_listeners_that_start_early_exist():
 
 
 def test_limits_of_addresses_are_read_as_kafka_writes_them():
-    """Connections come from addresses, and host names would have to be resolved."""
     text = "127.0.0.1:5, [::1]:6,fd00:0::1:7"
     settings = broker_settings({"max.connections.per.ip.overrides": text})
     assert limits_of_hosts(settings) == {"127.0.0.1": 5, "[::1]": 6, "[fd00::1]": 7}
-    for part in ("kafka.example:5", "127.0.0.1", "127.0.0.1:x", ":5"):
+    assert not named_hosts(settings)
+    for part in ("127.0.0.1", "127.0.0.1:x", ":5"):
         assert "address:count" in refused(**{"max.connections.per.ip.overrides": part})
+
+
+def test_limits_of_hosts_are_those_of_their_addresses():
+    """As in Kafka's example, hostName:100,127.0.0.1:200."""
+    text = "hostName:100, 127.0.0.1:200,other:3"
+    settings = broker_settings({"max.connections.per.ip.overrides": text})
+    assert named_hosts(settings) == {"hostName", "other"}
+    known = {"hostName": ["127.0.0.1", "[::1]"]}
+    assert limits_of_hosts(settings, known) == {"127.0.0.1": 200, "[::1]": 100}

@@ -69,7 +69,7 @@ def test_settings_change_as_in_kafka(case: dict) -> None:
         ("log.segment.bytes", "5", "at least 1048576"),
         ("log.cleanup.policy", "keep", "must be one of compact, delete"),
         ("compression.gzip.level", "0", "1 to 9"),
-        ("max.connections.per.ip.overrides", "localhost:5", "not a numeric address"),
+        ("max.connections.per.ip.overrides", "local host:5", "no address and no host name"),
         ("listener.name.plaintext.max.connections", "-1", "at least 0"),
         ("log.cleaner.threads", "0", "should be at least 1"),
         ("log.cleaner.threads", "9", "more than double the current value 4"),
