@@ -475,7 +475,7 @@ class ProducerEngine:
                 continue
             error = _kafka_error(cause)
             first = first or error
-            if isinstance(error, NO_TOPIC) and not self._closing:
+            if isinstance(error, NO_TOPIC) and not self._closing and not self._exists(topic, error):
                 reasons.setdefault(BAD_TOPIC, []).append(row)
                 continue
             how = self._retry(piece, error)
@@ -500,6 +500,13 @@ class ProducerEngine:
         self._finish(lane, piece, reasons, delivered, first)
         lane.woken.set()
 
+    def _exists(self, topic: TopicState, error: KafkaError) -> bool:
+        """Whether only a partition is unknown, because the topic was created again with fewer."""
+        if isinstance(error, InvalidTopic):
+            return False
+        info = self._cluster.metadata.topics.get(topic.name)
+        return info is not None and bool(info.partitions)
+
     def _retry(self, piece: Piece, error: KafkaError) -> tuple[bool, bool] | None:
         """Return how to resend a failed row, as (restamped, alone); None to discard the row."""
         if self._closing or isinstance(error, Closed):
@@ -510,7 +517,7 @@ class ProducerEngine:
             if not error.names_record and not piece.alone:
                 return piece.restamped, True
             return None
-        if error.retriable or isinstance(error, (BufferFull, *NO_BROKER)):
+        if error.retriable or isinstance(error, (BufferFull, *NO_BROKER, *NO_TOPIC)):
             return piece.restamped, piece.alone
         return None
 

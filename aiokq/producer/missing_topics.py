@@ -11,13 +11,15 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from aiokq.core.errors import Closed, KafkaError
+from aiokq.core.errors import Closed, KafkaError, UnknownTopicOrPartition
 from aiokq.core.log_lines import LineLimit
+from aiokq.core.types import TopicPartition
 
 if TYPE_CHECKING:
     from aiokq.cluster.engine import ClusterEngine
+    from aiokq.cluster.metadata import TopicInfo
 
-__all__ = ["MissingTopics"]
+__all__ = ["MissingTopics", "no_partition"]
 
 logger = logging.getLogger("aiokq.producer")
 
@@ -145,3 +147,12 @@ class MissingTopics:
                 self._timeout * 1000,
                 lookup.remedy(),
             )
+
+
+def no_partition(info: TopicInfo, partition: int) -> UnknownTopicOrPartition:
+    """Return the error for a partition that a topic does not have."""
+    return UnknownTopicOrPartition(
+        f"topic {info.name!r} has no partition {partition}: it has {len(info.partitions)}, "
+        "numbered from 0",
+        topic_partition=TopicPartition(info.name, partition),
+    )

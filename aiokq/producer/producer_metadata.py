@@ -24,7 +24,7 @@ from aiokq.cluster.events import (
 )
 from aiokq.core.errors import InternalError, KafkaError, UnknownTopicOrPartition, copy_error
 from aiokq.core.log_lines import LineLimit
-from aiokq.producer.missing_topics import MissingTopics
+from aiokq.producer.missing_topics import MissingTopics, no_partition
 
 if TYPE_CHECKING:
     from aiokq.cluster.engine import ClusterEngine
@@ -330,8 +330,20 @@ class ProducerMetadata:
                         queue.sequences.break_off()
             if info is not None:
                 self._follow(info)
+                if isinstance(event, TopicRecreated):
+                    self._drop_partitions(info)
         elif isinstance(event, TopicRemoved):
             self._removed(topic)
+
+    def _drop_partitions(self, info: TopicInfo) -> None:
+        """Fail the batches of partitions that a topic no longer has after its recreation.
+
+        `SenderPool` fails those in flight when a broker has refused them.
+        """
+        for queue in self._queues.of_topic(info.name):
+            if info.partitions and queue.partition not in info.partitions:
+                queue.leader_moved(-1, -1, 0.0)
+                queue.fail_unsent(no_partition(info, queue.partition))
 
     def _removed(self, topic: str) -> None:
         """Make batches of a deleted topic wait for its recreation, at most until a lookup fails."""

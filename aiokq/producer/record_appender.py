@@ -23,6 +23,7 @@ from aiokq.producer.batch_builder import record_size
 from aiokq.producer.buffer_memory_waiters import BufferMemoryWaiters
 from aiokq.producer.deliveries import Deliveries
 from aiokq.producer.gathered_deliveries import GatheredDeliveries
+from aiokq.producer.missing_topics import no_partition
 from aiokq.producer.producer_metadata import ProducerMetadata
 from aiokq.producer.record_hooks import (
     BufferFullAfterHooks,
@@ -352,11 +353,7 @@ class RecordAppender:
         """Raise UnknownTopicOrPartition if the topic lacks the partition even after a refresh."""
         info = await self.metadata.find(topic, partition=partition)
         if partition not in info.partitions:
-            raise UnknownTopicOrPartition(
-                f"topic {topic!r} has no partition {partition}: it has {len(info.partitions)},"
-                " numbered from 0",
-                topic_partition=TopicPartition(topic, partition),
-            )
+            raise no_partition(info, partition)
 
     async def _append(self, record: PreparedRecord, turn: int) -> Delivery:
         self._check_turn(turn)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from aiokq.cluster.metadata import ZERO_ID
 from aiokq.core.errors import BrokerError, KafkaError, LeaderNotAvailable
 from aiokq.producer.interceptors import Interceptors, batch_info
+from aiokq.producer.missing_topics import no_partition
 from aiokq.producer.sender import Sender
 
 if TYPE_CHECKING:
@@ -165,8 +166,13 @@ class SenderPool:
         """Report to the cluster engine, once, that the leader of the partition is not known.
 
         The partition has no leader, or its leader is not among the known brokers. The event of a
-        new leader or of a new broker offers the queue again.
+        new leader or of a new broker offers the queue again. The batches of a partition that was
+        removed fail.
         """
+        info = self._engine.metadata.topics.get(queue.topic)
+        if info is not None and info.partitions and queue.partition not in info.partitions:
+            queue.fail_unsent(no_partition(info, queue.partition))
+            return
         if queue.blocked_by is None:
             queue.blocked_by = LeaderNotAvailable(topic_partition=queue.topic_partition)
             self._leader_failed(queue, queue.blocked_by, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
@@ -198,6 +199,29 @@ async def test_a_restart_of_kafka_loses_doubles_and_reorders_nothing():
         for partition in range(3):
             found = [record.value for record in records if record.partition == partition]
             assert found == [b"%d" % i for i in range(6000)]
+
+
+@pytest.mark.parametrize("engine", ["producer", "bruce"])
+async def test_a_topic_with_fewer_partitions_after_an_outage_gets_what_waits(engine: str):
+    """Kafka comes back without its data. Messages for partitions that the topic does not have any
+    more were sent again for ever, and after some of them all messages of the topic waited.
+    """
+    quick = {"pause_initial_ms": 100, "min_pause_ms": 50} if engine == "bruce" else {}
+    async with restartable({"delivery": {"engine": engine, **quick}}) as s:
+        r = s.rig
+        await r.send(*(message("orders", b"a", partition_key=n) for n in range(3)))
+        await r.settled(3)
+        await s.stop()
+        waiting = [b"%d" % n for n in range(30)]
+        await r.send(*(message("orders", v, partition_key=n) for n, v in enumerate(waiting)))
+        await asyncio.sleep(0.3)
+        shutil.rmtree(r.path / "data")
+        await s.start()
+        async with aiokq.Admin(s.servers) as admin:
+            await admin.create_topics([aiokq.NewTopic("orders", 1)])
+        snapshot = await r.settled(33)
+        assert (snapshot.total.acked, discarded(snapshot)) == (33, {})
+        assert set(values_of(await records_of(s.servers, "orders"))) == set(waiting)
 
 
 async def test_a_topic_that_cannot_be_written_does_not_hold_up_others(

@@ -562,6 +562,37 @@ def test_a_recreated_topic_gets_the_queued_records() -> None:
     simulate(body)
 
 
+@pytest.mark.parametrize("kept", [0, 1])
+def test_records_of_partitions_that_a_recreated_topic_lacks_fail(kept: int) -> None:
+    """They were sent again until delivery_timeout_ms was over, which may be unlimited."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1, 1, 1])
+        async with producer(world, kafka, linger_ms=0, delivery_timeout_ms=2**31 - 1) as p:
+            for partition in range(3):
+                await p.send("orders", b"old", partition=partition)
+            if not kept:
+                await kafka.nodes[1].stop()
+            kept_ones = await send_all(p, "orders", numbered(10), partition=0)
+            gone = await send_all(p, "orders", numbered(10), partition=2)
+            kafka.logs.clear()
+            kafka.topic("orders", [1, 1])
+            await asyncio.sleep(1)
+            if not kept:
+                await kafka.nodes[1].start()
+            async with asyncio.timeout(60):
+                for delivery in gone:
+                    with pytest.raises(UnknownTopicOrPartition, match="has no partition 2: it has"):
+                        await delivery
+                for delivery in kept_ones:
+                    await delivery
+            await p.send("orders", b"last", partition=1)
+        assert kafka.log("orders", 0).values == numbered(10)
+        assert kafka.log("orders", 1).values == [b"last"]
+
+    simulate(body)
+
+
 def test_all_brokers_may_be_gone_for_a_while() -> None:
     """Nothing is lost: records wait up to delivery_timeout_ms."""
 
