@@ -18,13 +18,13 @@ from aiokq.admin.config_types import (
     ResourceLike,
     as_resource,
 )
-from aiokq.admin.configs import by_node, describe_configs
+from aiokq.admin.configs import by_node, config_error, describe_configs
 from aiokq.admin.results import Results, results_of
 from aiokq.admin.retrying import per_item
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.cluster.targets import Target
 from aiokq.core.arguments import mapping_argument, str_argument
-from aiokq.core.errors import InvalidConfiguration, KafkaError, UnsupportedVersion, error_for
+from aiokq.core.errors import InvalidConfiguration, KafkaError, UnsupportedVersion
 from aiokq.wire.alter_configs import (
     AlterConfigsAlterableConfig,
     AlterConfigsRequest,
@@ -99,7 +99,7 @@ def _altered(
 ) -> tuple[ConfigResource, ConfigsAltered | KafkaError]:
     resource = ConfigResource(ConfigResourceType(type_), name)
     if code:
-        return resource, error_for(code, message, api="AlterConfigs")
+        return resource, config_error(resource, code, message, api="AlterConfigs")
     return resource, ConfigsAltered(resource)
 
 

@@ -26,7 +26,9 @@ from aiokq.cluster.targets import ANY, Target
 from aiokq.core import limits
 from aiokq.core.errors import (
     ConfigError,
+    GroupAuthorization,
     KafkaError,
+    TopicAuthorization,
     UnsupportedVersion,
     error_for,
     raise_for,
@@ -39,7 +41,7 @@ from aiokq.wire.describe_configs import (
 )
 from aiokq.wire.list_config_resources import ListConfigResourcesRequest
 
-__all__ = ["by_node", "describe_configs", "list_config_resources"]
+__all__ = ["by_node", "config_error", "describe_configs", "list_config_resources"]
 
 
 _FIRST_WITH_TYPES: Final = 1
@@ -186,9 +188,23 @@ def _described(
 ) -> tuple[ConfigResource, ConfigDescription | KafkaError]:
     resource = ConfigResource(ConfigResourceType(result.resource_type), result.resource_name)
     if result.error_code:
-        return resource, error_for(result.error_code, result.error_message, api="DescribeConfigs")
+        return resource, config_error(
+            resource, result.error_code, result.error_message, api="DescribeConfigs"
+        )
     entries = frozen_map((config.name, _entry(config, resource)) for config in result.configs)
     return resource, ConfigDescription(resource, entries)
+
+
+def config_error(
+    resource: ConfigResource, code: int, message: str | None, *, api: str
+) -> KafkaError:
+    """Return the error of a resource; an error about a missing permission names the resource."""
+    error = error_for(code, message, api=api)
+    if isinstance(error, TopicAuthorization):
+        error.add_context(topic_partition=resource.name)
+    elif isinstance(error, GroupAuthorization):
+        error.add_context(resource_name=resource.name)
+    return error
 
 
 def _entry(config: DescribeConfigsResourceResult, resource: ConfigResource) -> ConfigEntry:

@@ -214,6 +214,10 @@ class ClusterRules(Rules):
         """
         if self.uses_sasl:
             name = self.sasl_plain_username
+            if name is None and self.sasl_jaas_config is not None:
+                from aiokq.cluster.sasl_login import sasl_login
+
+                name = sasl_login(self).username or None
             return None if name is None else f"User:{name}"
         return None if self.uses_tls else "User:ANONYMOUS"
 

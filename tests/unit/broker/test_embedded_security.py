@@ -114,6 +114,48 @@ async def test_users_with_acls():
                 assert (caught.value.operation, caught.value.resource) == ("WRITE", "TOPIC:t")
 
 
+JAAS = "org.apache.kafka.common.security.scram.ScramLoginModule required {};"
+
+
+@pytest.mark.parametrize(
+    "login",
+    [
+        {"sasl_plain_username": "bob", "sasl_plain_password": "secret"},
+        {"sasl_jaas_config": JAAS.format('username="bob" password="secret"')},
+    ],
+    ids=["name", "jaas"],
+)
+async def test_errors_of_an_administrator_name_who_lacks_what(login):
+    """Whether the call raises them, or returns them with each item."""
+    async with (
+        aiokq.EmbeddedCluster(users={"bob": "secret"}, acls=[]) as kafka,
+        aiokq.Admin(
+            kafka.bootstrap_servers,
+            security_protocol="SASL_PLAINTEXT",
+            sasl_mechanism="SCRAM-SHA-512",
+            **login,
+        ) as admin,
+    ):
+        group = aiokq.ConfigResource(aiokq.ConfigResourceType.GROUP, "g")
+        for call, operation, resource in (
+            (admin.describe_acls(), "DESCRIBE", "CLUSTER:kafka-cluster"),
+            (admin.create_acls(["User:a Allow Read Topic:t"]), "ALTER", "CLUSTER:kafka-cluster"),
+            (admin.create_topics("t"), "CREATE", "TOPIC:t"),
+            (admin.describe_topics("t"), "DESCRIBE", "TOPIC:t"),
+            (admin.describe_configs("t"), "DESCRIBE_CONFIGS", "TOPIC:t"),
+            (admin.describe_configs(group), "DESCRIBE_CONFIGS", "GROUP:g"),
+            (admin.alter_configs({"t": {"retention.ms": 5}}), "ALTER_CONFIGS", "TOPIC:t"),
+            (admin.describe_groups("g"), "DESCRIBE", "GROUP:g"),
+        ):
+            try:
+                [result] = (await call).values()
+                error = result.error
+            except errors.KafkaError as raised:
+                error = raised
+            found = error.principal, error.operation, error.resource
+            assert found == ("User:bob", operation, resource)
+
+
 async def test_reset_keeps_acls():
     async with aiokq.EmbeddedCluster(acls=[f"{ANYBODY} Allow Write Topic:t"]) as kafka:
         await kafka.create_topic("t")
