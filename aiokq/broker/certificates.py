@@ -51,7 +51,7 @@ class IssuedCertificate(NamedTuple):
 
     Attributes:
         names: the host names and addresses in the certificate.
-        expires_ms: the end of its validity, in milliseconds since 1970.
+        expires_ms: the end of its validity, in milliseconds since 1970; 0 if it has no names.
         issuer_matches: whether the authority has signed it.
     """
 

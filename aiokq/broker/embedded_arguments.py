@@ -314,7 +314,8 @@ def configs_text(configs: Mapping[str, str | int | float | bool] | None) -> dict
     """Return topic settings with their values as text in Kafka's syntax; {} for None.
 
     Raises:
-        TypeError: `configs` is not a mapping whose keys are str.
+        TypeError: `configs` is not a mapping whose keys are str, or a value has the wrong type.
+        ValueError: a value is NaN or infinite.
     """
     if configs is None:
         return {}

@@ -80,7 +80,7 @@ _ROWS: Final = {
 
 
 class Undecided(Exception):
-    """Raised by an authorizer that has to await answers; `Authorizer.settle` awaits them.
+    """Raised by an authorizer that has to await answers; `CallerAuthorizer.settle` awaits them.
 
     It is not a BrokerError, so handlers do not treat it as a denial.
 
@@ -367,6 +367,7 @@ class Gate:
         Raises:
             KeyError: there is an authorizer, and `PERMISSIONS` has no row for this API, operation
                 and type.
+            Undecided: see `Authorizer.authorize`.
         """
         if self.authorizer is None or not names:
             return names
@@ -403,7 +404,11 @@ class Gate:
     def operations(
         self, connection: RequestContext, resource_type: ResourceType, name: str = CLUSTER_NAME
     ) -> int:
-        """Return the operations that a client may perform on a resource, as a bit field."""
+        """Return the operations that a client may perform on a resource, as a bit field.
+
+        Raises:
+            Undecided: see `Authorizer.operations`.
+        """
         supported = operation_bits(SUPPORTED_OPERATIONS[resource_type])
         if self.authorizer is None:
             return supported

@@ -99,7 +99,7 @@ class CleanerJobs:
         await self._cleaner.clean_all()
 
     def __call__(self) -> list[Job]:
-        """Return the cleaner jobs for the settings in effect."""
+        """Return the cleaner jobs for the settings in effect; none without `log.cleaner.enable`."""
         node = self._node
         if not node.settings.log_cleaner_enable:
             return []

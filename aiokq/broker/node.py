@@ -553,7 +553,11 @@ class BrokerNode:
         )
 
     async def _store_users(self, users: Mapping[str, str]) -> None:
-        """Store the SCRAM credentials of users, unless they are stored already."""
+        """Store the SCRAM credentials of users, unless they are stored already.
+
+        Raises:
+            BrokerError: a credential cannot be stored.
+        """
         from aiokq.broker.security.authentication.user_passwords import missing_credentials
 
         stored = self.storage.metadata.image.principals.scram_credentials
@@ -611,7 +615,8 @@ class BrokerNode:
 
         Raises:
             OSError: a listener cannot be opened, for example because its port is in use.
-            KafkaStorage, ConfigError: see `open`.
+            KafkaStorage, ConfigError: see `open` and `NodeServers.bind`.
+            BrokerError: a credential of `users` cannot be stored.
         """
         self._failure = asyncio.get_running_loop().create_future()
         try:

@@ -347,9 +347,10 @@ class NodeQuorum:
         return FinalizedFeatures(levels, end_offset - 1)
 
     def fenced_brokers(self, listener: str) -> list[BrokerEndpoint]:
-        """Return all registered brokers except this node, with their addresses on a listener.
+        """Return the registered brokers that have a listener, except this node.
 
-        This node is the only active broker, so all other registered brokers are fenced.
+        Each broker is returned with its address on the listener. This node is the only active
+        broker, so all other registered brokers are fenced.
         """
         log = self._storage.metadata
         return [

@@ -1,7 +1,7 @@
 """`aiokq broker`: a node as a process of its own, without Typer, which would delay the start.
 
-Exit codes: 0 stopped by a signal (or `--help`), 1 the node could not start or failed, 2 bad
-arguments or settings.
+Exit codes: 0 stopped by a signal (or `--help`, or a certificate issued for `--renew`), 1 the node
+could not start or failed, 2 bad arguments or settings.
 """
 
 from __future__ import annotations

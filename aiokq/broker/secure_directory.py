@@ -2,8 +2,9 @@
 
 The first start makes a certificate authority, a certificate, an administrator with a random
 password, the settings of the broker and a file for clients. Later starts make only missing files,
-and replace the certificate before it expires. Each file is written completely or not at all, so the
-next start completes a start that was killed.
+write the broker's address to the file for clients, and replace the certificate before it expires or
+if it lacks a name of this machine. Each file is written completely or not at all, so the next start
+completes a start that was killed.
 
 The directory has the permissions 0700 and its files 0600. Only `client.properties` contains the
 password, which is never printed.
@@ -97,7 +98,8 @@ class SecureDirectory(NamedTuple):
         """Write the broker's address to the file for clients.
 
         Raises:
-            ConfigError: the file cannot be read or written.
+            ConfigError: the file is not a valid properties file.
+            OSError: the file cannot be read or written.
         """
         values = _properties(self.client_file)
         if values.get("bootstrap.servers") != address:
@@ -115,7 +117,7 @@ class SecureDirectory(NamedTuple):
 
 
 def prepare(options: Options, clock: Clock) -> SecureDirectory:
-    """Make the missing files of the directory, except the log directory.
+    """Make the missing files of the directory, except the log directory; renew the certificate.
 
     Args:
         options: the options of `aiokq broker`; `secure` is the directory.
@@ -236,10 +238,21 @@ def _outer_addresses() -> list[str]:
 
 
 def _make_certificates(path: str, names: list[str], now_ms: int, *, renew: bool) -> bool:
-    """Make the authority and the certificate if they are missing or expire soon.
+    """Make the authority if it is missing, and a certificate if one is due.
+
+    A certificate is due if it is missing, expires soon, lacks one of `names`, or was not signed by
+    the authority. The new certificate also has the names of the old one.
+
+    Args:
+        renew: whether to issue a certificate even if none is due.
 
     Returns:
         Whether a certificate was issued.
+
+    Raises:
+        ConfigError: the old certificate or the authority's key cannot be used, or the package
+            cryptography is missing.
+        OSError: a file cannot be read or written.
     """
     made = _certificates()
     key_file, authority_file = f"{path}/ca-key.pem", f"{path}/ca.pem"
@@ -327,7 +340,8 @@ def format_secured(
         node_id: the id of the node; None for 0.
 
     Raises:
-        ConfigError: there is no log directory, or the password of the administrator is missing.
+        ConfigError: there is no log directory, the password of the administrator is missing, or
+            only some of the log directories are formatted.
         KafkaStorage, OSError: a log directory cannot be written.
     """
     from aiokq.broker.config.settings import log_directories

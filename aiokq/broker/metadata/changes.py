@@ -59,6 +59,8 @@ _Decide: TypeAlias = "Callable[[MetadataImage], Decision[R] | Coroutine[None, No
 class MetadataChanges:
     """Makes changes of the cluster's metadata. Used from the node's loop only.
 
+    Each change raises Closed when the node is stopping.
+
     Args:
         recorded: called after each append to the metadata log.
         records_on_loop: changes with fewer records are appended on the loop, all other changes in

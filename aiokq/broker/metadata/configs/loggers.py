@@ -86,7 +86,7 @@ def alter_loggers(
 def _keep_audit_level(*, is_reset: bool) -> None:
     """Give the audit log its own level, so that it does not inherit a change of `ROOT`.
 
-    If `ROOT` is reset, the audit log inherits its level again.
+    If `ROOT` is reset, a level that this function gave to the audit log is removed again.
     """
     global _has_kept
     audit = logging.getLogger(AUDIT)

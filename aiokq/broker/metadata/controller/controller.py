@@ -146,7 +146,8 @@ class Controller:
 
         Raises:
             UnknownTopicOrPartition: the topic was deleted meanwhile.
-            InvalidTopic: another topic has the same id; see `_topic`.
+            InvalidTopic: the record would delete another topic, which has the same id; see
+                `_topic`.
             ThrottlingQuotaExceeded: raised by `charge`.
         """
         topic = self._topic(image, name, topic_id)
@@ -186,7 +187,7 @@ class Controller:
         Raises:
             BrokerError: InvalidPartitions, InvalidReplicaAssignment, PolicyViolation,
                 ThrottlingQuotaExceeded, UnknownTopicOrPartition if the topic was deleted
-                meanwhile, or InvalidTopic if another topic has the same id.
+                meanwhile, or InvalidTopic (see `_topic`).
         """
         present = len(self._topic(image, name, topic_id).partitions)
         self._layouts.check_growth(name, present, count, assignments)
@@ -226,7 +227,8 @@ class Controller:
 
         Args:
             places: directory.id by topic id and partition number. Partitions that do not exist any
-                more are left out.
+                more, or have no replica on this node, are left out. If the metadata.version has no
+                directories, all are left out.
 
         Source: Kafka's ``ReplicationControlManager.handleAssignReplicasToDirs``.
         """
@@ -264,7 +266,7 @@ class Controller:
         Raises:
             InvalidConfiguration: an unknown setting or an invalid value.
             UnknownTopicOrPartition: the topic was deleted meanwhile.
-            InvalidTopic: another topic has the same id.
+            InvalidTopic: see `_topic`.
             BrokerError: raised by ``change``.
         """
         self._topic(image, name, topic_id)

@@ -101,7 +101,7 @@ def without_replica(
 def _elect(
     partition: PartitionImage, isr: tuple[int, ...], elr: tuple[int, ...], rules: ElectionRules
 ) -> tuple[int, bool]:
-    """Return the leader, and whether it was elected uncleanly.
+    """Return the leader, or ``NO_LEADER``, and whether the leader was elected uncleanly.
 
     A clean election takes a live in-sync replica. If no replica is in sync, it takes a live
     eligible leader replica.

@@ -45,7 +45,12 @@ class TopicSpec(NamedTuple):
 
 @frozen
 class CreatedTopic:
-    """A topic that was created, or would be created by a validated request."""
+    """A topic that was created, or would be created by a validated request.
+
+    Attributes:
+        topic_id: the id of the topic; zero for a request that was only validated.
+        configs: the topic's own settings.
+    """
 
     name: str
     topic_id: uuid.UUID

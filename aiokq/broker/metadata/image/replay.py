@@ -64,7 +64,8 @@ class MetadataReplay:
     def replay(self, value: Buffer | None) -> None:
         """Apply one record to `image`.
 
-        The records of a metadata transaction are applied together when the transaction ends.
+        The records of a metadata transaction are applied together when the transaction ends. If the
+        transaction is aborted, they are dropped.
 
         Raises:
             CorruptRecord: the value is no metadata record, or contradicts earlier records.

@@ -1,4 +1,4 @@
-"""`ScramShape`: the properties of a SCRAM credential that any client can see, without the salt.
+"""`ScramShape`: the properties of a SCRAM credential that any client can see, except its salt.
 
 The image counts the credentials of each shape. The broker uses the counts to invent credentials for
 unknown users that look like stored ones (``security/authentication/scram.py``).

@@ -133,7 +133,10 @@ class PartitionImage(NamedTuple):
         )
 
     def directory_of(self, node_id: int) -> uuid.UUID | None:
-        """Return the id of the directory that has a node's replica; None if it is not recorded."""
+        """Return the id of the directory that has a node's replica.
+
+        The result is None if the directory is not recorded, was not chosen yet, or is lost.
+        """
         if len(self.directories) != len(self.replicas) or node_id not in self.replicas:
             return None
         found = self.directories[self.replicas.index(node_id)]

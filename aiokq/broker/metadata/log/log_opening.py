@@ -97,6 +97,10 @@ def open_log_files(
 ) -> PartitionLog:
     """Remove incomplete files and bytes that a kill left, and open the log, or create it.
 
+    Damaged segments that the newest snapshot has replaced are set aside. Wrong files
+    ``partition.metadata`` and ``leader-epoch-checkpoint`` are corrected. If the torn tail may have
+    been acknowledged, ``aiokq-lost-metadata`` is written.
+
     Args:
         state: what was read from the directory; its torn tail is cut off.
         clean: whether the last shutdown was clean, so that the indexes need no check.
@@ -198,6 +202,9 @@ def write_epoch(
     Args:
         names_durable: whether the names of all files in the directory are durable; if not, this
             call makes them durable.
+
+    Raises:
+        OSError: the disk failed.
     """
     dynamic = state.kraft_version >= 1
     voters = () if dynamic else (node_id,)

@@ -83,7 +83,7 @@ class MetadataState:
     Attributes:
         image: the state after all records.
         start_offset: offset of the first record of the log; the end offset of the newest snapshot
-            if the log has no record before that offset.
+            if the log begins there, or if it ends before that offset and is replaced.
         end_offset: offset after the last record.
         data_end_offset: offset after the last batch of metadata records that is in the image.
         epoch: epoch of the quorum in which the last record was written; 0 if there is none.

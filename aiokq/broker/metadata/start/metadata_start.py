@@ -146,8 +146,8 @@ class MetadataStart:
     def lead(self, registration: NodeRegistration) -> None:
         """Begin the epoch: register the node, and make it leader of the partitions it may lead.
 
-        Then the clean shutdown markers are removed. A start that fails before this step keeps the
-        markers, because it has changed no log of a partition.
+        Then the clean shutdown markers are removed, and a migration is finished. A start that fails
+        before this step keeps the markers, because it has changed no log of a partition.
 
         Raises:
             KafkaStorage: the disk failed; the message says what to do.
@@ -245,7 +245,9 @@ class MetadataStart:
         )
 
     def write_bootstrap_checkpoints(self) -> None:
-        """Write ``bootstrap.checkpoint`` into each log directory without one, as Kafka does.
+        """Write ``bootstrap.checkpoint`` into each log directory that has none.
+
+        ``kafka-storage format`` writes it into each log directory, too.
 
         A damaged file is replaced, because Kafka reads the file at each start. This node needs the
         file only while the metadata log is empty, so its start need not wait for this method. A

@@ -213,7 +213,8 @@ def _execute(
 ) -> tuple[str, ...]:
     """Carry out a plan; return the paths of the files with the removed bytes.
 
-    The steps that need disk space come first, because they fail if the disk is full.
+    The steps that need disk space come before those that remove or cut anything, because they fail
+    if the disk is full.
     """
     directory = plan.directory
     before = set(files.listdir(directory))

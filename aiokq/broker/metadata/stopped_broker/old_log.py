@@ -34,6 +34,9 @@ def keep_old_log(files: Files, path: str, directory: str, random: Random) -> str
     """Copy the old log; return the path of the copy, which is complete and durable.
 
     A complete copy that an interrupted call left is reused.
+
+    Raises:
+        OSError: the disk failed.
     """
     for name in files.listdir(path):  # remove unfinished copies
         if name.startswith(f"{file_names.CLUSTER_METADATA}.") and name.endswith(
@@ -115,6 +118,9 @@ def remove_old_log(files: Files, directory: str, names: list[str]) -> None:
 
     Args:
         names: names of the files in ``directory`` before the new log was written.
+
+    Raises:
+        OSError: the disk failed.
     """
     for name in names:
         if not name.startswith(QUORUM_STATE) and name != file_names.PARTITION_METADATA:
