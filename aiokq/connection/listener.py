@@ -63,7 +63,7 @@ _WATCH_SECONDS: Final = 1.0
 """Seconds between two checks of the reserve of descriptors."""
 
 _ACCEPTS_PER_STEP: Final = 32
-"""Number of connections that are accepted at once while others wait to begin."""
+"""Number of connections that are accepted at once while they have to wait for clients."""
 
 _LOG_AGAIN: Final = 60.0
 """Minimum seconds between two log lines about a listener's failures to accept connections."""
@@ -232,7 +232,7 @@ class TcpListener:
         if strangers.admit(begin, peer.host, has_waited=has_waited):
             return False
         self._arrived[connection] = forks.Descriptor(connection.fileno())
-        return True
+        return not strangers.is_quiet
 
     def _begin(self, connection: socket.socket, peer: Address) -> None:
         self._arrived.pop(connection, None)

@@ -170,6 +170,11 @@ class Strangers:
         return True
 
     @property
+    def is_quiet(self) -> bool:
+        """Whether clients have sent no request for `QUIET_SECONDS`, so that nobody waits long."""
+        return self._quiet
+
+    @property
     def may_accept(self) -> bool:
         """Whether more connections may be accepted now.
 

@@ -67,6 +67,11 @@ class StrangerSteps(Protocol):
         ...
 
     @property
+    def is_quiet(self) -> bool:
+        """Whether clients use little of the loop's time, so that strangers may use it."""
+        ...
+
+    @property
     def may_accept(self) -> bool:
         """Whether more connections may be accepted now."""
         ...

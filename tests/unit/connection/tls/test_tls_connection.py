@@ -147,7 +147,7 @@ class AtOnce:
         begin()
         return True
 
-    may_accept = True
+    is_quiet = may_accept = True
 
     def is_full(self, host: str) -> bool:
         return False
