@@ -380,9 +380,7 @@ class Gateway:
             opened = inputs.open_added(differ, undo)
             http = self.http
             if settings.http != old.http:
-                http = await self._open_http(settings)
-                if http is not None and http is not self.http:
-                    undo.push_async_callback(http.close)
+                http = await self._exchange_http(settings, undo)
             if http is not None and settings.http is not None:
                 if http is self.http and old.http is not None:
                     undo.callback(http.change, old.http)
@@ -489,6 +487,29 @@ class Gateway:
         if self.http is not None and self.http.address == (chosen.host, chosen.port):
             return self.http
         await http.start()
+        return http
+
+    async def _exchange_http(
+        self, settings: GatewaySettings, undo: contextlib.AsyncExitStack
+    ) -> Http | None:
+        """Open the HTTP interface of a reloaded file.
+
+        Args:
+            undo: gets callbacks that close it, and let the one in use listen again.
+        """
+        used, chosen = self.http, settings.http
+        if (
+            used is not None
+            and chosen is not None
+            and used.port == chosen.port
+            and used.address != (chosen.host, chosen.port)
+        ):
+            # The same port on another host: the system may refuse it while both listen.
+            undo.push_async_callback(used.listen_again)
+            used.stop_listening()
+        http = await self._open_http(settings)
+        if http is not None and http is not used:
+            undo.push_async_callback(http.close)
         return http
 
     async def _close_http(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import logging
 from base64 import b64decode
 from collections.abc import Callable, Coroutine, MutableMapping
 from pathlib import Path
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from aiokq.gateway.settings_tables import HttpSettings
 
 __all__ = ["Http"]
+
+logger = logging.getLogger("aiokq.gateway")
 
 SHUTDOWN_SECONDS: Final = 1.0
 
@@ -91,6 +94,17 @@ class Http:
         """
         self._token = _token(settings)
         self._settings = settings
+
+    def stop_listening(self) -> None:
+        """Leave the port to another interface, until `listen_again`. Open connections stay."""
+        self._server.stop_listening()
+
+    async def listen_again(self) -> None:
+        """Listen on the same port as before `stop_listening`; log an error."""
+        try:
+            await self._server.start(self._settings.host, self._server.port)
+        except OSError as error:
+            logger.error("HTTP does not listen any more: address=%s error=%s", self.where, error)
 
     @property
     def address(self) -> tuple[str, int]:

@@ -96,10 +96,14 @@ class HttpServer:
         )
         self.port = self._listener.sockets[0].getsockname()[1]
 
-    async def close(self, seconds: float) -> None:
-        """Stop listening and close connections; wait up to `seconds` for running handlers."""
+    def stop_listening(self) -> None:
+        """Accept no more connections; `start` listens again. Open connections stay."""
         if self._listener is not None:
             self._listener.close()
+
+    async def close(self, seconds: float) -> None:
+        """Stop listening and close connections; wait up to `seconds` for running handlers."""
+        self.stop_listening()
         for one in list(self._open):
             one.end()
         loop = asyncio.get_running_loop()

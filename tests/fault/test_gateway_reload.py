@@ -388,6 +388,39 @@ async def test_http_moves_to_another_port_and_answers_the_request():
                 await asyncio.sleep(0.05)
 
 
+async def test_http_takes_another_host_at_the_same_port():
+    """It was refused, because the port was in use by the gateway itself. A later error of the
+    reload lets it listen as before.
+    """
+    async with running() as (r, _):
+        assert r.gateway.http is not None
+        old, port = r.gateway.http, r.gateway.http.port
+        (r.path / "token").write_text("0123456789abcdef")
+        r.base = BASE + 'host = "{host}"\n{more}'
+        wrong = (
+            '[[inputs]]\ntype = "unix_datagram"\npath = "{path}/datagram"\nowner = "nobody-here"\n'
+        )
+        r.inputs = [wrong]
+        token = f'token_file = "{r.path}/token"\n'
+        r.write(http=port, host="0.0.0.0", more=token)
+        status, answer = await asyncio.to_thread(r.ask, "/reload", "POST")
+        assert (status, answer) == (409, {"error": "there is no user 'nobody-here'"})
+        assert r.gateway.http is old
+        assert (await asyncio.to_thread(r.ask, "/accounting/json"))[0] == 200
+        r.inputs = [DATAGRAM]
+        r.write()
+        status, answer = await asyncio.to_thread(r.ask, "/reload", "POST")
+        assert (status, answer) == (200, {"changed": ["http"]})
+        assert r.gateway.http.address == ("0.0.0.0", port)
+        assert (await asyncio.to_thread(r.ask, "/healthz"))[0] == 200
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            await asyncio.to_thread(
+                urllib.request.urlopen, f"http://127.0.0.1:{port}/accounting/json", timeout=LIMIT
+            )
+        assert await r.reload(host="127.0.0.1", more="") == ["http"]
+        assert (await asyncio.to_thread(r.ask, "/accounting/json"))[0] == 200
+
+
 async def test_a_cancelled_reload_ends_its_change(monkeypatch: pytest.MonkeyPatch):
     """Otherwise an input that was stopped for its new options would stay stopped."""
     async with running() as (r, kafka):
