@@ -123,12 +123,12 @@ class NodeQuotas:
             self._spawn(self._resolve(), "resolve the hosts of quotas")
 
     async def alter(
-        self, changes: Sequence[QuotaChange], pace: Pace, *, validate_only: bool
+        self, changes: Sequence[QuotaChange], pace: Pace | None = None, *, validate_only: bool
     ) -> Sequence[BrokerError | None]:
         """Change quotas; they are in effect on return.
 
         Args:
-            pace: lets other tasks run.
+            pace: lets other tasks run; None if there are few changes.
 
         Returns:
             The error of each change; None for a change that was made.
