@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import grp
 import ipaddress
 import os
 import pwd
 import socket
 import stat
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aiokq.errors import ConfigError
@@ -38,6 +40,8 @@ LISTEN_FDS_START: Final = 3
 
 BACKLOG: Final = 512
 LONGEST_ID: Final = 10
+LOCK_SECONDS: Final = 1.0
+"""Longest time for which a start waits while another gateway opens its sockets."""
 KINDS: Final[Mapping[str, tuple[socket.AddressFamily, socket.SocketKind]]] = {
     "unix_datagram": (socket.AF_UNIX, socket.SOCK_DGRAM),
     "unix_stream": (socket.AF_UNIX, socket.SOCK_STREAM),
@@ -149,6 +153,11 @@ def open_input(settings: InputSettings) -> InputSocket:
         ConfigError: another process listens at the address, the path is not a socket, there is no
             such user or group, or the system refuses the address or the permissions.
     """
+    with contextlib.nullcontext() if settings.path is None else _only_opener(settings.path):
+        return _opened(settings)
+
+
+def _opened(settings: InputSettings) -> InputSocket:
     try:
         opened = _bound_tcp(settings) if settings.type == "tcp" else _bound_unix(settings)
     except OSError as error:
@@ -269,6 +278,39 @@ def _bound_unix(settings: InputSettings) -> socket.socket:
         opened.close()
         raise
     return opened
+
+
+@contextlib.contextmanager
+def _only_opener(path: str) -> Iterator[None]:
+    """Wait until no other gateway opens a socket in the same directory, and keep others waiting.
+
+    Otherwise, a gateway could take the file of another gateway for a file on which nobody listens,
+    because that gateway does not listen yet. The lock of the directory is only waited for during
+    LOCK_SECONDS, so that a program that holds the lock prevents no start.
+    """
+    try:
+        directory = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:  # there is no such directory, or it must not be read
+        directory = -1
+    try:
+        end = time.monotonic() + LOCK_SECONDS
+        while directory >= 0 and not _locked(directory) and time.monotonic() < end:
+            time.sleep(0.01)
+        yield
+    finally:
+        if directory >= 0:
+            os.close(directory)
+
+
+def _locked(directory: int) -> bool:
+    """Lock a directory; return False if another process has locked it."""
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # the file system has no locks
+        pass
+    return True
 
 
 def _set_permissions(path: str, settings: InputSettings) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pwd
 import socket
 import stat
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -141,6 +143,38 @@ def test_sockets_for_another_process_are_ignored():
     environment = {"LISTEN_PID": "1", "LISTEN_FDS": "2"}
     assert adopt_passed([], environment) == {}
     assert environment["LISTEN_FDS"] == "2"
+
+
+def test_of_two_gateways_that_start_at_once_one_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Regression: the second one removed the file of the first, which did not listen yet."""
+    settings = InputSettings(type="unix_stream", path=f"{tmp_path}/s")
+    bound = threading.Event()
+
+    def set_permissions(path: str, settings: InputSettings) -> None:
+        bound.set()
+        time.sleep(0.2)
+
+    monkeypatch.setattr(inputs, "_set_permissions", set_permissions)
+    opened = []
+    first = threading.Thread(target=lambda: opened.append(open_input(settings)))
+    first.start()
+    assert bound.wait(20)
+    with pytest.raises(ConfigError, match="another process, perhaps a gateway, listens there"):
+        open_input(settings)
+    first.join()
+    opened[0].close()
+
+
+def test_a_program_that_locks_the_directory_prevents_no_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(inputs, "LOCK_SECONDS", 0.1)
+    directory = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(directory, fcntl.LOCK_EX)
+    open_input(InputSettings(type="unix_datagram", path=f"{tmp_path}/d")).close()
+    os.close(directory)
 
 
 def test_users_are_numbers_or_names():
