@@ -57,6 +57,7 @@ class Slow:
         nbytes: int,
         *,
         answered: bool,
+        in_login: bool,
     ) -> int:
         return 10_000
 
