@@ -98,7 +98,11 @@ class InputChanges(NamedTuple):
 
 
 def input_changes(inputs: Sequence[OpenInput], new: Sequence[InputSettings]) -> InputChanges:
-    """Compare the open inputs with those of a new file, by type and address."""
+    """Compare the open inputs with those of a new file, by type and address.
+
+    Raises:
+        ConfigError: an input has another type at the same path, where the old one still listens.
+    """
     left = list(inputs)
     kept: list[OpenInput] = []
     changed: list[InputChange] = []
@@ -115,4 +119,11 @@ def input_changes(inputs: Sequence[OpenInput], new: Sequence[InputSettings]) -> 
                 break
         else:
             added.append(settings)
+    paths = {one.socket.settings.path for one in left} - {None}
+    for settings in added:
+        if settings.path in paths:
+            raise ConfigError(
+                f"input {settings.path}: its type has changed in the file, and only a restart can "
+                "change it; nothing was changed"
+            )
     return InputChanges(kept, changed, left, added)
