@@ -69,7 +69,7 @@ class AclFilter:
 
 
 AclLike: TypeAlias = Acl | str
-"""An ACL, or lines of text that `Acl.parse` reads."""
+"""An ACL, or a line of text that `Acl.parse` reads."""
 
 
 @frozen

@@ -204,7 +204,7 @@ class Admin(GroupCalls, PlacementCalls, TransactionCalls, ControllerCalls, UserC
                 default.
             configs: configs of topics given by name; the keys are Kafka's names.
             validate_only: validate without creating.
-            raise_errors: raise the first topic's error (TopicExists, InvalidTopic,
+            raise_errors: raise the error of the first topic that failed (TopicExists, InvalidTopic,
                 InvalidReplicationFactor, PolicyViolation ...).
 
         Returns:
@@ -273,7 +273,7 @@ class Admin(GroupCalls, PlacementCalls, TransactionCalls, ControllerCalls, UserC
         """Describe topics with their partitions.
 
         The call uses paged DescribeTopicPartitions requests if the broker supports them (Kafka
-        3.7), so the number of partitions is not limited by the size of a response.
+        3.8), so the number of partitions is not limited by the size of a response.
 
         Args:
             topics: names; None for all topics.

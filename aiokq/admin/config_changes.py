@@ -179,6 +179,9 @@ def _merged(
     """Return the values of all configs that are set on the resource after the changes.
 
     Source: Kafka 2.2 `ConfigCommand.alterBrokerConfig`.
+
+    Raises:
+        InvalidConfiguration: a sensitive config that is set on the resource is not changed.
     """
     own = OWN_SOURCE.get(resource.type, ConfigSource.UNKNOWN)
     replaced = {

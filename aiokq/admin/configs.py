@@ -66,6 +66,7 @@ async def by_node(
 
     Raises:
         KafkaError: all resources belong to one node, and its request failed.
+        ConfigError: the name of a broker is not a number.
     """
     groups: dict[int | Target, list[ConfigResource]] = defaultdict(list)
     for resource in resources:

@@ -68,7 +68,7 @@ async def per_item(
 
     Items with a retriable error (NOT_CONTROLLER, leader changes, quotas) are retried with growing
     backoff. Metadata is refreshed before a retry if outdated metadata may have caused the
-    error.
+    error. When the time is up, the outcome of an item is its last error, or RequestTimeout.
 
     Args:
         timeout: seconds for the whole call; None for ``default_api_timeout_ms``.

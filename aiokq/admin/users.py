@@ -217,6 +217,7 @@ def _check(change: _Change) -> None:
     Raises:
         TypeError: `change` is neither an upsertion nor a deletion, or a value has the wrong type.
         ConfigError: a value cannot be stored.
+        ValueError: the number of iterations is out of range.
     """
     if not isinstance(change, ScramUpsertion | ScramDeletion):
         raise TypeError(f"changes must be ScramUpsertion or ScramDeletion, not {type(change)}")

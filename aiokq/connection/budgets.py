@@ -14,7 +14,7 @@ __all__ = ["Budgets", "short_name"]
 T = TypeVar("T")
 
 EXPIRY_MS: Final = 3_600_000
-"""Time after which the use of a client that sends nothing is forgotten, as in Kafka."""
+"""Time after which the use of a client that sends nothing may be forgotten, as in Kafka."""
 
 MOST: Final = 10_000
 """Maximum number of clients whose use is remembered; the least recently used one is dropped.
@@ -27,7 +27,7 @@ LONG_NAME: Final = 128
 
 
 class Budgets(Generic[T]):
-    """An object for each user, client id or pair of both, created at its first use.
+    """An object for each user, client id, listener or address, created at its first use.
 
     Args:
         create: creates the object of a budget, such as a `Rate`.
@@ -45,10 +45,12 @@ class Budgets(Generic[T]):
         return len(self._budgets)
 
     def get(self, names: tuple[str | None, ...], now_ms: int) -> T:
-        """Return the object of a budget.
+        """Return the object of a budget; create it at its first use.
+
+        The call may drop the budget that was used least recently.
 
         Args:
-            names: the user, the client id, or both.
+            names: the key, such as a user and a client id; None for a part that does not count.
         """
         budgets = self._budgets
         key = tuple([name if name is None else short_name(name) for name in names])

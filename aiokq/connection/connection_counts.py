@@ -62,7 +62,7 @@ class ConnectionCounts:
         self.rates.of_listener = limits.max_connection_creation_rate_of_listener
 
     def refusal(self, listener: str, host: str) -> str | None:
-        """Return the setting, with its value, that forbids one more connection.
+        """Return the setting or quota, with its value, that forbids one more connection.
 
         Return None if one more connection is permitted.
 
@@ -85,7 +85,7 @@ class ConnectionCounts:
         return self.rates.refusal(listener, host)
 
     def opened(self, listener: str, host: str) -> None:
-        """Count a connection; above `max.connections`, close an idle connection of the node."""
+        """Count a connection; above `max.connections`, close an idle one if there is one."""
         self._open += 1
         self._per_listener[listener] += 1
         self._per_host[host] += 1

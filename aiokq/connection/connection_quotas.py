@@ -127,8 +127,9 @@ class ConnectionQuotas:
     def idle_since(self, behind: int) -> float | None:
         """Return the loop's time at which the connection at a position became idle.
 
-        Positions count stalled `strangers` first, as if they had been idle very long, and then
-        `idle`. Return None if there is no such position.
+        Positions count `strangers` first, and then `idle`. For a stalled stranger, the time is
+        that of its accept less `_STRANGERS_FIRST`. A stranger that is not stalled is passed over.
+        Return None if there is no such position.
 
         Context: any thread.
 
@@ -160,8 +161,9 @@ class ConnectionQuotas:
     def make_room(self, limit: str | None = None) -> bool:
         """Close a connection that is stalled before its login, or else the longest idle one.
 
-        Only an idle connection without unsent output and unread requests is closed. At most
-        `LOOKED_AT` connections of each kind are examined. Return False if none was closed.
+        A stalled connection that is busy is not closed, nor is an idle connection with unsent
+        output or unread requests. At most `LOOKED_AT` connections of each kind are examined.
+        Return False if none was closed.
 
         Args:
             limit: the setting that is exceeded, with its value; None if the process has no free
@@ -183,7 +185,7 @@ class ConnectionQuotas:
         return True
 
     def _stalled(self) -> AcceptedConnection | None:
-        """Remove and return the oldest connection that is stalled before its login."""
+        """Remove and return the oldest connection that is stalled before its login, or None."""
         strangers = self.strangers
         stalled = self._now() - STALLED_SECONDS
         for _ in range(min(LOOKED_AT, len(strangers))):
@@ -202,7 +204,7 @@ class ConnectionQuotas:
         return None
 
     def _idle_longest(self) -> AcceptedConnection | None:
-        """Remove and return the idle connection that can be closed and has been idle longest."""
+        """Remove and return the longest idle connection that can be closed, or None."""
         idle = self.idle
         for _ in range(min(LOOKED_AT, len(idle))):
             connection, _ = idle.popitem(last=False)

@@ -78,7 +78,7 @@ class FrameReader:
         max_frame_bytes: largest accepted frame, without its size field.
         trusted: whether all memory of a frame is allocated as soon as its size is checked. For an
             untrusted peer the memory is doubled in steps as bytes arrive, so that a hostile size
-            allocates at most 2 MiB.
+            allocates at most `first_step` bytes.
         scratch: receive buffer that readers of one loop share, so that an idle connection holds no
             memory. Sharing needs a transport that calls `get_buffer`, receives and calls
             `buffer_updated` without returning to the loop. All transports do so, except those of
@@ -236,7 +236,7 @@ class FrameReader:
         """Return the frames completed by `data`; keep a partial frame for the next call.
 
         Raises:
-            ProtocolError: a frame size is invalid; the frames before the invalid size are lost.
+            ProtocolError: as from `buffer_updated`; the frames before the error are lost.
         """
         frames: list[memoryview] = []
         view = memoryview(data)

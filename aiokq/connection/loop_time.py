@@ -28,7 +28,8 @@ class StepCounter(Protocol):
 class LoopTime:
     """Adds up the time for which the loop worked for a connection.
 
-    Waiting does not count: only the steps of the connection's task and the receipt of bytes do.
+    Waiting does not count. The steps of the connection's task, the receipt of bytes and the sending
+    of held output do.
 
     Args:
         now: returns the CPU time of the loop's thread in seconds. A monotonic clock would charge a
@@ -58,7 +59,7 @@ class LoopTime:
             self._began = None
 
     def take(self) -> float:
-        """Return the seconds since the last call, including those of the step in progress."""
+        """Return the seconds counted since the last call, including the step in progress."""
         spent, self._spent = self._spent, 0.0
         if self._began is not None:
             now = self._now()

@@ -100,7 +100,7 @@ class Node:
         pool: memory for large responses; may be shared by many nodes.
         outages: logs when the node becomes unreachable and reachable. None if the node's failures
             need no log line of their own, because the failures of other nodes are logged.
-        spoken: addresses that have answered a Kafka request; may be shared by many nodes. If such
+        spoken: addresses that have completed a handshake; may be shared by many nodes. If such
             an address closes a connection on ApiVersions, the failure counts as temporary: the
             broker may be restarting, or may be down behind a proxy.
 

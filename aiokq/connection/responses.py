@@ -97,6 +97,7 @@ class ResponseWriter:
         Raises:
             ConnectionLost: the client is gone, or has received no bytes for `write_stall` seconds;
                 or a file is closed, or ends before the end of its range.
+            OSError: a file cannot be read.
         """
         size, in_files = 0, False
         for fragment in fragments:

@@ -42,7 +42,7 @@ _RETRY_SECONDS: Final = 10.0
 
 
 class SessionRenewal:
-    """Renews the sessions of one connection, until the connection ends.
+    """Renews the sessions of one connection until the connection ends.
 
     Args:
         connection: the connection, which has logged in.
@@ -69,7 +69,10 @@ class SessionRenewal:
         self._watches = False
 
     def begin(self, session: SaslSession) -> None:
-        """Schedule the renewal of a session, if the session ends."""
+        """Schedule the renewal of a session, or the replacement of the connection.
+
+        Do nothing if the session does not end.
+        """
         self._cancel_timers()
         if session.lifetime is None or self._connection.error is not None:
             return
@@ -81,7 +84,7 @@ class SessionRenewal:
         part = _EARLIEST + _SPREAD * self._random.random()
         due = max(session.began + lifetime * part, session.began + _LEAST_SECONDS)
         if self._supervisor is None or due >= self._ends:
-            # The session is too short to be renewed.
+            # There is no supervisor, or the session is too short to be renewed.
             self._timers = [self._loop.call_at(session.began + lifetime * _EARLIEST, self._end)]
             return
         self._timers = [

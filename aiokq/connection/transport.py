@@ -129,7 +129,7 @@ class FrameTransport(asyncio.BufferedProtocol):
         self._paused = False
         self._waiters: list[asyncio.Future[None]] = []
 
-    # asyncio calls the following public methods.
+    # asyncio and `TlsConnection` call the following public methods.
 
     def handshake_begun(self, transport: asyncio.Transport) -> None:
         """Store a TLS transport before its handshake, so that it can be closed."""
@@ -140,7 +140,7 @@ class FrameTransport(asyncio.BufferedProtocol):
             transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Store the transport, and enable TCP_NODELAY and keepalive on the transport's socket."""
+        """Store the transport; enable TCP_NODELAY and keepalive unless the listener has done so."""
         self._transport = cast("asyncio.Transport", transport)
         self._handshaking = None
         if not self._knows_peer:
@@ -397,7 +397,10 @@ class FrameTransport(asyncio.BufferedProtocol):
             self.transport.resume_reading()
 
     def close(self, error: KafkaError | None = None) -> None:
-        """Close after all output is sent; `error` becomes the cause if no cause is set yet."""
+        """Close after all output is sent; `error` becomes the cause if no cause is set yet.
+
+        During the TLS handshake, close immediately.
+        """
         self._ended = True
         if self._error is None:
             self._error = error

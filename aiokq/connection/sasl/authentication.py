@@ -33,7 +33,8 @@ class SaslSession:
     """The start and the lifetime of a SASL session.
 
     Attributes:
-        began: the loop's time in seconds at which the exchange began.
+        began: the loop's time in seconds at which the mechanism's exchange began, after
+            SaslHandshake was answered.
         lifetime: seconds from `began` until the broker ends the session; None if it does not end.
     """
 
@@ -50,7 +51,8 @@ async def authenticate(
         first: the first message of the mechanism, if the caller has called `start` already.
 
     Raises:
-        AuthenticationFailed: the credentials are refused, or the broker is not authentic.
+        AuthenticationFailed: there are no credentials, the broker refuses them, or the broker is
+            not authentic.
         UnsupportedVersion: the broker is older than 1.0, or its listener does not offer SASL.
         BrokerError: the listener does not offer SASL, or not this mechanism.
         ConnectionLost, RequestTimeout, ProtocolError: the connection failed during the exchange.

@@ -1,6 +1,7 @@
 """`JwtAssertion`: a signed JWT with which the client asks an authorization server for a token.
 
-Signing needs the package `cryptography`, which the first assertion imports.
+Signing needs the package `cryptography`. The constructor checks that it is installed; the first
+assertion imports the modules that sign.
 
 Source: RFC 7523, KIP-1139; Kafka ``DefaultAssertionCreator.java``, ``AssertionUtils.java``. Kafka
 reads encrypted keys only in DER form, and only RSA keys. Tests:

@@ -21,7 +21,8 @@ _LATEST: Final = 253402300799
 def lifetime_of(token: str) -> tuple[float | None, float | None]:
     """Return the claims `iat` and `exp` of a JWT, in seconds since 1970.
 
-    Both claims are None if the token is not a JWT. A claim that the JWT lacks is None.
+    Both claims are None if the token is not a JWT. A claim is None if it is missing, or is
+    not a time before the year 10000.
     """
     parts = token.split(".")
     if len(parts) != 3:

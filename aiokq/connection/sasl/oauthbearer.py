@@ -59,8 +59,8 @@ class OAuthBearer:
     async def step(self, challenge: bytes) -> bytes | None:
         """Return None if the token is accepted.
 
-        If the token is refused, return the acknowledgement that Kafka's broker awaits before it
-        sends its error.
+        If the token is refused, forget it, and return the acknowledgement that Kafka's broker
+        awaits before it sends its error.
 
         Raises:
             AuthenticationFailed: the broker refused the token and sent no error for it.

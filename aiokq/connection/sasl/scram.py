@@ -63,7 +63,7 @@ class ScramCredential:
         offload: runs PBKDF2.
 
     Raises:
-        ConfigError: the user name or the password is empty, or contains a NUL.
+        ConfigError: the user name or the password is empty, or the user name contains a NUL.
     """
 
     def __init__(self, mechanism: str, username: str, password: str, offload: Offload) -> None:
@@ -128,7 +128,8 @@ class Scram:
         """Return the client-final message, then None when the broker's signature is verified.
 
         Raises:
-            AuthenticationFailed: the message is malformed, or the broker is not authentic.
+            AuthenticationFailed: the message is malformed, the iteration count is out of range, the
+                credentials are refused, or the broker is not authentic.
         """
         try:
             if self._signature is None:
@@ -183,7 +184,7 @@ def scram(
         nonce: returns a new nonce; a test may pass one that repeats.
 
     Raises:
-        ConfigError: a credential is empty or contains a NUL.
+        ConfigError: a credential is empty, or the user name contains a NUL.
     """
     credential = ScramCredential(mechanism, username, password, offload)
     return lambda host: Scram(credential, nonce())

@@ -69,7 +69,7 @@ SCRAM_MECHANISMS: Final[Mapping[str, ScramMechanism]] = {
 
 
 class ScramKeys(NamedTuple):
-    """The keys that a broker stores for a password, with salt and iterations.
+    """The keys that a broker stores for a password, beside the salt and the iteration count.
 
     Attributes:
         stored_key: the key with which the broker verifies the proof of a client.

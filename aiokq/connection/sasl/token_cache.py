@@ -35,10 +35,11 @@ _PAUSE_SECONDS: Final = 1.0
 """Seconds after a failed fetch in which connections get its error, and no new fetch begins."""
 
 _WAIT_SECONDS: Final = 10.0
-"""Time for which a connection waits for its first token."""
+"""Seconds for which a connection waits for a token, if none is valid."""
 
 _MARGIN_SECONDS: Final = 1.0
-"""Seconds before its expiry from which a token is not used; a tenth of its lifetime if shorter.
+"""Seconds before its expiry from which a token is not used; a tenth of its remaining lifetime
+if that is shorter.
 
 Brokers accept a token that has just expired, but close the connection at its first request.
 """

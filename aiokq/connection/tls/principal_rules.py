@@ -72,13 +72,13 @@ class PrincipalRules:
         )
 
     def principal_of(self, certificate: bytes | None) -> Principal:
-        """Return the principal of a client.
+        """Return the principal of a client; `ANONYMOUS` without a certificate.
 
         Args:
             certificate: DER form of the client's certificate; None if it has none.
 
         Raises:
-            AuthenticationFailed: no rule applies.
+            AuthenticationFailed: no rule applies, or the certificate cannot be read.
         """
         if certificate is None:
             return ANONYMOUS

@@ -53,7 +53,9 @@ def read_key_store(settings: TlsSettings) -> KeyMaterial | None:
     """Read the key and its certificates; return None if no key store is set.
 
     Raises:
-        ConfigError: a file cannot be read, or its content does not match its store type.
+        ConfigError: a file cannot be read, its content does not match its store type, it has no
+            usable key or certificate, a password is missing or wrong, or the package cryptography
+            is missing, which PKCS12 needs.
     """
     if settings.keystore_key is not None:
         assert settings.keystore_certificate_chain is not None  # checked by TlsSettings.check
@@ -86,7 +88,9 @@ def read_trust_store(settings: TlsSettings) -> tuple[bytes, ...] | None:
     """Read the DER forms of the trusted certificates; return None if no trust store is set.
 
     Raises:
-        ConfigError: a file cannot be read, or its content does not match its store type.
+        ConfigError: a file cannot be read, its content does not match its store type, it has no
+            certificates, its password is wrong, or the package cryptography is missing, which
+            PKCS12 needs.
     """
     if settings.truststore_certificates is not None:
         try:

@@ -1,8 +1,8 @@
 """`TlsConnection`: TLS between a plain transport of the loop and an application's protocol.
 
 asyncio's TLS allocates 256 KiB when a connection begins, and copies received bytes once more.
-`TlsConnection` has no buffer of its own (see `SharedMemory`), and decrypts directly into the buffer
-of the application's protocol, which is a frame of a `FrameReader`.
+`TlsConnection` has no buffer of its own (see `SharedMemory`), and decrypts directly into the memory
+that the application's protocol provides (a `FrameReader`).
 
 The design and its measurements: docs/adr/0021-tls.md. Tests:
 tests/unit/connection/tls/test_tls_connection.py, tests/fault/test_tls_faults.py.
@@ -83,7 +83,8 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
 
     Attributes:
         peer_host: see the argument; "" for a client's connection.
-        opened: for a client, a future that is done after the handshake; None on a server.
+        opened: for a client, a future that is done after the handshake, or has the error of a
+            failed one; None on a server.
     """
 
     __slots__ = (

@@ -48,7 +48,7 @@ class ChangedStores(NamedTuple):
         settings: the settings.
         files: the files that they name.
         seen: the state of the files before they were read.
-        made: the context.
+        made: the context and its key material.
         own: the certificate of this end; None if there is none.
     """
 
@@ -204,7 +204,9 @@ class TlsContexts:
         logger.info("changed TLS settings taken up: %s", self._name)
 
     def check_expiry(self, now: int) -> None:
-        """Log a warning, once a day, if the own certificate expires within 14 days.
+        """Once a day, log a warning if the own certificate expires within 14 days.
+
+        If it has expired, an error is logged instead.
 
         Args:
             now: seconds since 1970-01-01 UTC.

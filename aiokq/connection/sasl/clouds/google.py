@@ -43,7 +43,7 @@ class ManagedKafkaTokens:
             account, it is in ``GOOGLE_MANAGED_KAFKA_AUTH_PRINCIPAL``.
 
     Raises:
-        ConfigError: google-auth is not installed.
+        ConfigError: google-auth or requests is not installed.
     """
 
     def __init__(
