@@ -132,7 +132,7 @@ class TransactionCalls(ABC):
             InvalidProducerEpoch: the producer has another epoch in the partition.
             TransactionCoordinatorFenced: the coordinator epoch is too old.
             ClusterAuthorization: the principal lacks the operation ALTER on the cluster. Brokers
-                before Kafka 3.9 require CLUSTER_ACTION instead.
+                before Kafka 3.8 require CLUSTER_ACTION instead.
             UnknownTopicOrPartition: the partition does not exist.
         """
         engine = self._check(timeout)

@@ -354,8 +354,9 @@ class AcceptedConnection:
     def check(self, now: float) -> None:
         """Close the connection of an idle or stalled client.
 
-        A client is stalled if it has stopped in the middle of a request, takes longer than
-        `max_idle` to send a request, or does not read the last response. Nothing is read from a
+        A client is stalled if it does not complete its TLS handshake and login in time, has stopped
+        in the middle of a request, takes longer than `max_idle` to send a request, or does not read
+        the last response. Nothing is read from a
         throttled client, perhaps for days, so its disconnection has to be looked for.
         """
         limits = self._server.limits
@@ -583,8 +584,8 @@ class AcceptedConnection:
     async def _handle_queued(self, context: RequestContext) -> bool:
         """Handle the queued requests in order; return False if the connection must be closed.
 
-        Requests stay queued after a request that muted the client, and when the connection is being
-        stopped.
+        Requests stay queued after a request before the login, after a request that muted the
+        client, and when the connection is being stopped.
         """
         # Hot path, measured by benchmarks/micro/produce.py.
         server, writer = self._server, self._writer

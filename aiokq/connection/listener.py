@@ -63,7 +63,7 @@ _WATCH_SECONDS: Final = 1.0
 """Seconds between two checks of the reserve of descriptors."""
 
 _ACCEPTS_PER_STEP: Final = 32
-"""Number of connections that are accepted at once while they have to wait for clients."""
+"""Maximum number of connections that are accepted in one step while clients send requests."""
 
 _LOG_AGAIN: Final = 60.0
 """Minimum seconds between two log lines about a listener's failures to accept connections."""
@@ -181,7 +181,7 @@ class TcpListener:
             self._loop.remove_reader(sock)
 
     def _accept(self, sock: socket.socket) -> None:
-        """Accept a connection; if it has to wait before it begins, accept some more."""
+        """Accept a connection; while clients send requests, accept more if it has to wait."""
         has_waited = sock in self._waiting
         if has_waited:
             self._waiting.discard(sock)

@@ -70,13 +70,14 @@ A login has fewer steps, so that no more connections begin than can complete the
 """
 
 MOST_BEGINNINGS: Final = 2048
-"""Maximum number of accepted connections that wait to begin; each address may have an equal part.
+"""Maximum number of accepted connections that wait to begin; each address may have an equal part,
+but at least one.
 
 Each has a descriptor, but neither buffers nor a protocol.
 """
 
 UNSEEN_SECONDS: Final = 0.0002
-"""Seconds that are added for each new connection.
+"""Seconds that are added for each new connection, unless clients are quiet.
 
 The work of the system for the connection, and the end of the connection, are in no step.
 """
