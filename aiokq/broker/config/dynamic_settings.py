@@ -289,7 +289,11 @@ class DynamicSettings:
         }
 
     def apply(self, cluster: Mapping[str, str], own: Mapping[str, str]) -> frozenset[str]:
-        """Replace the dynamic settings; return the names whose values in effect have changed."""
+        """Replace the dynamic settings; return the names whose values in effect have changed.
+
+        If there are such names, `listeners` are called with them. A warning is logged for each
+        refused value that is new.
+        """
         known_cluster, known_own = self.stored_cluster, self.stored_own
         self.stored_cluster, self.stored_own = dict(cluster), dict(own)
         before = self.current

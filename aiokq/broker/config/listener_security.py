@@ -77,8 +77,9 @@ class ListenerSettings:
         modules: login modules by mechanism. PLAIN always has one; the other mechanisms need none.
 
     Raises:
-        ConfigError: a mechanism is not supported; a login module is missing, malformed or of
-            another mechanism; OAUTHBEARER has no keys; or a class is not supported.
+        ConfigError: no mechanism is enabled, or one is not supported; a login module is missing,
+            malformed or of another mechanism; OAUTHBEARER has no keys, or has keys and accepts
+            unsigned tokens; or a class is not supported.
     """
 
     __slots__ = (

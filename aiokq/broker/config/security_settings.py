@@ -128,8 +128,8 @@ class SecuritySettings:
     )
     sasl_mechanism_inter_broker_protocol: str = declared(
         "GSSAPI",
-        "Mechanism between brokers. If the listener for other brokers uses SASL, the listener must "
-        "have this mechanism.",
+        "Mechanism between brokers. If it is set and the listener for other brokers uses SASL, the "
+        "listener must have this mechanism.",
     )
     connections_max_reauth_ms: int = declared(
         0,

@@ -106,7 +106,8 @@ class BrokerSettings(SecuritySettings):
         "Addresses that clients of each listener connect to. Default: the addresses in "
         "listeners. An empty host means this machine's name, port 0 the port that is listened "
         "on. --advertise replaces the first address; without it, --host and --port replace host "
-        "and port of the first address if they are the same as in listeners.",
+        "and port of the first address if they are the same as in listeners. A loopback host is "
+        "also replaced by a --host that is neither a loopback nor a wildcard address.",
         kind="list",
         nullable=True,
     )
@@ -604,7 +605,8 @@ class BrokerSettings(SecuritySettings):
     transaction_partition_verification_enable: bool = _setting(
         True,
         "Check with the transaction coordinator that a partition is in the transaction before "
-        "the first batch of the transaction is appended to it.",
+        "the first batch of the transaction is appended to it. A request that adds the partition "
+        "itself (transaction.version 2) is always checked.",
     )
     add_partitions_to_txn_retry_backoff_max_ms: int = _setting(
         100,
@@ -613,7 +615,9 @@ class BrokerSettings(SecuritySettings):
         at_least=0,
     )
     max_transactional_ids: int = _setting(
-        1000000, "Number of transactional ids above which this broker takes no new one.", at_least=1
+        1000000,
+        "Number of transactional ids at which this broker takes no new one. Not Kafka's.",
+        at_least=1,
     )
 
     authorizer_class_name: str = _setting(

@@ -60,6 +60,8 @@ class Call(NamedTuple):
     ) -> None:
         """Check that the client may perform an operation on a resource.
 
+        A denial is recorded in the audit log.
+
         Raises:
             BrokerError: the client lacks the permission. The row in `PERMISSIONS` determines
                 which error.

@@ -34,6 +34,8 @@ class Decisions:
     def check(self, name: str = CLUSTER_NAME) -> None:
         """Check that the client may perform the operation on a resource.
 
+        The first denial of each resource is recorded in the audit log.
+
         Raises:
             BrokerError: the client lacks the permission; see `Call.authorize`.
         """

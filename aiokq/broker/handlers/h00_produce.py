@@ -2,10 +2,10 @@
 
 The batch of each partition is appended or refused independently of other batches. With acks=all the
 response waits until the high watermark has passed the batches, at most for the request's timeout.
-With acks=0 there is no response, and an error closes the connection. Versions 0-2 are always
-advertised; without the broker setting `legacy`, each partition of such a request gets
-UNSUPPORTED_VERSION. With `legacy`, records in message formats 0 and 1 are accepted and stored in
-format 2.
+With acks=1 and acks=all it also waits for the leader's flush policy, without a timeout. With acks=0
+there is no response, and an error closes the connection. Versions 0-2 are always advertised;
+without the broker setting `legacy`, each partition of such a request gets UNSUPPORTED_VERSION. With
+`legacy`, records in message formats 0 and 1 are accepted and stored in format 2.
 
 Errors of a partition: CORRUPT_MESSAGE, UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER,
 REQUEST_TIMED_OUT, MESSAGE_TOO_LARGE, INVALID_TOPIC_EXCEPTION, RECORD_LIST_TOO_LARGE,
@@ -17,8 +17,8 @@ TRANSACTION_ABORTABLE. `transaction_admission` lists the errors of transactional
 
 v1   throttle time            v7   zstd                  v10  leaders (KIP-951)
 v2   append time              v8   errors of records     v11  TRANSACTION_ABORTABLE
-v3   format v2, transactions  v9   flexible              v13  topic ids
-v5   log start offset
+v3   format v2, transactions  v9   flexible              v12  adds partitions to transactions
+v5   log start offset                                    v13  topic ids
 """
 
 from __future__ import annotations
@@ -194,7 +194,8 @@ def _denial_of_transaction(
 ) -> Callable[[], BrokerError] | None:
     """Return the error of all batches if one is transactional and its transactional id is denied.
 
-    Returns None if no batch is transactional, or if the client may use the transactional id.
+    A transactional batch without a transactional id is denied, too. Returns None if no batch is
+    transactional, or if the client may use the transactional id.
     """
     for topic in request.topic_data:
         for data in topic.partition_data:

@@ -14,10 +14,10 @@ Errors of a partition: OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE, UNKNOWN_TOPIC_OR_PA
 NOT_LEADER_OR_FOLLOWER, TOPIC_AUTHORIZATION_FAILED, KAFKA_STORAGE_ERROR, FENCED_LEADER_EPOCH,
 UNKNOWN_LEADER_EPOCH, UNSUPPORTED_COMPRESSION_TYPE, UNKNOWN_TOPIC_ID.
 
-v4   isolation level       v10  zstd                 v13  topic ids
-v5   log start offset      v11  rack                 v15  replica state
-v7   sessions (KIP-227)    v12  flexible, divergence v16  endpoints of leaders
-v9   leader epochs         (KIP-320)                 v18  high watermark of followers
+v4   isolation level          v10  zstd                             v15  replica state
+v5   log start offset         v11  rack                             v16  endpoints of leaders
+v7   sessions (KIP-227)       v12  flexible, divergence (KIP-595)   v17  directories of followers
+v9   leader epochs (KIP-320)  v13  topic ids                        v18  high watermark of followers
 """
 
 from __future__ import annotations

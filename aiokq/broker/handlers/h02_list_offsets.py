@@ -13,10 +13,11 @@ have), INVALID_REQUEST (a partition that is named twice), KAFKA_STORAGE_ERROR, F
 UNKNOWN_LEADER_EPOCH; for a timestamp also CORRUPT_MESSAGE, MESSAGE_TOO_LARGE and
 UNSUPPORTED_COMPRESSION_TYPE, if a batch cannot be read.
 
-v1  one offset with its timestamp   v7   timestamp -3
-v2  isolation level                 v8   timestamp -4
-v4  leader epochs                   v9   timestamp -5
+v1  one offset with its timestamp   v8   timestamp -4
+v2  isolation level                 v9   timestamp -5
+v4  leader epochs                   v10  timeout, for tiered storage (not used)
 v6  flexible                        v11  timestamp -6
+v7  timestamp -3
 """
 
 from __future__ import annotations
@@ -197,7 +198,7 @@ async def _old_style(
 
     For `LATEST` the offsets are the end and the start of the log, for `EARLIEST` the start. For a
     timestamp, the only offset is the result of `_find`, or the start if `_find` finds no record.
-    Kafka, in contrast, returns base offsets of segments.
+    Kafka, which served version 0 until 3.9, returned base offsets of segments.
     """
     start = partition.log.log_start_offset
     if asked.timestamp == LATEST:

@@ -1,7 +1,10 @@
 """SaslHandshake (17), versions 0-1: choose the SASL mechanism of a login.
 
 Errors: UNSUPPORTED_SASL_MECHANISM, after which the connection is closed; ILLEGAL_SASL_STATE if the
-listener has no SASL, or the client has logged in and its session does not expire.
+listener has no SASL, if the client has logged in and its session does not expire, or if the last
+re-authentication began less than a second ago. The connection is closed without a response if a
+re-authentication names a mechanism that is not enabled, or if a session has expired less than a
+second after the beginning of the last re-authentication.
 
 v0  tokens follow without request headers      v1  tokens follow in SaslAuthenticate requests
 

@@ -1,10 +1,12 @@
 """DeleteTopics (20), versions 1-6: delete topics and their records.
 
-For a topic given by id, the response has the name only if the client may describe the topic.
+For a topic given by id, the response has the name only if the client may describe or delete the
+topic.
 
-Errors of a topic: UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED, INVALID_REQUEST (the
-request has the topic twice, or an entry has both a name and an id, or neither),
-KAFKA_STORAGE_ERROR, TOPIC_DELETION_DISABLED, UNKNOWN_TOPIC_ID, THROTTLING_QUOTA_EXCEEDED.
+Errors of a topic: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION (another topic has the same
+id), TOPIC_AUTHORIZATION_FAILED, INVALID_REQUEST (the request has the topic twice, or an entry has
+both a name and an id, or neither), KAFKA_STORAGE_ERROR, TOPIC_DELETION_DISABLED, UNKNOWN_TOPIC_ID,
+THROTTLING_QUOTA_EXCEEDED.
 
 v4  flexible   v5  error messages, refused beyond a quota (KIP-599)   v6  topics by id (KIP-516)
 """

@@ -3,9 +3,9 @@
 Resources are topics, groups, brokers and loggers. Either all changes of a resource are made, or
 none. Changes that are made are in effect when the response is sent.
 
-Errors of a resource: UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED,
-GROUP_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED, INVALID_CONFIG, INVALID_REQUEST,
-KAFKA_STORAGE_ERROR. KIP-339, KIP-412.
+Errors of a resource: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION (another topic has the
+same id), TOPIC_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED,
+INVALID_CONFIG, INVALID_REQUEST, KAFKA_STORAGE_ERROR. KIP-339, KIP-412.
 
 v1  flexible
 """

@@ -3,8 +3,9 @@
 Without components, all quotas are listed. With `strict`, an entity is listed only if the request
 names all of its types; with `strict` and without components, nothing is listed.
 
-Errors: CLUSTER_AUTHORIZATION_FAILED, INVALID_REQUEST (a component is contradictory, or its type is
-named twice), UNSUPPORTED_VERSION (an unknown type). KIP-546, KIP-612.
+Errors: CLUSTER_AUTHORIZATION_FAILED, INVALID_REQUEST (a type that is empty or named twice, a match
+type that is unknown or contradicts the name, or addresses together with users or client ids),
+UNSUPPORTED_VERSION (an unknown type). KIP-546, KIP-612.
 
 v1  flexible
 

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 async def handle(
     quorum: Quorum, request: UnregisterBrokerRequest, call: Call
 ) -> UnregisterBrokerResponse:
-    """Remove the broker's registration, and remove the broker from the ISR of all partitions."""
+    """Remove the broker's registration, and remove the broker from the ISR of partitions.
+
+    The broker may stay the last in-sync replica of a partition; see `unregistration`.
+    """
     try:
         call.authorize(Operation.ALTER, ResourceType.CLUSTER)
         await quorum.unregister_broker(request.broker_id)

@@ -1,8 +1,9 @@
 """DescribeTopicPartitions (75), version 0: describe partitions of topics, page by page.
 
-Topics are sorted by name. A request without names is for all topics; its response leaves out
-topics that the client may not describe. Java's Admin client tries this API before Metadata. Version
-4.0 of that client fails if a list of eligible leader replicas is null, so these lists are empty.
+Topics are sorted by name, except that named topics that the client may not describe come last. A
+request without names is for all topics; its response leaves out topics that the client may not
+describe. Java's Admin client tries this API before Metadata. Version 4.0 of that client fails if a
+list of eligible leader replicas is null, so these lists are empty.
 
 Errors of a topic: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED,
 INVALID_REQUEST (of all topics: the cursor names another topic or a negative partition).

@@ -48,8 +48,8 @@ _API_AND_VERSION: Final = struct.Struct(">I").unpack_from
 class LoginRequests:
     """Answers ApiVersions, SaslHandshake and SaslAuthenticate before the login.
 
-    The body of an ApiVersions response is encoded once for each version, until a level of a feature
-    changes.
+    The body of an ApiVersions response is encoded once for each version, until the cluster's
+    metadata changes.
     """
 
     def __init__(

@@ -1,12 +1,13 @@
 """The permissions that each handler will need, as questions that are asked before it runs.
 
-An authorizer that calls a coroutine function of the user cannot answer at once. The dispatcher
-therefore asks all questions of a request before the handler runs, many at the same time. The
-handler then finds all answers, and need not run again after it has changed something. This module
-is used only with such an authorizer.
+An authorizer that calls a coroutine function of the user cannot answer at once. If a request names
+several resources, the dispatcher therefore asks the questions about them before the handler runs,
+many at the same time. The handler then finds all answers, and need not run again after it has
+changed something. This module is used only with such an authorizer.
 
-The handler itself asks about resources that the request does not name, such as the topics of a
-fetch session (`Call.settle`, `Call.permitted_of_many`).
+The handler of any other request asks before its first change, and runs again after each answer. A
+handler itself asks about resources that the request does not name, such as the topics of a fetch
+session (`Call.settle`, `Call.permitted_of_many`).
 
 Tests: ``tests/unit/broker/security/test_caller_authorizer.py``.
 """
@@ -73,7 +74,10 @@ FIRST_BETWEEN_BROKERS: Final = 4
 
 
 async def ask_in_advance(topics: Topics, request: Request[Response], call: Call) -> None:
-    """Ask the questions that the handler of a request will ask, and await the answers."""
+    """Ask the questions that the handler of a request will ask, and await the answers.
+
+    Does nothing for an API that is not in `_QUESTIONS`.
+    """
     of_request = _QUESTIONS.get(call.api_key)
     if of_request is None:
         return

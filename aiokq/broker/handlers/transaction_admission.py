@@ -69,7 +69,8 @@ async def join_transaction(
 
     Raises:
         InvalidTxnState, TransactionAbortable: the partition is not in the transaction.
-        InvalidPidMapping: the transactional id has another producer id.
+        InvalidRequest: the transactional id is empty.
+        InvalidPidMapping: the transactional id has another producer id, or none.
         InvalidProducerEpoch: the producer id has another epoch, or the partition has a batch with a
             newer epoch.
         NotEnoughReplicas: the coordinator is not available; the producer's open transaction has not

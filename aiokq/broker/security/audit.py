@@ -1,4 +1,6 @@
-"""`Audit`: the log of denied operations, failed logins, and changes to ACLs, users and quotas.
+"""`Audit`: the log of denied operations, failed logins, and changes by administrators.
+
+The changes are those of ACLs, users, quotas and the levels of loggers.
 
 The loggers are ``aiokq.audit.denial``, ``aiokq.audit.login`` and ``aiokq.audit.change``. A line
 names its fields, as in ``operation denied: principal=User:alice host=127.0.0.1 ...``. The attribute
@@ -9,7 +11,8 @@ the log. Therefore equal lines are logged once in `REPEAT_SECONDS`, and each cli
 an address) has a limit of its own. Each logger writes at most `LINES_PER_SECOND` lines per second
 on average, and `FIRST_LINES_PER_SECOND` more about clients without a line in the last
 `QUIET_SECONDS`. Lines that are not written are counted by client. Every change is logged, because
-only administrators can make changes. No record, password, token or value of a setting is logged.
+only administrators can make changes. No record, password or token is logged, and no value of a
+setting except the levels of loggers.
 
 Source: Kafka's ``kafka.authorizer.logger``.
 Tests: ``tests/unit/broker/security/test_audit.py``.
@@ -239,7 +242,7 @@ class Audit:
         )
 
     def changed(self, connection: RequestContext, what: str, items: Iterable[str]) -> None:
-        """Log changes of ACLs, users or quotas, and the principal that made them.
+        """Log changes of ACLs, users, quotas or levels of loggers, and who made them.
 
         Args:
             what: the kind of change, such as "ACL created".

@@ -77,7 +77,8 @@ def listener_logins(
     """Return the mechanisms of all listeners with SASL.
 
     Raises:
-        ConfigError: the URL of the keys of tokens is wrong, or PyJWT is missing.
+        ConfigError: the URL of the keys of tokens is wrong, PyJWT is missing, or the clock skew for
+            tokens that are not signed is not a number.
     """
     keys: list[TokenKeys] = []
     found = {
@@ -114,9 +115,10 @@ def _plain(check: PasswordCheck, connection: RequestContext) -> PlainExchange:
 
 
 def _passwords(settings: ListenerSettings, resources: LoginResources) -> PasswordCheck:
-    """Return the check of passwords: first against the settings, then by the caller's function.
+    """Return the check of passwords, against the settings or by the caller's function.
 
-    Only the options `user_NAME` count; other options are for clients.
+    The caller's function checks only users that the settings do not name. Of the options of the
+    login module, only `user_NAME` with a password count; other options are for clients.
     """
     options = settings.modules["PLAIN"].options
     users = {

@@ -60,7 +60,10 @@ class ListenerLogin(NamedTuple):
 
 
 class _Login:
-    """A login in progress; it fails if `exchange` is None."""
+    """A login in progress.
+
+    `exchange` is None if a re-authentication names another mechanism; it then fails.
+    """
 
     __slots__ = ("exchange", "is_again", "mechanism")
 
@@ -77,8 +80,9 @@ class SaslLogin:
         listeners: the listeners with SASL, by their names.
         clock: the broker's clock.
         counters: the broker's counters.
-        failure_delay: seconds after which a failed login is answered.
-        failed: called with the connection, the mechanism and the reason of each failed login.
+        failure_delay: returns the seconds after which a failed login is answered.
+        failed: called with the connection, the mechanism and the reason of each failed login; None
+            logs a warning instead.
     """
 
     def __init__(
@@ -100,15 +104,19 @@ class SaslLogin:
     def handshake(
         self, connection: RequestContext, mechanism: str, *, sends_tokens: bool
     ) -> SaslHandshakeResponse:
-        """Begin a login.
+        """Begin a login or a re-authentication.
 
         Args:
             sends_tokens: whether the client sends tokens without request headers (SaslHandshake
                 version 0).
 
+        Returns:
+            The response. It has the error ILLEGAL_SASL_STATE if the listener has no SASL, or if the
+            client has logged in and may not log in again (now).
+
         Raises:
-            CloseConnection: the mechanism is not enabled, or the client has logged in again less
-                than a second ago.
+            CloseConnection: the mechanism is not enabled; or the session has expired less than a
+                second after the beginning of the last re-authentication.
         """
         session = connection.session
         listener = self._listeners.get(connection.listener)
@@ -142,6 +150,8 @@ class SaslLogin:
         self, connection: RequestContext, message: bytes
     ) -> SaslAuthenticateResponse:
         """Continue a login with the token of a SaslAuthenticate request.
+
+        If no login has begun, the response has the error ILLEGAL_SASL_STATE.
 
         Raises:
             CloseConnection: the login has failed.
@@ -290,7 +300,7 @@ class SaslLogin:
         )
 
     def _note(self, connection: RequestContext, mechanism: str, reason: str) -> None:
-        """Count and log a failed login."""
+        """Count a failed login, and pass it to `failed`; without `failed`, log a warning."""
         self._counters.failed_logins[mechanism] += 1
         if self._failed is not None:
             self._failed(connection, mechanism, reason)

@@ -1,6 +1,7 @@
 """SASL SCRAM-SHA-256 and SCRAM-SHA-512: the client proves that it knows its password.
 
-A login costs the broker three HMACs. The expensive PBKDF2 runs only where a credential is made.
+A login costs the broker three HMACs, and if the stored credentials have several shapes, one more
+for each shape. The expensive PBKDF2 runs only where a credential is made.
 
 An unknown user also gets a salt, and is refused after the proof, as with a wrong password. Kafka
 refuses an unknown user at the first message, which tells which users exist. The invented credential
@@ -67,7 +68,7 @@ class Credential(NamedTuple):
     """The part of a credential that a login uses.
 
     Attributes:
-        is_genuine: False if the user does not exist.
+        is_genuine: False for an invented credential.
     """
 
     salt: bytes
@@ -109,8 +110,10 @@ class ScramCredentials:
     def of(self, name: str) -> Credential:
         """Return the credential of a user, genuine or invented.
 
-        The invented credential of a name stays the same. Its shape is one of the shapes in use;
-        frequent shapes are chosen more often. No proof is valid for an invented credential.
+        A stored credential with fewer than `LEAST_ITERATIONS` iterations counts as missing. The
+        salt and the iterations that are invented for a name stay the same, as long as the same
+        shapes are in use. Frequent shapes are chosen more often. No proof is valid for an invented
+        credential.
         """
         # Computed for existing users too, so that both cases take the same time.
         salt, iterations = self._invented(name)

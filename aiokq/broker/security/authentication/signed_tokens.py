@@ -72,7 +72,8 @@ class SignedTokens:
         """Return the principal of a token.
 
         Raises:
-            TokenRefused: the token is not signed with one of the keys, or its claims are wrong.
+            TokenRefused: the token is malformed or is not signed with one of the keys, or its
+                claims are wrong.
         """
         algorithm, key_id = _header(token)
         keys = await self._keys.find(key_id, *KEY_TYPES[algorithm])

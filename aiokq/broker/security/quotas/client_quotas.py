@@ -117,10 +117,11 @@ class ClientQuotas:
     ) -> int:
         """Count a request that was handled; see `gate.Quotas.throttle_ms`.
 
-        The time of logins does not count, but that of their requests in other states does: the
-        broker refuses them, and a client could send any number. Kafka also exempts WriteTxnMarkers,
-        which its brokers send to each other. No broker sends it to this node, and every client can
-        send it if there is no authorizer.
+        The loop time of logins does not count, and neither does that of requests without a
+        response. A SaslHandshake or SaslAuthenticate request outside of a login does count: the
+        broker refuses it, and a client could send any number of them. Kafka also exempts
+        WriteTxnMarkers, which its brokers send to each other. No broker sends it to this node, and
+        every client can send it if there is no authorizer.
         """
         now_ms = self._now_ms()
         throttle_ms = 0
