@@ -1,7 +1,8 @@
 """The host names, ports and logins of cloud Kafka services, for `aiokq doctor`.
 
-A service is recognised by the host name of the cluster. The checks compare the client's settings
-with the logins of the service, before a connection is made. No text of a check contains a secret.
+A service is recognised by the host name of the cluster, or else by the source of its tokens. The
+checks compare the client's settings with the logins of the service, before a connection is made. No
+text of a check contains a secret.
 
 Sources, looked up in 2026 (the guide "Managed Kafkas" names the pages): Amazon MSK Developer
 Guide, "Port information" and "Sign-in credentials"; Confluent Cloud, "OAuth Configuration
@@ -87,7 +88,10 @@ class Cloud(NamedTuple):
 
 
 def cloud_of(settings: ClusterSettings) -> Cloud | None:
-    """Return the service of the first bootstrap address; None if it is no known service."""
+    """Return the service of the first bootstrap address, or else of the token provider.
+
+    The result is None if neither is of a known service.
+    """
     for address in settings.bootstrap_addresses[:1]:
         for cloud in CLOUDS:
             if cloud.host.fullmatch(address.host.lower().rstrip(".")):
@@ -99,7 +103,7 @@ def cloud_of(settings: ClusterSettings) -> Cloud | None:
 
 
 def cloud_checks(settings: ClusterSettings, cloud: Cloud) -> list[Check]:
-    """Return a failed check for each wrong setting, or one passed check if there are none."""
+    """Return a failure or warning for each wrong setting, or one passed check if there are none."""
     problems = [*_of_addresses(settings, cloud), *_of_login(settings, cloud)]
     if problems:
         return [

@@ -89,7 +89,8 @@ class ClusterChecks:
     async def checks(self) -> AsyncIterator[Check]:
         """Check every address of bootstrap_servers, then all other brokers in the metadata.
 
-        If the clients log in with a token, obtain a token first.
+        If the clients log in with a token, obtain a token first. The checks end early if there is
+        no token, if no address answers, or if the cluster cannot be described.
         """
         prepare = self._options.security.prepare
         if prepare is not None:

@@ -269,7 +269,8 @@ def _ask(
 
     Raises:
         KafkaError: no gateway answers, or it does not answer in time.
-        ConfigError: the gateway refuses the request.
+        ConfigError: the gateway refuses the request, or the token file cannot be read.
+        typer.BadParameter: `config` and `port` give no address.
     """
     import urllib.error
     import urllib.request

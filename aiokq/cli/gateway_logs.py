@@ -21,7 +21,10 @@ MOST: Final = 10
 
 
 class RepeatedLines(logging.Filter):
-    """Limits log lines per text template and period; the next period reports the dropped lines."""
+    """Limits log lines per text template and period.
+
+    The first line with the template after the period contains the number of dropped lines.
+    """
 
     def __init__(self) -> None:
         super().__init__()

@@ -58,7 +58,7 @@ def import_zookeeper(
     dry_run: DryRun = False,
     execute: Execute = False,
 ) -> None:
-    """Commit to Kafka the offsets that consumers of Kafka 0.8 to 2.x kept in ZooKeeper.
+    """Commit to Kafka the offsets that consumers of Kafka 0.8 to 1.1 kept in ZooKeeper.
 
     DUMP is a text file as written by kafka.tools.ExportZkOffsets, with a line for each node:
     /consumers/GROUP/offsets/TOPIC/PARTITION, a tab or a colon, and the offset. DUMP can also be a

@@ -1,4 +1,4 @@
-"""Finds the step of a handshake with a broker that failed, and advice, for `aiokq doctor`."""
+"""Finds the failed step of a handshake with a broker, and advice for it, for `aiokq doctor`."""
 
 from __future__ import annotations
 

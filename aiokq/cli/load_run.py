@@ -36,7 +36,10 @@ FLAGS: Final[Mapping[str, str]] = {
     "cluster": "--bootstrap-servers",
     "fail_on_data_loss": "--skip-lost",
 }
-"""For some options, the flag in error messages. All other flags have the names of their options."""
+"""For some options, the flag in error messages.
+
+Another field of `LoadOptions` has its flag in its metadata; any other flag has the option's name.
+"""
 
 WORDS: Final[Mapping[str, str]] = {
     "fail_on_data_loss=False": "--skip-lost",

@@ -39,7 +39,7 @@ class LoadVerification:
         """Verify the target and print the problems; `print` prints the counts.
 
         Raises:
-            ConfigError: no load has written to the target.
+            KafkaError: see `verify_load`; the error names flags in place of options.
         """
         from aiokq.spark.loading.verify import verify_load
 

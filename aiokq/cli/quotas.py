@@ -55,7 +55,7 @@ Rates = Annotated[
     typer.Argument(
         metavar=f"{FORM}...",
         help="producer_byte_rate, consumer_byte_rate (bytes per second), request_percentage (of "
-        "the broker's loop), controller_mutation_rate (partitions per second), or, for an address, "
+        "one broker thread), controller_mutation_rate (partitions per second), or, for an address, "
         "connection_creation_rate (connections per second).",
         show_default=False,
     ),

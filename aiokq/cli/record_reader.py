@@ -28,7 +28,7 @@ PORTION: Final = 500
 GLANCE: Final = 0.2
 """Maximum number of seconds between two checks whether the end was reached.
 
-Transaction markers and compacted records move the position without waking the reader.
+The position also moves past transaction markers and removed records, which do not wake the reader.
 """
 
 

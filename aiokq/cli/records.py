@@ -30,7 +30,7 @@ class Format(StrEnum):
     JSON = "json"
     """A JSON object per line, with all parts of the record."""
     RAW = "raw"
-    """The unchanged bytes of the value, and of the key if requested, and a line feed."""
+    """The unchanged bytes of the value and a line feed, after key and separator if requested."""
 
 
 def formatter(kind: Format, parts: PrintOptions) -> Callable[[Record], bytes]:

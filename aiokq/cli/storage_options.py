@@ -108,7 +108,7 @@ class FormatChoices:
             "-S",
             metavar="CREDENTIAL",
             help="A SCRAM credential for the metadata log, in the form of Kafka's tool; "
-            "repeatable. It is kept, but not enforced yet.",
+            "repeatable. The user can log in with it at listeners that offer SCRAM.",
             show_default=False,
         ),
     )

@@ -102,7 +102,8 @@ def add(
             "--iterations",
             min=4096,
             max=16384,
-            help="Iterations of the hash; more make stolen ones useless longer.",
+            help="Iterations of the hash; with more, it takes longer to guess the password of a "
+            "stolen hash.",
         ),
     ] = 4096,
 ) -> None:

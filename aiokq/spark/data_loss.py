@@ -27,7 +27,7 @@ REMEDY: Final = (
 
 
 class DataLoss(KafkaError):
-    """Records may have been deleted before they were read, and ``failOnDataLoss`` is true.
+    """Records may be missing from the query's input, and ``failOnDataLoss`` is true.
 
     Attributes:
         reason: name of the kind of loss, such as ``START_OFFSET_RESET``; Spark's name if Spark also

@@ -124,7 +124,8 @@ class TaskTransaction:
     Attributes:
         client: the client of this process.
         producer: producer of the task, inside of a transaction if `is_new`.
-        is_new: True if the rows have to be written; False if the ledger already has the batch.
+        is_new: set by `begin`; True if the rows have to be written, False if the ledger already has
+            the batch.
     """
 
     def __init__(
@@ -143,7 +144,8 @@ class TaskTransaction:
 
         Raises:
             ConfigError: the ledger has a later batch than the checkpoint; or a task that committed
-                rows in an earlier run did not compare its rows within the transaction timeout.
+                rows in an earlier run did not compare its rows within the transaction timeout; or
+                the ledger cannot be used (see `Ledger.refresh`).
             KafkaError: the ledger cannot be read.
         """
         await self._refresh()
@@ -197,6 +199,9 @@ class TaskTransaction:
 
     async def finish(self, rows: int, checksum: int) -> TaskContent:
         """Commit the rows and their ledger entry, or compare the rows with the existing entry.
+
+        If the entry is of an earlier run and the rows are equal, the entry is committed again with
+        the id of this run.
 
         Raises:
             ConfigError: the rows differ from the rows that an earlier attempt committed.

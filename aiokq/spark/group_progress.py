@@ -58,7 +58,10 @@ class GroupProgress:
         self._tried = threading.Event()
 
     def tell(self, positions: PartitionOffsets) -> None:
-        """Commit the positions at the end of a batch; errors of the cluster are only logged."""
+        """Commit the positions at the end of a batch; errors of the cluster are only logged.
+
+        The call waits up to `PATIENCE` for the commit, unless commits have failed or were late.
+        """
         try:
             client = self._client()
         except KafkaError as error:

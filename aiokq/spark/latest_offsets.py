@@ -50,8 +50,8 @@ class OffsetSnapshot:
     Attributes:
         partitions: the partitions of the query.
         ends: the latest offset of each partition, see `OffsetReader.log_ends`.
-        starts: log start offset of each partition when the partition was first seen. A partition
-            for which the query has no position is read from this offset.
+        starts: log start offset of each partition when the partition was first seen. If the query
+            has no position for a partition, the partition's backlog counts from this offset.
     """
 
     partitions: Partitions
@@ -92,6 +92,7 @@ class LatestOffsets:
         Raises:
             BootstrapFailed: no bootstrap address answered; the message has the reason for each
                 address.
+            ConfigError: a ``kafka.*`` option is unknown, or out of range.
         """
         return worker_client(self._options.kafka)
 

@@ -1,7 +1,8 @@
 """Ledger: the batches that the tasks of a streaming query have committed, read from a topic.
 
 A task writes its entry in the same transaction as its rows; exactly_once.py decides what an entry
-means for a repeated task. A process reads the whole topic once, and later only new records.
+means for a repeated task. For each query, a process reads the whole topic once, and later only new
+records.
 ledger_topic.py creates and reads the topic.
 """
 

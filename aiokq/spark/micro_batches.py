@@ -67,7 +67,8 @@ class MicroBatchPlanner:
         """Return the start offset of a new query; only the first call looks it up.
 
         Raises:
-            ConfigError: an option does not match the existing topics.
+            ConfigError: an option does not match the existing topics, or a start offset is beyond
+                the end of its log and ``failOnDataLoss`` is true.
             KafkaError: a request to the cluster failed.
         """
         if self._initial is None:

@@ -45,6 +45,7 @@ def lent_producer(kafka: Mapping[str, str]) -> Iterator[tuple[WorkerClient, Prod
     Raises:
         BootstrapFailed: no bootstrap address answered; the message has the reason for each address.
         ConfigError: an option is unknown, or out of range.
+        KafkaError: the producer cannot be started.
     """
     client = worker_client(kafka)
     pool = _of_this_process()

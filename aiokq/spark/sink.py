@@ -103,7 +103,7 @@ class Target:
 
         Raises:
             ConfigError: the rows cannot be written exactly once; the message has a remedy.
-            KafkaError: the rows are not committed.
+            KafkaError: the rows are not committed; with CommitOutcomeUnknown they may be.
             ValueError, TypeError: see `write`.
         """
         kafka, id_ = self.options.kafka, TaskId.current()

@@ -122,7 +122,7 @@ def register(
     Args:
         spark: the session, classic or Connect.
         tasks: maximum number of tasks of a read that does not set the option ``maxTasks``; default:
-            the session's default parallelism.
+            the session's default parallelism, or in Connect the number of cores.
         pushdown: whether filters on partition, topic, offset and timestamp limit the records that
             are read; default: the value of ``spark.sql.python.filterPushdown.enabled``. True
             enables that setting.

@@ -79,6 +79,7 @@ class LoopThread:
 
         Raises:
             TimeoutError: the timeout has passed.
+            RuntimeError: see `submit`.
         """
         future = self.submit(coroutine)
         try:
@@ -136,6 +137,7 @@ class WorkerClient:
 
         Raises:
             TimeoutError: the timeout has passed.
+            RuntimeError: see `LoopThread.submit`.
         """
         if self._options is None:
             return self.thread.run(coroutine, timeout)

@@ -43,7 +43,7 @@ class ExportColumns:
             "--key-column",
             metavar="COLUMN",
             help="Column of the key: bytes and text unchanged, other types as JSON. Default: no "
-            "key.",
+            "key; for Kafka records, their key.",
             panel=_COLUMNS,
             show_default=False,
         ),
@@ -64,7 +64,8 @@ class ExportColumns:
         metadata=option(
             "--value-columns",
             metavar="COLUMN,...",
-            help="Columns whose JSON object is the value, instead of --value-column. Default: all.",
+            help="Columns whose JSON object is the value, instead of --value-column. Default: all; "
+            "Kafka records keep their value.",
             panel=_COLUMNS,
             show_default=False,
             typed=str,
@@ -100,8 +101,8 @@ class ExportColumns:
         metadata=option(
             "--timestamp-column",
             metavar="COLUMN",
-            help="Column of the timestamp: a timestamp, a date, or milliseconds. Default: now. "
-            "The topic's retention counts from it.",
+            help="Column of the timestamp: a timestamp, a date, or milliseconds. Default: now; for "
+            "Kafka records, their timestamp. The topic's retention counts from it.",
             panel=_COLUMNS,
             show_default=False,
         ),

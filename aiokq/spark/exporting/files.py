@@ -90,12 +90,13 @@ class ParquetFiles:
         """Find the files and read their schemas.
 
         Args:
-            sources: files, directories, and shell patterns with ``**``. Files and directories
-                within a directory are skipped if their name begins with "_" or ".", as in Spark.
+            sources: files, directories, and shell patterns with ``**``. Of a directory, the files
+                ``*.parquet`` at any depth are taken. Names that begin with "_" or "." are skipped
+                there, as in Spark.
 
         Raises:
-            ConfigError: there are no files, a file cannot be read or lacks a column, or pyarrow is
-                not installed.
+            ConfigError: there are no files, a file cannot be read, a column is missing or has a
+                wrong type, `columns` gives both value and fields, or pyarrow is not installed.
         """
         if find_spec("pyarrow") is None:
             raise ConfigError("Parquet is read by pyarrow: pip install 'aiokq[arrow]'")

@@ -164,7 +164,7 @@ class Journal:
         return {"transaction": number, "file": file, "until": until, **asdict(acknowledged)}
 
     def add_line(self, line: Mapping[str, object]) -> None:
-        """Note a committed transaction; do nothing if it is the last noted transaction.
+        """Note a committed transaction and sync the file; do nothing if it was noted last.
 
         Raises:
             ConfigError: the journal lacks an earlier transaction, or has a later transaction.

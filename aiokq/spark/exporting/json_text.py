@@ -1,8 +1,8 @@
 """Arrow columns as JSON text, one document per row; no I/O.
 
 Decimals, and floats that JSON lacks (NaN, Infinity), become strings, so that nothing is lost; other
-numbers become JSON numbers. Times are ISO 8601, in UTC ("Z") if the column has a zone; bytes are
-base64; null is null.
+numbers become JSON numbers. Times are ISO 8601, in UTC ("Z") if the column has a zone; a time in a
+struct, list or map has the UTC offset of its zone instead. Bytes are base64; null is null.
 """
 
 from __future__ import annotations

@@ -93,7 +93,8 @@ async def export(
       the killed run had taken a new id after an error, or if the resumed run is also killed before
       it has written eight pieces.
 
-    A run that ends on its own, even by an error or a cancellation, notes all acknowledged rows.
+    A run that ends on its own, even by an error or a cancellation, notes the acknowledged pieces in
+    order, up to the first piece that is not acknowledged.
 
     Args:
         cluster: a started cluster.

@@ -108,11 +108,12 @@ class Sending:
         self._unknown = False
 
     async def run(self, producer: Producer, reader: ThreadPoolExecutor) -> None:
-        """Send rows until all are acknowledged.
+        """Send rows until all are acknowledged, and close the producer.
 
         Raises:
             ExportFailed: a row was not accepted or not delivered.
             ConfigError: a file has changed, or is damaged.
+            KafkaError: a transaction could not be begun or committed; see `OpenTransaction.commit`.
             OSError: the journal cannot be written.
         """
         loop = asyncio.get_running_loop()
@@ -206,7 +207,7 @@ class Sending:
         self._sent.append(_Sent(piece, rows_, found, deliveries, total))
 
     async def _settle(self) -> None:
-        """Wait until the oldest piece is acknowledged, and note the piece."""
+        """Wait for the oldest piece, and note it in the journal or add it to the transaction."""
         sent = self._sent[0]
         delivered: list[RecordMetadata] = []
         for deliveries in sent.deliveries:

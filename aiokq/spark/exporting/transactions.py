@@ -136,10 +136,13 @@ async def catch_up(
     """Note the last committed transaction in the journal, if the journal lacks it.
 
     The producer must have been started, because its start ends an open transaction of a killed run.
+    The ledger topic is created if it does not exist.
 
     Raises:
-        ConfigError: the journal lacks more than one transaction.
+        ConfigError: the journal lacks more than one transaction, or has a later transaction than
+            the ledger; or the ledger topic is not compacted.
         KafkaError: the ledger cannot be read.
+        OSError: the journal cannot be written.
     """
     mine = _key(journal)
     last: bytes | None = None

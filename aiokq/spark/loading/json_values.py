@@ -47,7 +47,7 @@ class JsonReaders:
     nullable: bool = True
 
     def __call__(self) -> Reader:
-        """Return a function that converts a JSON document to a value of the column's type."""
+        """Return a function from a JSON document to a value of the column's type; None for null."""
         convert = _converter(self.kind)
         parse_float = Decimal if _has_decimals(self.kind) else float
 

@@ -173,6 +173,8 @@ def _read_file(document: Mapping[str, str | int]) -> LoadedFile:
 class Manifests:
     """The manifests of a target, read from disk at each call.
 
+    The methods that read manifests raise ConfigError if a manifest is damaged.
+
     Args:
         directory: directory of the manifests, created by `prepare`.
     """

@@ -243,7 +243,8 @@ class LoadOptions:
             maximum=limits.INT64_MAX,
         ),
     )
-    """A batch may be larger, because each partition with new records adds at least one record."""
+    """None for no limit; PySpark 4.1 never has a limit. A batch may be larger, because each
+    partition with new records adds at least one record."""
     checkpoint: str | Path | None = field(
         default=None,
         metadata=option(

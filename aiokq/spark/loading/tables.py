@@ -74,7 +74,12 @@ class Table(Protocol):
         """
 
     def is_there(self) -> bool:
-        """Whether the table exists; always true for a plain directory."""
+        """Whether the table exists; always true for a plain directory.
+
+        Raises:
+            LoadFailed: the table cannot be read.
+            OptionError: the catalog cannot be reached, or refuses a request.
+        """
 
     def publish(self, manifest: Manifest, rows: Path) -> None:
         """Make all rows of a batch visible in one step, unless they are visible already.
@@ -83,7 +88,8 @@ class Table(Protocol):
             rows: directory of the manifest's files; missing if the directory was moved before.
 
         Raises:
-            LoadFailed: the table does not accept the rows.
+            LoadFailed: the table cannot be read, or does not accept the rows.
+            OptionError: the catalog cannot be reached, or refuses a request.
         """
 
     def find(self, manifests: Sequence[Manifest]) -> Iterator[Found]:

@@ -185,7 +185,10 @@ class Target:
             )
 
     def _check_checkpoint(self) -> None:
-        """Refuse the checkpoint of another query, because its batches have other records."""
+        """Refuse a checkpoint that is missing, of another query, or ahead of the manifests.
+
+        Its batches would have other records than the target, or the target would lack batches.
+        """
         query = self.checkpoint.query_id()
         # Only the latest published manifest is read, because a target may have millions of
         # manifests.

@@ -67,7 +67,7 @@ class TaskSpec:
         directories: existing directories, by kind of file.
         partition_by: columns (``topic``, ``date``) whose values become directories.
         compression: compression of Parquet; None for no compression.
-        rows_per_file: maximum number of rows in a file.
+        rows_per_file: maximum number of rows in a file; None for no maximum.
         headers: whether rows have the column ``headers``.
         decoder: decoder of values; None to leave them unchanged.
     """

@@ -44,13 +44,16 @@ class ValueSchema:
             self._kind = _checked(self._of_json)
 
     def identity(self) -> object:
-        """Return the schema without formatting; all runs of a load need the same schema."""
+        """Return the schema without formatting, or None if there is none.
+
+        All runs of a load need the same schema.
+        """
         if self._document is not None or self._text is None:
             return self._document
         return " ".join(self._text.split())
 
     def decoder(self) -> ValueDecoder | None:
-        """Return the decoder for the tasks; needs an active Spark session.
+        """Return the decoder for the tasks; None for format bytes. DDL text needs a Spark session.
 
         Raises:
             OptionError: the text is not a schema.
