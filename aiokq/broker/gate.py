@@ -14,8 +14,8 @@ Two rules are enforced in ``connection``, where the bytes are counted: a frame t
 an authenticated client is refused before memory is allocated for it (``FrameReader``), and nothing
 is read from a connection before its ``mute_until`` (``AcceptedConnection``).
 
-Source: Kafka ``SocketServer.processCompletedReceives``, ``SaslServerAuthenticator``,
-``AuthHelper``, ``ClientQuotaManager``; KIP-219, KIP-368.
+Source: Kafka ``Processor.processCompletedReceives``, ``SaslServerAuthenticator``, ``AuthHelper``,
+``ClientQuotaManager``; KIP-219, KIP-368.
 Tests: ``tests/unit/broker/test_gate.py``.
 """
 

@@ -98,7 +98,7 @@ class SecureDirectory(NamedTuple):
         """Write the broker's address to the file for clients.
 
         Raises:
-            ConfigError: the file is not a valid properties file.
+            ConfigError: the file is not UTF-8.
             OSError: the file cannot be read or written.
         """
         values = _properties(self.client_file)
@@ -117,7 +117,9 @@ class SecureDirectory(NamedTuple):
 
 
 def prepare(options: Options, clock: Clock) -> SecureDirectory:
-    """Make the missing files of the directory, except the log directory; renew the certificate.
+    """Make the missing files of the directory, except the log directory.
+
+    A certificate that is due is replaced; see `_make_certificates`.
 
     Args:
         options: the options of `aiokq broker`; `secure` is the directory.

@@ -1,6 +1,6 @@
 """The log of one shard: appends records as batches, and replays the whole log when it is loaded.
 
-Source: Kafka ``CoordinatorLoaderImpl.java``, ``CoordinatorPartitionWriter.java``.
+Source: Kafka ``CoordinatorLoaderImpl.java``, ``CoordinatorPartitionWriter.scala``.
 """
 
 from __future__ import annotations

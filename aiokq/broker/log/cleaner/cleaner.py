@@ -4,7 +4,7 @@ The compacted copy of a group is written off the loop, and replaces the original
 copy is durable under ``.swap`` before readers use it, and the originals are durably renamed before
 the copy gets its final name. So after a crash the log has either the originals or the copy.
 
-Source: Kafka ``LogCleaner.scala``, KIP-58, KIP-354, KIP-534.
+Source: Kafka ``LogCleaner.java``, KIP-58, KIP-354, KIP-534.
 Tests: ``tests/unit/broker/log/test_cleaner_run.py``, ``test_cleaner_crash.py``.
 """
 

@@ -1,6 +1,6 @@
 """The part of a log that may be compacted, and whether its compaction is due.
 
-Source: Kafka ``LogCleanerManager.scala``, ``LogToClean``.
+Source: Kafka ``LogCleanerManager.java``, ``LogToClean``.
 Tests: ``tests/unit/broker/log/test_log_to_clean.py``.
 """
 

@@ -4,10 +4,10 @@ Earlier versions kept topics, settings and producer ids in a file of this name i
 directory. `migration` moves its content to ``__cluster_metadata-0`` and leaves a file with one line
 in its place: a header with a newer version, which earlier versions of aiokq refuse.
 
-Each line consists of a CRC-32 in hexadecimal, a space, and a text, whose checksum the CRC-32 is.
-The text of the first line is a header. The text of each other line is JSON with the records of one
-append. A record of a topic or a group contains the complete state and replaces earlier records of
-this topic or group.
+Each line consists of the CRC-32 of a text in hexadecimal, a space, and the text. The text of the
+first line is a header. The text of each other line is JSON with the records of one append. A record
+of a topic or a group contains the complete state and replaces earlier records of this topic or
+group.
 
 Tests: ``tests/unit/broker/metadata/earlier/test_private_file.py``.
 """
