@@ -118,7 +118,8 @@ class Storage:
         Args:
             registration: the node's registration for the metadata.
             supervisor: runs the flushers, the snapshots of the metadata log, and the tasks that
-                retry opening or deleting logs. The caller must close the supervisor before it calls
+                retry opening or deleting logs, record log directories in the metadata, or write
+                ``bootstrap.checkpoint``. The caller must close the supervisor before it calls
                 ``close``.
             background: counts and logs the failures of the supervisor's tasks.
             elected, resigned, visible, deleted: see `MetadataPublisher`.
