@@ -326,8 +326,9 @@ class Admin(GroupCalls, PlacementCalls, TransactionCalls, ControllerCalls, UserC
             config_resources: resources; a plain string is the topic of that name.
             names: configs to return; None for all.
             include_synonyms: include, for each config, the values set at all levels (topic, broker,
-                cluster) and the default, the most specific first.
-            include_documentation: include Kafka's description of each config.
+                cluster) and the default, the most specific first; brokers before 1.1 return none.
+            include_documentation: include Kafka's description of each config; brokers before 2.6
+                return none.
         """
         engine = self._check(timeout)
         results = await configs.describe_configs(

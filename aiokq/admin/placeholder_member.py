@@ -250,7 +250,11 @@ class PlaceholderMember:
                 raise error
 
     async def _others(self) -> GroupDescription | None:
-        """Return the group without this member; None if this member is not in it."""
+        """Return the group without this member; None if this member is not in it.
+
+        Raises:
+            PlaceholderRemoved: the group changed its protocol.
+        """
         described = await describe_groups(
             self._engine,
             [self._group.group_id],

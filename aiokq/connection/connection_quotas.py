@@ -128,8 +128,8 @@ class ConnectionQuotas:
         """Return the loop's time at which the connection at a position became idle.
 
         Positions count `strangers` first, and then `idle`. For a stalled stranger, the time is
-        that of its accept less `_STRANGERS_FIRST`. A stranger that is not stalled is passed over.
-        Return None if there is no such position.
+        that of its accept less `_STRANGERS_FIRST`. At the position of a stranger that is not
+        stalled, the first connection of `idle` counts. Return None if there is no connection.
 
         Context: any thread.
 

@@ -118,8 +118,8 @@ class RequestContext:
             (KIP-219) set it, and the connection checks it after the response is sent.
         loop_time: counts the time of the loop that the connection takes; None while no quota
             depends on it.
-        quota_answers: the client's quotas by key, as a function of the user gave them; owned by
-            `CallerQuotas`.
+        quota_answers: the quotas that the user's function has returned for the client, by key;
+            owned by `CallerQuotas`. None before the first answer.
         connected: whether the client is still connected.
         on_login: called when the first login of the connection is complete; None without SASL.
     """

@@ -132,7 +132,12 @@ class EndpointTokens:
             pause *= 2
 
     def _post(self) -> bytes:
-        """Send one request and return the body of the answer."""
+        """Send one request and return the body of the answer.
+
+        Raises:
+            AuthenticationFailed: no retry can help.
+            ConnectionLost: a retry may help.
+        """
         form = self._form()
         request = urllib.request.Request(
             self._url,

@@ -98,7 +98,11 @@ def _trust(context: ssl.SSLContext, settings: TlsSettings, purpose: ssl.Purpose)
 
 
 def _finished(context: ssl.SSLContext, settings: TlsSettings) -> Made:
-    """Set versions, cipher suites and key."""
+    """Set versions, cipher suites and key.
+
+    Raises:
+        ConfigError: a setting is not valid, or the key cannot be used.
+    """
     _set_versions(context, settings)
     try:
         choose_suites(context, settings.cipher_suites)

@@ -145,7 +145,11 @@ def _split(text: str) -> list[str]:
 
 
 def _template(replacement: str, groups: int, spelled: str) -> list[str | int]:
-    """Parse a replacement in Java's syntax into texts and group numbers."""
+    """Parse a replacement in Java's syntax into texts and group numbers.
+
+    Raises:
+        ConfigError: the replacement ends with a backslash, or a ``$`` has no number.
+    """
     parts: list[str | int] = []
     position = 0
     while position < len(replacement):
