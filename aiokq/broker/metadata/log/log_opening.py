@@ -97,9 +97,9 @@ def open_log_files(
 ) -> PartitionLog:
     """Remove incomplete files and bytes that a kill left, and open the log, or create it.
 
-    Damaged segments that the newest snapshot has replaced are set aside. Wrong files
-    ``partition.metadata`` and ``leader-epoch-checkpoint`` are corrected. If the torn tail may have
-    been acknowledged, ``aiokq-lost-metadata`` is written.
+    After an unclean shutdown, damaged segments that the newest snapshot has replaced are set aside.
+    A wrong ``partition.metadata`` or ``leader-epoch-checkpoint`` is corrected. If the torn tail may
+    have been acknowledged, ``aiokq-lost-metadata`` is written.
 
     Args:
         state: what was read from the directory; its torn tail is cut off.
