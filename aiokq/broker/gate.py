@@ -152,7 +152,7 @@ class CallerAuthorizer(Authorizer, Protocol):
 
 
 class Audit(Protocol):
-    """Records denied operations, failed logins, and changes of ACLs, users and quotas."""
+    """Records denied operations, failed logins, and changes of ACLs, users, quotas and loggers."""
 
     def denied(
         self,
@@ -166,7 +166,7 @@ class Audit(Protocol):
         ...
 
     def changed(self, connection: RequestContext, what: str, items: Iterable[str]) -> None:
-        """Record changes of ACLs, users or quotas, and the principal that made them."""
+        """Record changes of ACLs, users, quotas or levels of loggers, and who made them."""
         ...
 
     def changed_also(self, connection: RequestContext, what: str, items: Collection[str]) -> None:

@@ -47,7 +47,11 @@ class BrokerSettings(SecuritySettings):
     """
 
     def __init__(self, **values: object) -> None:
-        """Set the fields in `values`; all other fields have their defaults."""
+        """Set the fields in `values`; all other fields have their defaults.
+
+        Raises:
+            TypeError: there is no field of this name.
+        """
         known = {*BrokerSettings.__annotations__, *SecuritySettings.__annotations__}
         if unknown := values.keys() - known:
             raise TypeError(f"unknown setting: {', '.join(sorted(unknown))}")

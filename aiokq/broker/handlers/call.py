@@ -31,10 +31,12 @@ Question: TypeAlias = tuple[Operation, ResourceType, Iterable[str]]
 
 CHANGES_ALONE: Final = 100
 CHANGES_TOGETHER: Final = 100
-"""Number of changes of a request that are recorded one by one, and then together."""
+"""The first `CHANGES_ALONE` changes of a request are recorded one by one, and the others
+`CHANGES_TOGETHER` at a time.
+"""
 
 STEPS_PER_CHANGE: Final = 8
-"""Number of steps as which the text of a change counts."""
+"""Number of steps that are counted for the text of a change."""
 
 NAMES_AT_ONCE: Final = 64
 """Number of names about which the gate is asked before other tasks may run."""
@@ -105,7 +107,7 @@ class Call(NamedTuple):
             audit.changed_also(self.connection, what, some)
 
     async def settle(self, *questions: Question) -> None:
-        """Let an authorizer that asks the user's code await its answers in advance.
+        """Await in advance the answers of an authorizer that asks the user's code.
 
         The dispatcher asks about the resources that a request names (module `questions`). For other
         resources, a handler calls this method before its first change, because a later

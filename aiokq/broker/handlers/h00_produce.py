@@ -420,8 +420,10 @@ async def _convert_up(host: Host, records: memoryview) -> memoryview:
 
     Raises:
         InvalidRecord: the set has no complete message.
-        CorruptRecord: a message is malformed, or its CRC-32 is wrong.
+        CorruptRecord: the set has no complete header, or a message is malformed, or its CRC-32 is
+            wrong.
         RecordTooLarge: the decompressed content of a wrapper message is too large.
+        UnsupportedCompressionType: a wrapper message has an unknown codec, or zstd.
     """
     from aiokq.records.legacy import decode_message_set
 

@@ -76,7 +76,7 @@ async def _alter(
         check_broker_name(resource.resource_name, cluster.node_id)
         alter_loggers(alterations, validate_only=True)
         if not validate_only:
-            # Record the change before it is made, because it may raise the level of a logger.
+            # Record the change before it is made: it may raise the level of the audit log itself.
             call.changed(
                 "log level changed",
                 [f"{name} {value or 'inherited'}" for name, _, value in alterations],

@@ -68,7 +68,7 @@ LONGEST_VALUE: Final = 256
 """Number of characters of a value that are logged. A client may choose long names."""
 
 MOST_ITEMS: Final = 100
-"""Number of changes of one request that get a line each; each further line has as many changes."""
+"""Number of changes of one request that get a line each; a further line has up to as many."""
 
 
 class _Bucket:

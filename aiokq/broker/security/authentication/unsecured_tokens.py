@@ -59,7 +59,8 @@ class UnsecuredTokens:
         """Return the principal that a token names.
 
         Raises:
-            TokenRefused: the token is malformed, has expired, or lacks a required scope.
+            TokenRefused: the token is malformed or signed, is not valid at this time, or lacks a
+                required scope.
         """
         claims = _claims(token)
         now = self._clock.timestamp_ms() / 1000

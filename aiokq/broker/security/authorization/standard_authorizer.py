@@ -108,8 +108,8 @@ class StandardAuthorizer:
         Calls must be made one at a time.
 
         Returns:
-            An awaitable after which very many changes are in force, because they take long; None if
-            the changes are in force already.
+            None if the changes are in force already. For `MANY` changes or more, an awaitable that
+            makes them in steps; none of them is in force before it ends.
         """
         if len(records) < MANY:
             self.apply(records)

@@ -6,7 +6,8 @@ and a new client id must not give it a new quota.
 
 Answers are kept and renewed in a background task. Only the first request of a client waits for an
 answer (`HeldRequests`), for a limited time. After that time, the last answer for another client id
-of the principal applies until the answer arrives.
+of the principal applies until the answer arrives; if there is none, the quotas in the metadata
+apply.
 
 Source: Kafka ``ClientQuotaCallback``; KIP-257.
 Tests: ``tests/unit/broker/security/quotas/test_caller_quotas.py``.

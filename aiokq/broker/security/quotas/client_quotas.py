@@ -37,6 +37,7 @@ OVERHEAD_MS: Final = 1000
 MOST_OVERHEAD: Final = 1.5
 """Maximum of the loop's overhead, which is measured once in ``OVERHEAD_MS``.
 
+The overhead is the ratio of the loop thread's CPU time to the time that is counted for connections.
 The loop also works between the steps of connections: it polls sockets, runs callbacks and timers.
 The time of each connection is therefore multiplied by the overhead. The overhead has a maximum, so
 that a client does not pay for work of the node itself while there are few requests.
