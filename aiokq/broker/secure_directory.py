@@ -335,15 +335,16 @@ def _make_settings(directory: SecureDirectory) -> None:
 def format_secured(
     directory: SecureDirectory, settings: BrokerSettings, node_id: int | None, clock: Clock
 ) -> None:
-    """Format the log directories with the administrator's credential, if they are not formatted.
+    """Format the log directories that are not formatted, with the administrator's credential.
 
     Args:
         settings: the settings of `broker.properties` and of `--set`.
-        node_id: the id of the node; None for 0.
+        node_id: the id of the node; None for the stored id, or 0.
 
     Raises:
-        ConfigError: there is no log directory, the password of the administrator is missing, or
-            only some of the log directories are formatted.
+        ConfigError: there is no log directory, the password of the administrator is missing, the
+            directory of the metadata log is not formatted although another one is, or a directory
+            belongs to another node or cluster.
         KafkaStorage, OSError: a log directory cannot be written.
     """
     from aiokq.broker.config.settings import log_directories
@@ -352,26 +353,36 @@ def format_secured(
     paths = log_directories(settings)
     if not paths:
         raise ConfigError(f"{directory.broker_file} has no log.dirs")
-    if all(os.path.exists(f"{path}/{META_PROPERTIES}") for path in paths):
+    formatted = [path for path in paths if os.path.exists(f"{path}/{META_PROPERTIES}")]
+    if len(formatted) == len(paths):
         return
+    metadata = settings.metadata_log_dir or paths[0]
+    if formatted and metadata not in formatted:
+        raise ConfigError(
+            f"log directory {formatted[0]} is formatted, and {metadata}, which has the metadata "
+            "log, is not: restore it, or use an empty directory for --secure"
+        )
+    from aiokq.broker.log.meta_properties import find_meta_properties
     from aiokq.broker.metadata.stopped_broker.formatting import (
         FormatOptions,
         format_directories,
-        random_uuid,
     )
     from aiokq.core.files import OsFiles
     from aiokq.core.secure_random import SYSTEM_RANDOM
     from aiokq.fastpath import crc32c
 
     password = _password(directory.client_file)
+    files = OsFiles()
+    ids, _ = find_meta_properties(files, metadata, node_id, None, SYSTEM_RANDOM)
     format_directories(
-        OsFiles(),
+        files,
         FormatOptions(
-            node_id=node_id or 0,
-            cluster_id=random_uuid(SYSTEM_RANDOM),
+            node_id=ids.node_id,
+            cluster_id=ids.cluster_id,
             directories=tuple(paths),
             metadata_directory=settings.metadata_log_dir,
             scram=(f"{MECHANISM}=[name={ADMIN},password={password}]",),
+            ignore_formatted=bool(formatted),
         ),
         random=SYSTEM_RANDOM,
         timestamp_ms=clock.timestamp_ms(),

@@ -15,6 +15,7 @@ pytest.importorskip("cryptography")
 from aiokq.broker import certificates, secure_directory
 from aiokq.broker.config.listeners import configured_listeners
 from aiokq.broker.config.settings import broker_settings
+from aiokq.broker.log.meta_properties import decode_meta_properties
 from aiokq.broker.options import Options
 from aiokq.broker.secure_directory import SecureDirectory, format_secured, prepare
 from aiokq.core.errors import ConfigError
@@ -298,6 +299,26 @@ def test_the_log_directory_is_formatted_once_with_the_administrator(path):
     assert b"admin" in (path / "data" / "bootstrap.checkpoint").read_bytes()
     format_secured(directory, settings, None, FixedClock())
     assert meta.read_bytes() == before
+
+
+def test_log_directories_that_a_killed_start_has_not_formatted_are_formatted(path):
+    """Regression: their new cluster id was another one, so that no later start succeeded."""
+    directory = made(path)
+    values = dict(parse_properties((path / "broker.properties").read_text()))
+    first, second = path / "data", path / "second"
+    format_secured(directory, broker_settings(values), None, FixedClock())
+    both = broker_settings({**values, "log.dirs": f"{first},{second}"})
+    format_secured(directory, both, None, FixedClock())
+    ids = [
+        decode_meta_properties((each / "meta.properties").read_bytes(), str(each))
+        for each in (first, second)
+    ]
+    assert ids[0].cluster_id == ids[1].cluster_id
+    assert ids[0].directory_id != ids[1].directory_id
+
+    (first / "meta.properties").unlink()
+    with pytest.raises(ConfigError, match="metadata log"):
+        format_secured(directory, both, None, FixedClock())
 
 
 @pytest.mark.parametrize(
