@@ -210,8 +210,9 @@ def _classic_member(member: DescribedGroupMember, protocol_type: str) -> MemberD
     partitions: tuple[TopicPartition, ...] = ()
     rack = None
     if protocol_type == PROTOCOL_TYPE:
-        # Clients write these bytes for each other; unreadable bytes are ignored, as in Java. While
-        # a group rebalances, the coordinator returns empty bytes.
+        # Clients write these bytes for each other. Unreadable bytes are ignored, so that the group
+        # is still described; Java's call fails. While a group rebalances, the coordinator returns
+        # empty bytes.
         try:
             if metadata:
                 subscription = decode_subscription(metadata)

@@ -53,8 +53,8 @@ class TransactionCalls(ABC):
             longer_than_ms: only transactional ids whose last transaction, open or ended, began more
                 than this many milliseconds ago, or that never had a transaction (Kafka 3.8). Add
                 ``states="Ongoing"`` for transactions that are still open.
-            pattern: only transactional ids that this regular expression matches as a whole (Kafka
-                4.1). Apache Kafka's brokers use Java's syntax; aiokq's broker uses RE2's syntax.
+            pattern: only transactional ids that this regular expression in RE2's syntax matches as
+                a whole (Kafka 4.1).
             raise_errors: raise the error of the first broker that failed. If False, errors are in
                 ``.errors``, and the transactional ids of the failed brokers are missing.
         """

@@ -4,7 +4,7 @@ Signing needs the package `cryptography`. The constructor checks that it is inst
 assertion imports the modules that sign.
 
 Source: RFC 7523, KIP-1139; Kafka ``DefaultAssertionCreator.java``, ``AssertionUtils.java``. Kafka
-reads encrypted keys only in DER form, and only RSA keys. Tests:
+reads only RSA keys, and reads encrypted keys only in DER form. Tests:
 ``tests/unit/connection/sasl/test_jwt_assertion.py``.
 """
 

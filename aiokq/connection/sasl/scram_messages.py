@@ -5,10 +5,10 @@ the broker. A parsed message keeps the received text, because proofs and signatu
 over this text.
 
 Kafka's brokers compute proofs over a text that they render again from the parsed parts. They
-therefore refuse a proof if the client-first message has more than one extension, or if the
-client-final message has an extension. Clients must not send such messages. Unlike Kafka's parser,
-this one accepts names that are not ASCII, and refuses the mandatory extension ``m=``, which Kafka
-leaves out of the signed text.
+therefore refuse a proof if the client-final message has an extension, and may refuse it if the
+client-first message has several, whose order they do not keep. Clients must not send such
+messages. Unlike Kafka's parser, this one accepts names that are not ASCII, and refuses the
+mandatory extension ``m=``, which Kafka leaves out of the signed text.
 
 No error contains a part of a message, and no `repr` a salt, proof or signature.
 
