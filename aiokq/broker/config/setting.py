@@ -116,8 +116,9 @@ class Setting:
         """Convert text or a Python value to this setting's type and check its range.
 
         Raises:
-            ConfigError: the value is of the wrong type, out of range or not in `choices`, is null
-                although the setting is not nullable, or is text that no response can hold.
+            ConfigError: the value is of the wrong type, out of range or not in `choices`; is null,
+                and the setting is not nullable; or is text that is not valid UTF-8, or is too long
+                for the responses that contain it.
         """
         null = ("",) if self.kind == PASSWORD else ("", "null")
         if value is None or (self.nullable and value in null):

@@ -50,7 +50,10 @@ FIRST_WITH_TOPIC_IDS: Final = 10
 NO_OFFSET: Final = -1
 
 TOPICS_AT_ONCE: Final = 256
-"""Number of topics of a group whose offsets are read before other tasks run."""
+"""Number of topics in a request whose offsets are read before other tasks run.
+
+The offsets of a request for all topics of a group are read at once.
+"""
 
 PARTITIONS_AT_ONCE: Final = 512
 """Number of partitions of a topic whose offsets are read before other tasks run."""

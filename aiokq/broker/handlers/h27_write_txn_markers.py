@@ -7,7 +7,8 @@ result has only one error code for them.
 
 Errors of a partition: CLUSTER_AUTHORIZATION_FAILED, INVALID_PRODUCER_EPOCH, INVALID_REQUEST (a
 negative producer id or epoch), KAFKA_STORAGE_ERROR, NOT_ENOUGH_REPLICAS, NOT_LEADER_OR_FOLLOWER
-(also if the group coordinator cannot use a partition of `__consumer_offsets`), REQUEST_TIMED_OUT,
+(also if the group coordinator cannot use a partition of `__consumer_offsets`), REQUEST_TIMED_OUT
+(the marker is in the log, but not committed after `COMMIT_TIMEOUT`),
 TRANSACTION_COORDINATOR_FENCED, UNKNOWN_TOPIC_OR_PARTITION.
 
 v1  flexible    v2  the ``transaction.version`` of the transaction (KIP-1228)

@@ -100,7 +100,11 @@ class _Share:
     """The limit and the counts of the lines about one client.
 
     Attributes:
-        left_out: number of lines not written since a line last reported that number.
+        bucket: the limit of the lines.
+        known: for each remembered line, the monotonic time at which it was written, and how often
+            it has occurred since.
+        left_out: number of lines that the limits kept out since a line last reported that number.
+            Repetitions of a known line do not count.
         written: monotonic time of the last line that was written, in seconds.
     """
 
@@ -156,7 +160,11 @@ class _Limit:
         return count, left_out
 
     def summaries(self, now: float) -> list[dict[str, str | int]]:
-        """Once in `REPEAT_SECONDS`, return how many lines about each client were not written."""
+        """Once in `REPEAT_SECONDS`, return and reset the numbers of lines that were left out.
+
+        At most `MOST_SUMMARIES` clients are named; the lines about all others are added up. At any
+        other time, the result is empty.
+        """
         if now - self._summed_at < REPEAT_SECONDS:
             return []
         self._summed_at = now
