@@ -45,7 +45,10 @@ class RepeatedLines(logging.Filter):
 
 @contextmanager
 def gateway_logs() -> Iterator[None]:
-    """Log warnings of the client and changes of state of the gateway, unless --verbose is given."""
+    """Log warnings of the client and changes of state of the gateway, unless --verbose is given.
+
+    In both cases `RepeatedLines` limits the lines.
+    """
     logger, own = logging.getLogger("aiokq"), logging.getLogger("aiokq.gateway")
     before = logger.level, own.level
     limit = RepeatedLines()

@@ -104,7 +104,7 @@ def _text(value: object) -> str:
 class LoadRun:
     """One load, which Ctrl-C or SIGTERM ends after the current batch.
 
-    A second signal, or a signal before the first batch, ends the load without waiting for a batch.
+    A second signal, or a signal while Spark starts, ends the load without waiting for a batch.
 
     Args:
         master: Spark's master URL.
@@ -196,8 +196,8 @@ class LoadRun:
     def _caught(self, number: int, frame: FrameType | None) -> None:
         self._signal = number
         if self._stop.is_set() or not self._begun:
-            # A second signal ends the load without waiting for the batch. Before the first batch
-            # there is no batch to wait for, and Spark may take a minute to start.
+            # A second signal ends the load without waiting for the batch. While Spark starts, which
+            # may take a minute, there is no batch to wait for.
             self._stop.set()
             raise KeyboardInterrupt
         self._stop.set()

@@ -1,6 +1,6 @@
 """Parsers of option values: flags, numbers and durations.
 
-Messages of errors that do not name the option are prefixed with "option NAME: ".
+Messages that would not name the option begin with "option NAME: ".
 """
 
 from __future__ import annotations

@@ -124,10 +124,10 @@ class ExportColumns:
     def of(self, names: Sequence[str], constants: Collection[str] = ()) -> ExportColumns:
         """Return these columns, completed for files with the columns `names`.
 
-        If neither `value` nor `fields` is given, and the files have the columns of Kafka records
-        including ``value``, each row becomes the original record with key, value, headers and
-        timestamp. The partition column ``date`` of a load is ignored. For other files without a
-        given value, the value is the JSON of all columns.
+        If neither `value` nor `fields` is given, and all columns of the files are columns of Kafka
+        records (``value`` among them), each row becomes the original record with key, value,
+        headers and timestamp. The partition column ``date`` of a load is ignored. For other files
+        without a given value, the value is the JSON of all columns.
 
         Args:
             constants: columns in the path of the files; a subset of `names`.

@@ -97,6 +97,10 @@ class Table(Protocol):
 
         Args:
             manifests: all published manifests.
+
+        Raises:
+            LoadFailed: the table cannot be read.
+            OptionError: the catalog cannot be reached, or refuses a request.
         """
 
 
