@@ -123,3 +123,47 @@ for turn in range(6000):
 print(largest - before)
 """
     assert grown(code) < 1.25 * most + 12_000_000
+
+
+def test_incomplete_messages_leave_no_holes() -> None:
+    """Regression: small ones kept the memory of large ones, which were gone, in each heap."""
+    code = """
+import socket, tempfile, time
+from aiokq.fastpath.gateway import Intake
+pool = Pool(64 << 20)
+directory = tempfile.TemporaryDirectory()
+inputs, kept = [], []
+def until(held):
+    end = time.monotonic() + 60
+    while not held(pool.counts().partial_bytes):
+        assert time.monotonic() < end
+        time.sleep(0.001)
+def connect(n):
+    client = socket.socket(socket.AF_UNIX)
+    client.connect(f"{directory.name}/{n}")
+    return client
+whole = encode(b"t", bytes(1_500_000))
+for n in range(4):
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(f"{directory.name}/{n}")
+    listening.listen(100)
+    inputs.append((listening, Intake(pool, listening.fileno(), "unix_stream",
+                                     max_message_bytes=1 << 21)))
+    inputs[n][1].start()
+before = resident()
+for n in range(4):
+    large = [connect(n) for _ in range(20)]
+    for at in range(0, 1_400_000, 100_000):
+        for client in large:
+            client.sendall(whole[at : at + 100_000])
+        kept.append(connect(n))
+        kept[-1].sendall(whole[:3000])
+    until(lambda held: held >= 28_000_000)
+    for client in large:
+        client.close()
+    until(lambda held: held < 5_000_000)
+print(resident() - before)
+for listening, intake in inputs:
+    intake.stop()
+"""
+    assert grown(code) < 20_000_000
