@@ -88,6 +88,8 @@ class TlsContexts:
         self._settings = settings
         self._name = name
         self._lock = threading.Lock()
+        self._reads = 0  # number of times that files were read, or stores changed
+        self._newest = 0  # the number of the read from which the context was made
         self._files: tuple[str, ...] = ()
         self._seen: _State = ()
         self._checked_at = float("-inf")
@@ -146,24 +148,31 @@ class TlsContexts:
         Returns:
             whether there is a new context.
         """
-        with self._lock:
+        with self._lock:  # not held while files are read, because `change` runs on the loop
             seen = _look(self._files)
             if seen == self._seen:
                 return False
             # The next check notices a change that happens while the files are read.
             self._seen = seen
-            assert self._settings is not None
-            try:
-                made = self._make(self._settings)
-                own = _own(made.material)
-                self._check_identity(self._settings, own)
-            except ConfigError as error:
-                logger.warning(
-                    "changed TLS files not taken up, the former ones stay in use: %s: %s",
-                    self._name,
-                    error.message,
-                )
-                return False
+            settings = self._settings
+            self._reads += 1
+            number = self._reads
+        assert settings is not None
+        try:
+            made = self._make(settings)
+            own = _own(made.material)
+            self._check_identity(settings, own)
+        except ConfigError as error:
+            logger.warning(
+                "changed TLS files not taken up, the former ones stay in use: %s: %s",
+                self._name,
+                error.message,
+            )
+            return False
+        with self._lock:
+            if number < self._newest:
+                return False  # newer files or other stores are in use meanwhile
+            self._newest = number
             self.context = made.context
             self._own = own
             self._warned_on = None
@@ -197,6 +206,8 @@ class TlsContexts:
     def change(self, stores: ChangedStores) -> None:
         """Use a prepared context for new connections; open connections keep theirs."""
         with self._lock:
+            self._reads += 1
+            self._newest = self._reads
             self._settings, self._files, self._seen = stores.settings, stores.files, stores.seen
             self.context = stores.made.context
             self._own = stores.own

@@ -6,12 +6,13 @@ import asyncio
 import logging
 import os
 import ssl
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from aiokq.connection.tls.contexts import client_context, server_context
+from aiokq.connection.tls.contexts import Made, client_context, server_context
 from aiokq.connection.tls.tls_contexts import TlsContexts
 from aiokq.connection.tls.tls_settings import TlsSettings
 from aiokq.core.errors import ConfigError
@@ -223,6 +224,50 @@ async def test_connections_at_the_same_time_renew_once(store: Path) -> None:
     assert served_by(tls.context)
     assert first is tls.context
     assert len(others) == 4
+
+
+def test_a_change_does_not_wait_for_files_that_are_read(store: Path, tmp_path: Path) -> None:
+    """Its caller is the event loop. What is read meanwhile belongs to the former settings.
+
+    Regression: a renewal held a lock while it read and decrypted stores.
+    """
+    tls = contexts(store)
+    other = PKI.issue()
+    changed = tls.prepare(contexts(other.write(tmp_path, "other"))._settings)  # type: ignore[arg-type]
+    make, changes = tls._make, []
+
+    def make_slowly(settings: TlsSettings) -> Made:
+        made = make(settings)
+        thread = threading.Thread(target=tls.change, args=(changed,))
+        thread.start()
+        thread.join(10)
+        changes.append(thread.is_alive())
+        return made
+
+    tls._make = make_slowly
+    replace(store, content(PKI.issue()))
+    assert not tls.renew()
+    assert changes == [False]
+    assert served_by(tls.context) == other.der
+
+
+def test_of_two_renewals_that_overlap_the_newer_files_win(store: Path) -> None:
+    """Although the other one is ready later."""
+    tls = contexts(store)
+    make, newer = tls._make, PKI.issue()
+
+    def make_meanwhile(settings: TlsSettings) -> Made:
+        tls._make = make
+        made = make(settings)
+        replace(store, content(newer))
+        assert tls.renew()
+        return made
+
+    tls._make = make_meanwhile
+    replace(store, content(PKI.issue()))
+    assert not tls.renew()
+    assert served_by(tls.context) == newer.der
+    assert not tls.renew()
 
 
 def test_expiry_is_warned_of_once_a_day(store: Path, caplog: pytest.LogCaptureFixture) -> None:
