@@ -43,7 +43,10 @@ Source: Spark, ``StreamExecution.QUERY_ID_KEY``, ``MicroBatchExecution.BATCH_ID_
 """
 
 MARGIN: Final = 30.0
-"""Maximum seconds from a transaction's timeout until the coordinator aborts the transaction."""
+"""Seconds allowed from a transaction's timeout until the coordinator has aborted the transaction.
+
+By default, Kafka's coordinator looks for expired transactions every 10 seconds.
+"""
 
 POLL_INTERVAL: Final = 0.1
 ABORT_TIMEOUT: Final = 5.0

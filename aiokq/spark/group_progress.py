@@ -41,7 +41,7 @@ class GroupProgress:
     and a commit in flight would be lost.
 
     Args:
-        group_id: id of the group.
+        group_id: id of the group; the cluster refuses commits while the group has members.
         client: function that returns the client of this process, or raises an error of
             `worker_client`.
     """

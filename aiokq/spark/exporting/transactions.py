@@ -30,7 +30,10 @@ BYTES_PER_SECOND: Final = 5_000_000
 """Rates for a cautious estimate of the duration of an export in one transaction (`atomic`)."""
 
 MARGIN: Final = 30.0
-"""Maximum seconds from a transaction's timeout until the coordinator aborts the transaction."""
+"""Seconds allowed from a transaction's timeout until the coordinator has aborted the transaction.
+
+By default, Kafka's coordinator looks for expired transactions every 10 seconds.
+"""
 
 
 @dataclass(frozen=True)

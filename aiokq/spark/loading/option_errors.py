@@ -20,7 +20,7 @@ OPTIONS: Final = {
     "maxOffsetsPerTrigger": "records_per_batch",
     "kafka.isolation.level": "read_committed",
 }
-"""Maps each option of the source to the option of the load that sets it."""
+"""Maps options of the source to the options of the load that set them."""
 
 _REFUSED: Final = re.compile(r"option ([A-Za-z.]+): (.*)", re.DOTALL)
 _LOST: Final = re.compile(

@@ -40,8 +40,9 @@ class OptionError(ConfigError):
     """An option of a load is refused.
 
     Attributes:
-        option: name of a field of `LoadOptions`. On the command line, ``rows_per_file`` is the
-            option ``--rows-per-file``, for example.
+        option: name of a field of `LoadOptions`, or ``cluster`` if the target was loaded from
+            another cluster. On the command line, ``rows_per_file`` is the option
+            ``--rows-per-file``, for example.
         problem: the message without the option.
     """
 
