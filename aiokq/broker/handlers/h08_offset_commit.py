@@ -6,7 +6,8 @@ the id), OFFSET_METADATA_TOO_LARGE, TOPIC_AUTHORIZATION_FAILED.
 Errors of the group, which every partition without an error of its own gets:
 COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, ILLEGAL_GENERATION,
 UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, GROUP_AUTHORIZATION_FAILED, UNSUPPORTED_VERSION,
-GROUP_ID_NOT_FOUND, FENCED_INSTANCE_ID, STALE_MEMBER_EPOCH.
+GROUP_ID_NOT_FOUND, FENCED_INSTANCE_ID, STALE_MEMBER_EPOCH, UNKNOWN_SERVER_ERROR (the records are
+larger than the coordinator's log accepts).
 
 v3  throttle time       v7  static members     v9   the consumer protocol (KIP-848)
 v5  no retention time   v8  flexible           v10  topic ids in place of names

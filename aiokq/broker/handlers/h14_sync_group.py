@@ -5,7 +5,8 @@ The responses are sent when these assignments are written.
 
 Errors: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR,
 ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL, INVALID_GROUP_ID, UNKNOWN_MEMBER_ID,
-REBALANCE_IN_PROGRESS, GROUP_AUTHORIZATION_FAILED, FENCED_INSTANCE_ID.
+REBALANCE_IN_PROGRESS, GROUP_AUTHORIZATION_FAILED, FENCED_INSTANCE_ID, UNKNOWN_SERVER_ERROR (the
+assignments are larger than the coordinator's log accepts).
 
 v1  throttle time   v3  static members   v4  flexible   v5  protocol type and name
 """

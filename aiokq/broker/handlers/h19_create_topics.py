@@ -1,8 +1,8 @@
 """CreateTopics (19), versions 2-7: create topics with partitions, replicas and settings.
 
-With `validate_only` the topics are checked and not created. If the client may not describe the
-settings of a new topic, the response has neither the settings of the topic nor its numbers of
-partitions and replicas.
+With `validate_only` the topics are checked and not created, but count against the client's quota.
+If the client may not describe the settings of a new topic, the response has neither the settings of
+the topic nor its numbers of partitions and replicas.
 
 Errors of a topic: INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED, TOPIC_ALREADY_EXISTS,
 INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG,

@@ -15,6 +15,7 @@ INVALID_REQUEST (an empty transactional id), NOT_COORDINATOR, OPERATION_NOT_ATTE
 partition was refused), PRODUCER_FENCED (INVALID_PRODUCER_EPOCH in request versions 0 and 1),
 TOPIC_AUTHORIZATION_FAILED (also for internal topics), TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 TRANSACTION_ABORTABLE (with `verify_only`, the partition is not in the transaction),
+UNKNOWN_SERVER_ERROR (the record is larger than the coordinator's log accepts),
 UNKNOWN_TOPIC_OR_PARTITION.
 
 v2  PRODUCER_FENCED    v3  flexible    v4  for brokers: several transactions, verification

@@ -3,9 +3,10 @@
 A change applies to logins that begin after the response. Clients that are logged in stay logged in
 until their sessions expire.
 
-Errors of each user: CLUSTER_AUTHORIZATION_FAILED, UNACCEPTABLE_CREDENTIAL (an empty name, too few
-or too many iterations), UNSUPPORTED_SASL_MECHANISM, RESOURCE_NOT_FOUND, DUPLICATE_RESOURCE,
-UNSUPPORTED_VERSION (of the metadata), KAFKA_STORAGE_ERROR. KIP-554.
+Errors of each user: CLUSTER_AUTHORIZATION_FAILED, UNACCEPTABLE_CREDENTIAL (an empty name or salted
+password, too few or too many iterations), UNSUPPORTED_SASL_MECHANISM, RESOURCE_NOT_FOUND,
+DUPLICATE_RESOURCE (the request has several changes of the user), UNSUPPORTED_VERSION (the metadata
+version has no SCRAM), KAFKA_STORAGE_ERROR. KIP-554.
 
 Source: Kafka ``ScramControlManager.alterCredentials``.
 """
