@@ -267,6 +267,23 @@ async def test_an_error_while_messages_are_passed_on_fails_the_gateway() -> None
         assert isinstance(r.gateway.failed, MemoryError)
 
 
+@pytest.mark.parametrize("name", ["_enter", "_send_ready"])
+async def test_an_error_in_the_callbacks_of_the_engine_bruce_fails_the_gateway(name: str) -> None:
+    """Regression: asyncio logged it, and the messages had no outcome."""
+    async with rig({"delivery": {"engine": "bruce", "shutdown_max_delay_ms": 500}}) as r:
+
+        def fail(*arguments: object) -> None:
+            raise MemoryError
+
+        setattr(r.gateway.engine, name, fail)
+        await r.send(message("orders", b"v"))
+        with pytest.raises(Closed, match="the gateway has failed"):
+            async with asyncio.timeout(10):
+                await r.gateway.run_until(asyncio.Event())
+        assert isinstance(r.gateway.failed, MemoryError)
+        delattr(r.gateway.engine, name)
+
+
 async def test_an_error_in_the_callbacks_of_the_spool_fails_the_gateway() -> None:
     with directory() as path:
         async with rig({"spool": {"path": f"{path}/spool"}}) as r:

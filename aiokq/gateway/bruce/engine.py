@@ -155,7 +155,7 @@ class BruceEngine:
         self._idle.clear()
         # The messages of a batch may come in several calls: they are routed together.
         if not self._arrived:
-            asyncio.get_running_loop().call_soon(self._route_arrived)
+            asyncio.get_running_loop().call_soon(self._guarded, self._route_arrived)
         self._arrived.setdefault(topic, []).append(taken)
 
     def held(self) -> Mapping[str, InEngine]:
@@ -166,7 +166,7 @@ class BruceEngine:
         for dispatcher in self._dispatchers.values():
             dispatcher.flush()  # later messages are batched by the current rules
         if self._dispatchers:
-            asyncio.get_running_loop().call_soon(self._pump)
+            asyncio.get_running_loop().call_soon(self._guarded, self._pump)
 
     def configure(self, options: BruceOptions) -> None:
         """Use other options from now on; the limit of the messages in the engine stays."""
@@ -195,7 +195,7 @@ class BruceEngine:
     def resume(self) -> None:
         self._suspended = False
         if not self._closed:
-            asyncio.get_running_loop().call_soon(self._pump)
+            asyncio.get_running_loop().call_soon(self._guarded, self._pump)
 
     def adopt(self, other: BruceEngine) -> None:
         self._loads = other._loads  # chunks are sorted by the numbers of their loads
@@ -470,6 +470,14 @@ class BruceEngine:
     def _now(self) -> Now:
         return Now(asyncio.get_running_loop().time(), self._now_ms())
 
+    def _guarded(self, call: Callable[[], None]) -> None:
+        """Call a callback of the loop; an exception ends the gateway, as in a task."""
+        try:
+            call()
+        except Exception as error:  # noqa: BLE001  the task raises it again
+            with contextlib.suppress(Closed):  # the gateway has failed already
+                self._spawn(_raise(error), "bruce: callback")
+
     # hot: once per batch and per answer
     def _pump(self) -> None:
         """Send the requests that can be sent, request more messages, and set the timer."""
@@ -510,7 +518,8 @@ class BruceEngine:
             self._timer = None
         paused = self._restarting or self._suspended or self._closed
         if deadline is not None and not paused:
-            self._timer = asyncio.get_running_loop().call_at(deadline, self._pump)
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_at(deadline, self._guarded, self._pump)
 
     async def _send(self, dispatcher: Dispatcher, request: Request) -> None:
         """Send a request, and pass its answer to the dispatcher."""
@@ -684,3 +693,7 @@ def _max_message_bytes(options: BruceOptions) -> int:
 
 def _pauses(options: BruceOptions) -> tuple[float, int, float]:
     return options.pause_initial, options.pause_max_doublings, options.min_pause
+
+
+async def _raise(error: Exception) -> None:
+    raise error
