@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sized
 from enum import IntEnum
-from typing import Final, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from aiokq.admin.results import Results, results_of
 from aiokq.admin.retrying import per_item, repeated
@@ -27,9 +27,6 @@ __all__ = [
     "delete_acls",
     "describe_acls",
 ]
-
-PATTERNS_SINCE: Final = 1
-"""First version of the requests with prefixed patterns (Kafka 2.0)."""
 
 E = TypeVar("E", bound=IntEnum)
 

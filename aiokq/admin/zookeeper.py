@@ -8,7 +8,7 @@ A text dump has one node per line: path, tab or colon, value. Empty lines and li
 A JSON dump is an object whose keys are paths. The value of a path is the node's value, or an object
 that has the node's value as ``content``, as written by zk-shell's ``cp zk://... json://...``.
 
-Source: Kafka 0.8-2.x `ExportZkOffsets.scala`, `ZkUtils.scala`; zk-shell `copy.py`.
+Source: Kafka 0.8-1.1 `ExportZkOffsets.scala`, `ZkUtils.scala`; zk-shell `copy.py`.
 """
 
 from __future__ import annotations

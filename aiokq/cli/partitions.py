@@ -58,12 +58,12 @@ def elect(
 
     async def run(admin: Admin) -> None:
         wanted = await _expanded(admin, named)
-        _show(call.out, await admin.elect_leaders(wanted, election_type=kind))
+        _show(call.out, await admin.elect_leaders(wanted, election_type=kind), unclean=unclean)
 
     call.run(run)
 
 
-def _show(out: Output, elected: Mapping[TopicPartition, LeaderElected]) -> None:
+def _show(out: Output, elected: Mapping[TopicPartition, LeaderElected], *, unclean: bool) -> None:
     from aiokq.core.errors import ElectionNotNeeded
 
     documents: list[Json] = []
@@ -81,9 +81,8 @@ def _show(out: Output, elected: Mapping[TopicPartition, LeaderElected]) -> None:
         if error is not None:
             out.problem(str(tp), error)
         elif not out.as_json:
-            out.line(
-                f"{tp}: {'already has its preferred leader' if as_it_was else 'leader elected'}"
-            )
+            unchanged = "already has " + ("a leader" if unclean else "its preferred leader")
+            out.line(f"{tp}: {unchanged if as_it_was else 'leader elected'}")
     if out.as_json:
         out.document(documents)
 

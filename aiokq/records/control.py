@@ -11,7 +11,7 @@ import functools
 import struct
 from typing import Final
 
-from aiokq.core.errors import CorruptRecord
+from aiokq.core.errors import CorruptRecord, RecordTooLarge, UnsupportedCompressionType
 from aiokq.core.frozen import frozen
 from aiokq.core.types import Buffer
 from aiokq.records.header import (
@@ -79,11 +79,13 @@ def read_marker(data: Buffer, header: BatchHeader) -> EndTransactionMarker | Non
     The result is None if the first record has another type, or if the batch has no records.
 
     Raises:
-        CorruptRecord: the batch is not a valid control batch.
-        RecordTooLarge, UnsupportedCompressionType: the batch is compressed, see ``iter_records``.
+        CorruptRecord: the batch is not a valid control batch; for example, its codec is unknown.
     """
-    for record in iter_records(data, header):
-        return marker_of(record)
+    try:
+        for record in iter_records(data, header):
+            return marker_of(record)
+    except (RecordTooLarge, UnsupportedCompressionType) as error:
+        raise CorruptRecord(f"control batch that cannot be decompressed: {error}") from error
     return None
 
 

@@ -18,7 +18,13 @@ from typing import Final
 
 from aiokq.broker.config.listeners import limits_of_hosts
 from aiokq.broker.config.setting import SettingValue
-from aiokq.broker.config.settings import PER_LISTENER, SETTINGS, BrokerSettings, setting_name
+from aiokq.broker.config.settings import (
+    PER_LISTENER,
+    SETTINGS,
+    BrokerSettings,
+    check_gzip_level,
+    setting_name,
+)
 from aiokq.core.errors import ConfigError
 from aiokq.core.named_tuple import NamedTuple
 
@@ -161,8 +167,7 @@ def parse_dynamic(name: str, text: str) -> SettingValue:
         raise ConfigError(f"{name} must not be empty")
     if name == _OVERRIDES:
         limits_of_hosts(BrokerSettings(max_connections_per_ip_overrides=value))
-    if name == "compression.gzip.level" and value == 0:
-        raise ConfigError(f"{name} must be 1 to 9, or -1, not 0")
+    check_gzip_level(name, value)
     if name == _CLEANER_THREADS and value == 0:
         raise ConfigError("Log cleaner threads should be at least 1")
     return value

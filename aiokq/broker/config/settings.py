@@ -764,6 +764,7 @@ def broker_settings(
             without_effect.append(name)
             continue
         values[name] = row.parse(value)
+        check_gzip_level(name, values[name])
         if not row.has_effect:
             without_effect.append(name)
     without_effect += check_authorizer(values)
@@ -776,6 +777,16 @@ def broker_settings(
         listener_settings=MappingProxyType(of_listeners),
         **{PER_LISTENER[name]: tuple(pairs.items()) for name, pairs in limits.items()},
     )
+
+
+def check_gzip_level(name: str, value: SettingValue) -> None:
+    """Check that a value of the setting `name` is not the gzip level 0, as Kafka does.
+
+    Raises:
+        ConfigError: it is.
+    """
+    if name == "compression.gzip.level" and value == 0:
+        raise ConfigError(f"{name} must be 1 to 9, or -1, not 0")
 
 
 def setting_name(spelled: str) -> str:

@@ -173,10 +173,16 @@ class Journal:
         number = line["transaction"]
         if number == self.transactions:
             return
+        assert isinstance(number, int)
         if number != self.transactions + 1:
             raise ConfigError(
                 f"the progress has {self.transactions} transactions, and the cluster has committed "
-                f"{number}: it is an old copy of the file; give the newest one"
+                f"{number}: "
+                + (
+                    "it is an old copy of the file; give the newest one"
+                    if number > self.transactions
+                    else "the file belongs to another cluster, or the ledger topic has lost records"
+                )
             )
         self._take(line)
         self._write(line)

@@ -44,7 +44,6 @@ class JsonReaders:
     """Factory of readers for one type; pickled and sent to the tasks."""
 
     kind: pa.DataType
-    nullable: bool = True
 
     def __call__(self) -> Reader:
         """Return a function from a JSON document to a value of the column's type; None for null."""
@@ -177,7 +176,8 @@ def _decimal(precision: int, scale: int) -> Convert:
             number = number.normalize(Context(prec=len(digits)))
         _, digits, exponent = number.as_tuple()
         assert isinstance(exponent, int)
-        if -exponent > scale or len(digits) + exponent > precision - scale:
+        whole = len(digits) + exponent if number else 0
+        if -exponent > scale or whole > precision - scale:
             raise ValueError(f"{where} does not fit decimal({precision},{scale})")
         return number
 

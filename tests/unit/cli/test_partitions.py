@@ -16,6 +16,7 @@ def test_leaders_that_are_as_they_should_be_are_no_failure(cli: CommandLine):
         ["t-0: already has its preferred leader", "t-1: already has its preferred leader"],
     )
     assert cli("partitions", "elect").lines == []  # no partition needs an election
+    assert cli("partitions", "elect", "t:1", "--unclean").lines == ["t-1: already has a leader"]
     done = cli("partitions", "elect", "t:1", "--unclean", "--json")
     assert (done.code, done.json) == (
         0,

@@ -25,6 +25,14 @@ def test_records_of_other_types_are_no_markers() -> None:
     assert read_control_type(struct.pack(">hh", 1, 99) + b"newer") == 99
 
 
+def test_a_marker_of_an_unknown_codec_is_corrupt() -> None:
+    """Regression: `aiokq log verify` ended with an error of the codec, and no finding."""
+    data = bytearray(control(struct.pack(">hh", 0, 1), struct.pack(">hi", 0, 5)))
+    data[22] |= 7  # the codec, in the low bits of the attributes
+    with pytest.raises(CorruptRecord, match="codec 7"):
+        read_marker(data, read_header(data))
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
     [

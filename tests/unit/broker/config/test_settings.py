@@ -175,3 +175,10 @@ def test_null_is_a_value_where_kafka_has_it():
     """log.retention.ms unset falls back to minutes and hours."""
     assert BrokerSettings().log_retention_ms is None
     assert broker_settings({"log.retention.ms": ""}).log_retention_ms is None
+
+
+def test_gzip_has_no_level_0() -> None:
+    """Kafka refuses it, too; the range alone would allow it."""
+    with pytest.raises(ConfigError, match="1 to 9, or -1, not 0"):
+        broker_settings({"compression.gzip.level": 0})
+    assert broker_settings({"compression.gzip.level": -1}).compression_gzip_level == -1

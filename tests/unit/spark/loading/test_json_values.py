@@ -59,6 +59,15 @@ def test_each_type_is_read() -> None:
     ]
 
 
+def test_zero_fits_a_decimal_without_a_digit_before_the_point() -> None:
+    """Regression: 0 of decimal(2,2) was refused, so that its record became a dead letter."""
+    kind = pa.decimal128(2, 2)
+    for text, value in ((b"0", "0"), (b"0.00", "0"), (b"0.000", "0"), (b"0.25", "0.25")):
+        assert JsonReaders(kind)()(text) == Decimal(value)
+    with pytest.raises(ValueError, match="does not fit"):
+        JsonReaders(kind)()(b"1")
+
+
 def test_a_decimal_keeps_all_of_its_digits() -> None:
     """Regression: a number with more zeros than its scale was silently rounded to 28 digits."""
     kind = pa.decimal128(38, 2)
