@@ -30,6 +30,7 @@ from aiokq.connection.request_context import RequestContext
 from aiokq.core.clock import SystemClock
 from aiokq.core.environment import Acceptor, Address, Environment, Listener
 from aiokq.core.ephemeral_files import EphemeralFile, EphemeralFiles
+from aiokq.core.files import OsFile
 from aiokq.core.offload import InlineOffload
 from aiokq.fastpath import crc32c
 from aiokq.records.record import RawRecord, encode_batch
@@ -127,7 +128,7 @@ class ForgetfulFiles(EphemeralFiles):
 
     def open(
         self, path: Path, *, create: bool = False, exclusive: bool = False, writable: bool = True
-    ) -> EphemeralFile:
+    ) -> OsFile:
         file = super().open(path, create=create, exclusive=exclusive, writable=writable)
         if not os.fspath(path).endswith("0.log"):
             return file
