@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +138,17 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture
+def own_logging() -> Iterator[None]:
+    """For tests that run `aiokq broker` in this process: it sets handlers and levels for good."""
+    root, audit = logging.getLogger(), logging.getLogger("aiokq.audit")
+    handlers, level, of_audit = root.handlers[:], root.level, audit.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    audit.setLevel(of_audit)
 
 
 @pytest.hookimpl(optionalhook=True)
