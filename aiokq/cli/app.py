@@ -217,7 +217,12 @@ def _logs(verbose: int) -> Iterator[None]:
 
 def main() -> NoReturn:
     """Run the command line on the process's arguments and end the process."""
-    sys.exit(execute(sys.argv[1:]))
+    code = execute(sys.argv[1:])
+    try:
+        sys.stdout.flush()
+    except OSError:  # a full disk was reported; the flush at exit would report it again
+        discard_output()
+    sys.exit(code)
 
 
 def execute(arguments: Sequence[str], session: Session | None = None) -> int:

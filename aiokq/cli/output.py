@@ -147,7 +147,9 @@ def complain(text: str, *, command: str = "aiokq") -> None:
 
 
 def discard_output() -> None:
-    """Redirect stdout to the null device, so that the flush at exit ignores the closed pipe.
+    """Redirect stdout to the null device, so that the flush at exit succeeds.
+
+    Otherwise it would fail again if the pipe is closed or the disk is full.
 
     Source: the note on SIGPIPE in the documentation of Python's `signal`.
     """

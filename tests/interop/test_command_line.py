@@ -29,6 +29,7 @@ def servers() -> Iterator[str]:
 
 def environment(servers: str) -> dict[str, str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("KAFKA_")}
+    clean.pop("PYTHONUNBUFFERED", None)  # output is buffered by default
     return clean | {"KAFKA_BOOTSTRAP_SERVERS": servers}
 
 

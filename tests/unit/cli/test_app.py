@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -72,6 +74,24 @@ def test_the_help_needs_none_of_the_client():
     tops, ours = (line.split() for line in done.stderr.splitlines())
     assert not {"asyncio", "pydantic", "prometheus_client", "pyarrow", "uvloop"} & set(tops)
     assert not [m for m in ours if m.startswith(("aiokq.client", "aiokq.cluster", "aiokq.wire"))]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+@pytest.mark.parametrize("buffered", [True, False])
+def test_a_full_disk_is_one_line(buffered: bool):
+    """Regression: Python wrote the buffer again at its exit, complained, and ended with 120."""
+    environment = {n: v for n, v in os.environ.items() if n != "PYTHONUNBUFFERED"}
+    if not buffered:
+        environment["PYTHONUNBUFFERED"] = "1"
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "aiokq", "--version"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+    assert (done.returncode, done.stderr) == (1, "aiokq: [Errno 28] No space left on device\n")
 
 
 def test_the_version_is_shown(alone: CommandLine):
