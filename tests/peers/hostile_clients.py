@@ -351,7 +351,7 @@ async def stopped(ports: dict[str, int], count: int, rate: float, ready: Callabl
     return Counter(connections=sum(client.connections for client in clients))
 
 
-UNKNOWN_VERSION: Final = struct.pack(">ihhih", 10, 18, 99, 1, -1)
+UNKNOWN_VERSION: Final = struct.pack(">ihhihB", 11, 18, 99, 1, -1, 0)
 """A request ApiVersions of a version that no broker knows; a client may repeat it."""
 
 
