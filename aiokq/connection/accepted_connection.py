@@ -502,6 +502,7 @@ class AcceptedConnection:
             self._end_refused(answer)
 
     def _end_refused(self, answer: Sequence[Fragment] | None) -> None:
+        self._refusal = None  # its handle has this method
         self.busy = False
         if self.transport.ended:
             return
