@@ -330,7 +330,7 @@ class ProducerMetadata:
                         queue.sequences.break_off()
             if info is not None:
                 self._follow(info)
-                if isinstance(event, TopicRecreated):
+                if not isinstance(event, PartitionsAdded):  # a deleted topic was created again
                     self._drop_partitions(info)
         elif isinstance(event, TopicRemoved):
             self._removed(topic)

@@ -562,9 +562,13 @@ def test_a_recreated_topic_gets_the_queued_records() -> None:
     simulate(body)
 
 
+@pytest.mark.parametrize("missing", [0, 10])
 @pytest.mark.parametrize("kept", [0, 1])
-def test_records_of_partitions_that_a_recreated_topic_lacks_fail(kept: int) -> None:
-    """They were sent again until delivery_timeout_ms was over, which may be unlimited."""
+def test_records_of_partitions_that_a_recreated_topic_lacks_fail(kept: int, missing: int) -> None:
+    """They were sent again until delivery_timeout_ms was over, which may be unlimited.
+
+    The topic may be missing for some seconds, so that the producer learns of its deletion first.
+    """
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1, 1, 1])
@@ -576,6 +580,9 @@ def test_records_of_partitions_that_a_recreated_topic_lacks_fail(kept: int) -> N
             kept_ones = await send_all(p, "orders", numbered(10), partition=0)
             gone = await send_all(p, "orders", numbered(10), partition=2)
             kafka.logs.clear()
+            if missing:
+                del kafka.topics["orders"]
+                await asyncio.sleep(missing)
             kafka.topic("orders", [1, 1])
             await asyncio.sleep(1)
             if not kept:
@@ -590,7 +597,7 @@ def test_records_of_partitions_that_a_recreated_topic_lacks_fail(kept: int) -> N
         assert kafka.log("orders", 0).values == numbered(10)
         assert kafka.log("orders", 1).values == [b"last"]
 
-    simulate(body)
+    simulate(body, nodes=2 if missing else 1)
 
 
 def test_all_brokers_may_be_gone_for_a_while() -> None:
