@@ -225,6 +225,8 @@ class Router:
             topic.seen, topic.stale = None, True
             # Without limits, the new cluster itself refuses what it does not accept.
             topic.max_batch_bytes = topic.earliest_ms = topic.latest_ms = None
+            if self._settings.delivery.autocreate:
+                self._missing[topic.name] = _Missing(now)  # the new cluster may lack the topic
         self._limits_wanted.set()
 
     def discard_missing(self) -> int:
@@ -298,6 +300,9 @@ class Router:
         cluster = self._cluster
         for one in found:
             name = one.name or ""
+            if name in self._by_name:  # looked up because of a reload with other brokers
+                self._missing.pop(name, None)
+                continue
             topic = TopicState(name, self._settings.of_topic(name))
             leaders = {part.partition_index: part.leader_id for part in one.partitions}
             topic.set_leaders(leaders)

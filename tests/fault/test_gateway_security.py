@@ -45,10 +45,11 @@ QUICK = {"producer": "", "bruce": "pause_initial_ms = 100\nmin_pause_ms = 50"}
 class Running:
     """A gateway with a file."""
 
-    def __init__(self, path: Path, engine: str) -> None:
+    def __init__(self, path: Path, engine: str, delivery: str = "") -> None:
         self.path = path
         self.file = path / "gateway.toml"
-        self._options = OPTIONS.format(path=path, engine=engine, quick=QUICK[engine])
+        quick = f"{QUICK[engine]}\n{delivery}"
+        self._options = OPTIONS.format(path=path, engine=engine, quick=quick)
         self.gateway: Gateway
 
     def write(self, kafka: Mapping[str, Any]) -> None:
@@ -74,8 +75,10 @@ class Running:
 
 
 @asynccontextmanager
-async def running(path: Path, engine: str, kafka: Mapping[str, Any]) -> AsyncIterator[Running]:
-    made = Running(path, engine)
+async def running(
+    path: Path, engine: str, kafka: Mapping[str, Any], delivery: str = ""
+) -> AsyncIterator[Running]:
+    made = Running(path, engine, delivery)
     made.write(kafka)
     made.gateway = Gateway(made.file)
     async with made.gateway:
@@ -178,3 +181,26 @@ async def test_partitions_are_those_of_the_new_brokers(
                 for partition in range(after):
                     found = await values_in(cluster, "orders", partition)
                     assert found == [b"%d" % n for n in range(partition, 12, after)]
+
+
+@pytest.mark.parametrize("way", ["metadata", "create_topics"])
+@pytest.mark.parametrize("engine", ENGINES)
+async def test_topics_are_created_on_the_new_brokers(engine: str, way: str) -> None:
+    """A reload with brokers that lack a topic: its messages were discarded as `bad_topic`, although
+    the file says that topics are created.
+    """
+    create = f'autocreate = true\nautocreate_with = "{way}"'
+    with directory() as path:
+        async with aiokq.EmbeddedCluster() as first, aiokq.EmbeddedCluster() as second:
+            servers = {"bootstrap_servers": first.bootstrap_servers}
+            async with running(path, engine, servers, create) as r:
+                await r.send(message("orders", b"old"))
+                await r.settled(1)
+                r.write({"bootstrap_servers": second.bootstrap_servers})
+                assert await r.gateway.reload() == ["kafka"]
+                sent = [b"%d" % n for n in range(20)]
+                await r.send(*(message("orders", value) for value in sent))
+                snapshot = await r.settled(21)
+                assert (snapshot.total.acked, discarded(snapshot)) == (21, {})
+            async with aiokq.Cluster(second.bootstrap_servers) as cluster:
+                assert sorted(await values_in(cluster, "orders", 0)) == sorted(sent)
