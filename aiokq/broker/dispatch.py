@@ -111,7 +111,10 @@ class Dispatcher:
             and nbytes < LONG_REQUEST_BYTES
             and self._gate.quotas is None
         ):
-            turn.begun -= 1  # a new connection begins with it; `Strangers` counts clients at work
+            # A new connection begins with it, and `Strangers` counts the requests of clients at
+            # work. It takes those before the login off itself.
+            if context.session.state is SessionState.READY:
+                turn.begun -= 1
             logins = self._logins or self._login_requests()
             return logins.api_versions(context, frame, header)
         route = self._routes.get(api_and_version)

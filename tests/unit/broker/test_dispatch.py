@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from aiokq import wire
 from aiokq.broker.handlers import APIS, advertised_versions
-from aiokq.connection.request_context import CloseConnection
+from aiokq.connection.request_context import CloseConnection, RequestContext, SessionState
 from aiokq.core.errors import ProtocolError
 from tests.unit.broker.harness import Broker, batch
 
@@ -62,6 +62,12 @@ async def test_the_request_that_begins_a_connection_is_no_sign_of_a_client_at_wo
         assert turn.begun == before
         await broker.ask(wire.MetadataRequest(topics=[]), 9)
         assert turn.begun == before + 1
+        # `Strangers` takes the requests of tasks before the login off. Regression: this one was
+        # taken off twice, so that a stranger's hid a request of a client at work.
+        stranger = RequestContext(1, "10.0.0.9:5000", "10.0.0.9", "PLAINTEXT")
+        stranger.session.state = SessionState.HANDSHAKE
+        await broker.node.dispatcher.handle(stranger, memoryview(frame(18, 0)))
+        assert turn.begun == before + 2
 
 
 async def test_a_client_that_pipelines_leaves_room_for_others():
