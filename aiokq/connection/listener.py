@@ -224,12 +224,12 @@ class TcpListener:
         if scarce or self._reserve.missing():
             self._hand_over(connection, peer, scarce=True)
             return False
+        refuse = functools.partial(self._refuse, connection, peer)
         if strangers.is_full(peer.host):
-            connection.close()
-            self._acceptor.refused(peer)
+            refuse()
             return True
         begin = functools.partial(self._begin, connection, peer)
-        if strangers.admit(begin, peer.host, has_waited=has_waited):
+        if strangers.admit(begin, refuse, peer.host, has_waited=has_waited):
             return False
         self._arrived[connection] = forks.Descriptor(connection.fileno())
         return not strangers.is_quiet
@@ -239,6 +239,12 @@ class TcpListener:
         if not self._closed:
             self._hand_over(connection, peer, scarce=self._reserve.missing() > 0)
 
+    def _refuse(self, connection: socket.socket, peer: Address) -> None:
+        self._arrived.pop(connection, None)
+        connection.close()
+        if not self._closed:
+            self._acceptor.refused(peer)
+
     def _hand_over(self, connection: socket.socket, peer: Address, *, scarce: bool) -> None:
         self._acceptor.strangers.begun()
         protocol: asyncio.BaseProtocol | None = None
@@ -246,7 +252,7 @@ class TcpListener:
             connection.setblocking(False)
             if not _INHERITS_OPTIONS:
                 _tune(connection)
-            make_room = self._reserve.make_room if scarce else None
+            make_room = self._make_room if scarce else None
             protocol = self._acceptor.accept(peer, make_room=make_room)
         finally:
             if protocol is None:
@@ -265,6 +271,10 @@ class TcpListener:
         connecting = _Connecting(self, connection, protocol)
         self._connecting[connecting] = None
         connecting.begin()
+
+    def _make_room(self) -> bool:
+        """Close a connection that waits to begin; if there is none, a file or an idle one."""
+        return self._acceptor.strangers.refuse_one() or self._reserve.make_room()
 
     def forget(self, connecting: _Connecting) -> None:
         """Remove a connection that has a transport, or will not get one."""

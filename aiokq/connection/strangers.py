@@ -70,10 +70,10 @@ A login has fewer steps, so that no more connections begin than can complete the
 """
 
 MOST_BEGINNINGS: Final = 2048
-"""Maximum number of accepted connections that wait to begin; each address may have an equal part,
-but at least one.
+"""Maximum number of accepted connections that wait to begin.
 
-Each has a descriptor, but neither buffers nor a protocol.
+Each has a descriptor, but neither buffers nor a protocol. When the number is reached, a connection
+of the address with the most is closed.
 """
 
 UNSEEN_SECONDS: Final = 0.0002
@@ -87,16 +87,18 @@ class _Waiting:
     """What waits for the turn of an address.
 
     Attributes:
+        network: what counts as the address; None for accepts.
         steps: steps of connections that have begun.
-        beginnings: the beginnings of accepted connections.
+        beginnings: for each accepted connection, what begins and what refuses the connection.
         since_beginning: number of steps since the last beginning.
     """
 
-    __slots__ = ("beginnings", "since_beginning", "steps")
+    __slots__ = ("beginnings", "network", "since_beginning", "steps")
 
-    def __init__(self) -> None:
+    def __init__(self, network: str | bytes | None) -> None:
+        self.network = network
         self.steps: deque[Callable[[], None]] = deque()
-        self.beginnings: deque[Callable[[], None]] = deque()
+        self.beginnings: deque[tuple[Callable[[], None], Callable[[], None]]] = deque()
         self.since_beginning = 0
 
     @property
@@ -117,8 +119,8 @@ class Strangers:
         now: returns seconds on a monotonic clock.
     """
 
-    __slots__ = ("_began_at", "_beginnings", "_begun", "_left", "_now", "_quiet", "_renewed_at",
-                 "_requested_at", "_scheduled", "_spent", "_tasks", "_turn",
+    __slots__ = ("_began_at", "_beginnings", "_begun", "_by_beginnings", "_left", "_now", "_quiet",
+                 "_renewed_at", "_requested_at", "_scheduled", "_spent", "_tasks", "_turn",
                  "_waiting")  # fmt: skip
 
     def __init__(self, turn: Turn, now: Callable[[], float]) -> None:
@@ -127,6 +129,8 @@ class Strangers:
         # By network of the client, None for accepts; the one whose turn is next comes first.
         self._waiting: OrderedDict[str | bytes | None, _Waiting] = OrderedDict()
         self._beginnings = 0  # number of connections that wait to begin
+        # The addresses with a number of these connections, for each number up to the largest.
+        self._by_beginnings: list[dict[_Waiting, None]] = [{}]
         self._scheduled = False
         self._tasks = 0  # requests of strangers that `turn` counts, because tasks handle them
         self._begun = turn.begun  # number of requests of clients at the last renewal
@@ -153,10 +157,18 @@ class Strangers:
         """Do a step in a later iteration of the loop, after those of the host that already wait."""
         self._of(host).steps.append(step)
 
-    def admit(self, begin: Callable[[], None], host: str, *, has_waited: bool) -> bool:
+    def admit(
+        self,
+        begin: Callable[[], None],
+        refuse: Callable[[], None],
+        host: str,
+        *,
+        has_waited: bool,
+    ) -> bool:
         """Let an accepted connection begin now or later; called by the step of its accept.
 
         Args:
+            refuse: closes the connection; called instead of `begin` if too many wait.
             has_waited: whether the accept had to wait. The connections of other addresses may then
                 wait in the system behind this one, so this one waits, and more are accepted.
 
@@ -164,8 +176,11 @@ class Strangers:
             whether it has begun.
         """
         if has_waited or self._waiting or self._left <= 0:
-            self._of(host).beginnings.append(begin)
-            self._beginnings += 1
+            if self._beginnings >= MOST_BEGINNINGS:
+                self.refuse_one()
+            waiting = self._of(host)
+            waiting.beginnings.append((begin, refuse))
+            self._count_beginning(waiting, 1)
             return False
         begin()
         return True
@@ -180,25 +195,55 @@ class Strangers:
         """Whether more connections may be accepted now.
 
         If too many wait to begin, others wait in the system while clients are quiet, because all
-        begin soon. While clients send requests, those of an address with many (`is_full`) are
-        closed, so that others do not wait behind them.
+        begin soon. While clients send requests, those of the address with the most are closed, so
+        that others do not wait behind them.
         """
-        return self._beginnings < MOST_BEGINNINGS or not self._quiet
+        return not self._quiet or self._beginnings < MOST_BEGINNINGS
 
     def is_full(self, host: str) -> bool:
-        """Return whether no more connections of a client address may wait to begin."""
+        """Return whether no more connections of a client address may wait to begin.
+
+        This is so if too many wait already, and no other address has more of them.
+        """
+        if self._quiet or self._beginnings < MOST_BEGINNINGS:
+            return False
         waiting = self._waiting.get(_network(host))
-        return (
-            waiting is not None
-            and len(waiting.beginnings) >= MOST_BEGINNINGS // len(self._waiting)
-            and not self._quiet
-        )
+        return waiting is not None and len(waiting.beginnings) >= len(self._by_beginnings) - 1
+
+    def refuse_one(self) -> bool:
+        """Refuse the last connection of the address with the most that wait to begin.
+
+        Returns:
+            False if no connection waits to begin.
+        """
+        if not self._beginnings:
+            return False
+        waiting = next(iter(self._by_beginnings[-1]))
+        _, refuse = waiting.beginnings.pop()
+        self._count_beginning(waiting, -1)
+        if not waiting.steps and not waiting.beginnings:
+            del self._waiting[waiting.network]
+        refuse()
+        return True
+
+    def _count_beginning(self, waiting: _Waiting, more: int) -> None:
+        """Count a beginning that was added to those of an address (1) or removed (-1)."""
+        self._beginnings += more
+        count, by_beginnings = len(waiting.beginnings), self._by_beginnings
+        if count != more:
+            del by_beginnings[count - more][waiting]
+        if count:
+            if count == len(by_beginnings):
+                by_beginnings.append({})
+            by_beginnings[count][waiting] = None
+        while len(by_beginnings) > 1 and not by_beginnings[-1]:
+            by_beginnings.pop()
 
     def _of(self, host: str | None) -> _Waiting:
         network = _network(host)
         waiting = self._waiting.get(network)
         if waiting is None:
-            waiting = self._waiting[network] = _Waiting()
+            waiting = self._waiting[network] = _Waiting(network)
         if not self._scheduled:
             self._schedule()
         return waiting
@@ -272,8 +317,8 @@ class Strangers:
             network, waiting = next(iter(self._waiting.items()))
             if waiting.begins:
                 waiting.since_beginning = 0
-                self._beginnings -= 1
-                step = waiting.beginnings.popleft()
+                step, _ = waiting.beginnings.popleft()
+                self._count_beginning(waiting, -1)
             else:
                 waiting.since_beginning += 1
                 step = waiting.steps.popleft()

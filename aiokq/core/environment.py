@@ -55,10 +55,18 @@ class StrangerSteps(Protocol):
         """
         ...
 
-    def admit(self, begin: Callable[[], None], host: str, *, has_waited: bool) -> bool:
+    def admit(
+        self,
+        begin: Callable[[], None],
+        refuse: Callable[[], None],
+        host: str,
+        *,
+        has_waited: bool,
+    ) -> bool:
         """Let an accepted connection begin now or later; called by the step of its accept.
 
         Args:
+            refuse: closes the connection; called instead of `begin` if too many wait.
             has_waited: whether the accept had to wait.
 
         Returns:
@@ -78,6 +86,10 @@ class StrangerSteps(Protocol):
 
     def is_full(self, host: str) -> bool:
         """Return whether no more connections of a client address may wait to begin."""
+        ...
+
+    def refuse_one(self) -> bool:
+        """Refuse a connection that waits to begin; return False if there is none."""
         ...
 
     def begun(self) -> None:

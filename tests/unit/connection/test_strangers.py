@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+from collections import Counter
 
 import pytest
 
@@ -166,10 +167,12 @@ async def test_steps_that_wait_come_before_new_connections_of_their_address() ->
     world = World()
     order: list[str] = []
     world.strangers.do(lambda: world.step(0.001), HOST)
-    assert not world.strangers.admit(lambda: order.append("new"), HOST, has_waited=False)
+    assert not world.strangers.admit(
+        lambda: order.append("new"), lambda: None, HOST, has_waited=False
+    )
     assert not world.strangers.do(lambda: order.append("first"), HOST)
     world.strangers.do_later(lambda: order.append("second"), HOST)
-    world.strangers.admit(lambda: order.append("other"), "192.0.2.1", has_waited=True)
+    world.strangers.admit(lambda: order.append("other"), lambda: None, "192.0.2.1", has_waited=True)
     await asyncio.sleep(0)
     assert order == ["first", "other", "second", "new"]
 
@@ -192,7 +195,7 @@ async def test_connections_that_always_have_a_step_do_not_keep_others_out() -> N
         for host, name in (("192.0.2.1", "near"), ("192.0.2.2", "other")):
             step = functools.partial(order.append, name)
             begin = functools.partial(world.strangers.do_later, step, host)
-            assert not world.strangers.admit(begin, host, has_waited=True)
+            assert not world.strangers.admit(begin, lambda: None, host, has_waited=True)
 
     for _ in range(1000):
         world.strangers.do_later(again, "192.0.2.1")
@@ -205,33 +208,89 @@ async def test_connections_that_always_have_a_step_do_not_keep_others_out() -> N
     assert order.index("near") < 1100
 
 
+class Queue:
+    """Connections that arrive while clients send requests; most of them wait to begin."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.refused: Counter[str] = Counter()
+        world.request()
+        world.strangers.do(lambda: world.step(0.001), HOST)
+
+    def arrive(self, host: str) -> bool:
+        """Return whether the connection waits to begin, and not at the cost of its own address."""
+        if self.world.strangers.is_full(host):
+            self.refused[host] += 1
+            return False
+        refuse = functools.partial(self.refused.update, [host])
+        self.world.strangers.admit(self.world.step, refuse, host, has_waited=True)
+        return True
+
+
 async def test_the_connections_that_wait_to_begin_are_divided_among_the_addresses() -> None:
     """The rest of an address is refused; all of them have descriptors."""
     world = World()
-    world.request()
-    world.strangers.do(lambda: world.step(0.001), HOST)
-
-    def admit(host: str) -> int:
-        count = 0
-        while not world.strangers.is_full(host):
-            world.strangers.admit(world.step, host, has_waited=True)
-            count += 1
-        return count
-
-    assert admit("192.0.2.1") == MOST_BEGINNINGS
-    assert not world.strangers.is_full("192.0.2.2")
-    assert admit("192.0.2.2") == MOST_BEGINNINGS // 2
-    assert world.strangers.is_full("192.0.2.1")
+    queue = Queue(world)
+    first, other = "192.0.2.1", "192.0.2.2"
+    assert sum(queue.arrive(first) for _ in range(2 * MOST_BEGINNINGS)) == MOST_BEGINNINGS
+    assert sum(queue.arrive(other) for _ in range(2 * MOST_BEGINNINGS)) == MOST_BEGINNINGS // 2
+    # Those that wait of the first address make room for the other one.
+    assert queue.refused[first] == MOST_BEGINNINGS * 3 // 2
+    assert queue.refused[other] == MOST_BEGINNINGS * 3 // 2
+    assert world.strangers.is_full(first)
+    assert not world.strangers.is_full("192.0.2.3")
     assert world.strangers.may_accept
     # Clients are quiet: others wait in the system, and none is refused.
     world.work(1.0)
-    await asyncio.sleep(0)
-    assert not world.strangers.is_full("192.0.2.1")
+    world.strangers._renew()
+    assert not world.strangers.is_full(first)
     assert not world.strangers.may_accept
     for _ in range(MOST_BEGINNINGS):
         await asyncio.sleep(0)
-    assert world.done == MOST_BEGINNINGS * 3 // 2 + 1
+    assert world.done == MOST_BEGINNINGS + 1
     assert world.strangers.may_accept
+
+
+async def test_connections_of_very_many_addresses_wait_in_a_limited_number() -> None:
+    """Regression: each new address could have one, of any number of addresses."""
+    world = World()
+    queue = Queue(world)
+    hosts = [f"2001:db8:{number:x}::1" for number in range(3 * MOST_BEGINNINGS)]
+    arrived = sum(map(queue.arrive, hosts))
+    assert arrived - queue.refused.total() == MOST_BEGINNINGS
+    for _ in range(100):  # one address, and later others: those that wait are never more
+        queue.arrive("192.0.2.1")
+        assert world.strangers._beginnings == MOST_BEGINNINGS
+    world.work(1.0)
+    for _ in range(MOST_BEGINNINGS):
+        await asyncio.sleep(0)
+    assert world.done == MOST_BEGINNINGS + 1
+    assert world.strangers._by_beginnings == [{}]
+
+
+async def test_an_address_is_full_only_if_very_many_connections_wait() -> None:
+    """Regression: among 2,049 addresses with a step, those had no part in what may wait."""
+    world = World()
+    queue = Queue(world)
+    for number in range(MOST_BEGINNINGS + 1):
+        world.strangers.do_later(world.step, f"2001:db8:{number:x}::1")
+    assert all(queue.arrive("2001:db8:7::1") for _ in range(100))
+
+
+async def test_connections_that_wait_make_room_for_others() -> None:
+    """Those of the address with the most first, when the process has no descriptor left.
+
+    Regression: the idle connections of clients were closed, and those that waited were not.
+    """
+    world = World()
+    queue = Queue(world)
+    for host in ("192.0.2.1", "192.0.2.1", "192.0.2.1", "192.0.2.2"):
+        assert queue.arrive(host)
+    assert [world.strangers.refuse_one() for _ in range(6)] == [True] * 4 + [False] * 2
+    assert queue.refused == {"192.0.2.1": 3, "192.0.2.2": 1}
+    world.work(1.0)
+    await asyncio.sleep(0)
+    assert world.done == 1
 
 
 async def test_the_addresses_of_a_network_of_ipv6_have_their_turn_together() -> None:

@@ -143,13 +143,23 @@ class AtOnce:
     def read(self, resume: Callable[[], None], host: str) -> bool:
         return True
 
-    def admit(self, begin: Callable[[], None], host: str, *, has_waited: bool) -> bool:
+    def admit(
+        self,
+        begin: Callable[[], None],
+        refuse: Callable[[], None],
+        host: str,
+        *,
+        has_waited: bool,
+    ) -> bool:
         begin()
         return True
 
     is_quiet = may_accept = True
 
     def is_full(self, host: str) -> bool:
+        return False
+
+    def refuse_one(self) -> bool:
         return False
 
     def begun(self) -> None: ...
