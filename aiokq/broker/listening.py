@@ -234,7 +234,8 @@ class NodeServers:
     async def find_hosts(self, offload: Offload) -> None:
         """Look up the host names in the limits of addresses, and apply their limits."""
         names = named_hosts(self._settings)
-        self._addresses = {**self._addresses, **await offload.run(addresses_of, names)}
+        found = await offload.run(addresses_of, names)
+        self._addresses = {**self._addresses, **found}  # which another call may have changed
         for unknown in sorted(names - self._addresses.keys()):
             logger.warning(
                 "host is unknown: setting=max.connections.per.ip.overrides host=%s", unknown
