@@ -63,7 +63,7 @@ _WATCH_SECONDS: Final = 1.0
 """Seconds between two checks of the reserve of descriptors."""
 
 _ACCEPTS_PER_STEP: Final = 32
-"""Maximum number of connections that are accepted in one step while clients send requests."""
+"""Maximum number of connections that are accepted in one step; see `Strangers.accepts_many`."""
 
 _LOG_AGAIN: Final = 60.0
 """Minimum seconds between two log lines about a listener's failures to accept connections."""
@@ -181,7 +181,7 @@ class TcpListener:
             self._loop.remove_reader(sock)
 
     def _accept(self, sock: socket.socket) -> None:
-        """Accept a connection; while clients send requests, accept more if it has to wait."""
+        """Accept a connection; accept more if it has to wait, and many may be accepted at once."""
         has_waited = sock in self._waiting
         if has_waited:
             self._waiting.discard(sock)
@@ -194,8 +194,6 @@ class TcpListener:
 
     def _accept_one(self, sock: socket.socket, has_waited: bool) -> bool:
         """Accept one queued connection; return whether more may be accepted now."""
-        if not self._acceptor.strangers.may_accept:
-            return False
         if not self._spare.take():
             self._pause("no free file descriptor")
             return False
@@ -232,7 +230,7 @@ class TcpListener:
         if strangers.admit(begin, refuse, peer.host, has_waited=has_waited):
             return False
         self._arrived[connection] = forks.Descriptor(connection.fileno())
-        return not strangers.is_quiet
+        return strangers.accepts_many
 
     def _begin(self, connection: socket.socket, peer: Address) -> None:
         self._arrived.pop(connection, None)

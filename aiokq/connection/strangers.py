@@ -76,6 +76,9 @@ Each has a descriptor, but neither buffers nor a protocol. When the number is re
 of the address with the most is closed.
 """
 
+MANY_BEGINNINGS: Final = 64
+"""Number of connections that wait to begin from which many are accepted at once in any case."""
+
 UNSEEN_SECONDS: Final = 0.0002
 """Seconds that are added for each new connection, unless clients are quiet.
 
@@ -186,26 +189,20 @@ class Strangers:
         return True
 
     @property
-    def is_quiet(self) -> bool:
-        """Whether clients have sent no request for `QUIET_SECONDS`, so that nobody waits long."""
-        return self._quiet
+    def accepts_many(self) -> bool:
+        """Whether many connections may be accepted at once, so that none waits in the system.
 
-    @property
-    def may_accept(self) -> bool:
-        """Whether more connections may be accepted now.
-
-        If too many wait to begin, others wait in the system while clients are quiet, because all
-        begin soon. While clients send requests, those of the address with the most are closed, so
-        that others do not wait behind them.
+        Otherwise clients have sent no request for `QUIET_SECONDS`, and few connections wait to
+        begin, so that all begin soon.
         """
-        return not self._quiet or self._beginnings < MOST_BEGINNINGS
+        return not self._quiet or self._beginnings >= MANY_BEGINNINGS
 
     def is_full(self, host: str) -> bool:
         """Return whether no more connections of a client address may wait to begin.
 
         This is so if too many wait already, and no other address has more of them.
         """
-        if self._quiet or self._beginnings < MOST_BEGINNINGS:
+        if self._beginnings < MOST_BEGINNINGS:
             return False
         waiting = self._waiting.get(_network(host))
         return waiting is not None and len(waiting.beginnings) >= len(self._by_beginnings) - 1

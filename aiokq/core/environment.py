@@ -75,13 +75,8 @@ class StrangerSteps(Protocol):
         ...
 
     @property
-    def is_quiet(self) -> bool:
-        """Whether clients use little of the loop's time, so that strangers may use it."""
-        ...
-
-    @property
-    def may_accept(self) -> bool:
-        """Whether more connections may be accepted now."""
+    def accepts_many(self) -> bool:
+        """Whether many connections may be accepted at once."""
         ...
 
     def is_full(self, host: str) -> bool:

@@ -239,16 +239,17 @@ async def test_the_connections_that_wait_to_begin_are_divided_among_the_addresse
     assert queue.refused[other] == MOST_BEGINNINGS * 3 // 2
     assert world.strangers.is_full(first)
     assert not world.strangers.is_full("192.0.2.3")
-    assert world.strangers.may_accept
-    # Clients are quiet: others wait in the system, and none is refused.
+    assert world.strangers.accepts_many
+    # Regression: if clients were quiet, others waited in the system, with those of other addresses.
     world.work(1.0)
     world.strangers._renew()
-    assert not world.strangers.is_full(first)
-    assert not world.strangers.may_accept
+    assert world.strangers.is_full(first)
+    assert not world.strangers.is_full("192.0.2.3")
+    assert world.strangers.accepts_many
     for _ in range(MOST_BEGINNINGS):
         await asyncio.sleep(0)
     assert world.done == MOST_BEGINNINGS + 1
-    assert world.strangers.may_accept
+    assert not world.strangers.accepts_many
 
 
 async def test_connections_of_very_many_addresses_wait_in_a_limited_number() -> None:

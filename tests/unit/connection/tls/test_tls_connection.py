@@ -154,7 +154,7 @@ class AtOnce:
         begin()
         return True
 
-    is_quiet = may_accept = True
+    accepts_many = False
 
     def is_full(self, host: str) -> bool:
         return False
