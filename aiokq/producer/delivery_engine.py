@@ -132,6 +132,7 @@ class DeliveryEngine:
             self._internal_errors,
             self._spawn,
         )
+        self._senders.look_up = self.appender.metadata.unknown
         if self.transactions is not None:
             self.accept(Closed("this producer is being started"))
         self._forget_gauges: list[Callable[[], None]] = []

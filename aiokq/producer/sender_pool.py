@@ -36,7 +36,13 @@ class SenderPool:
     Args:
         spawn: starts a task that belongs to the producer.
         transactions: the transactions of the producer; None if it has no transactional id.
+
+    Attributes:
+        look_up: called with a topic without metadata whose batches cannot be sent. It starts a
+            lookup, unless a lookup of the topic is in progress.
     """
+
+    look_up: Callable[[str], None]
 
     def __init__(
         self,
@@ -173,6 +179,10 @@ class SenderPool:
         if info is not None and info.partitions and queue.partition not in info.partitions:
             queue.fail_unsent(no_partition(info, queue.partition))
             return
+        if info is None:
+            # The topic was deleted. The batch may have been in flight when a lookup failed the
+            # other batches of the topic.
+            self.look_up(queue.topic)
         if queue.blocked_by is None:
             queue.blocked_by = LeaderNotAvailable(topic_partition=queue.topic_partition)
             self._leader_failed(queue, queue.blocked_by, None)

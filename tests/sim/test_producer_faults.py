@@ -600,6 +600,27 @@ def test_records_of_partitions_that_a_recreated_topic_lacks_fail(kept: int, miss
     simulate(body, nodes=2 if missing else 1)
 
 
+def test_a_batch_in_flight_fails_after_the_other_records_of_a_deleted_topic() -> None:
+    """It was retried, without a leader, until delivery_timeout_ms, which may be unlimited."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        options = {"max_block_ms": 2000, "request_timeout_ms": 8000, "metadata_max_age_ms": 500}
+        forever = 2**31 - 1
+        async with producer(world, kafka, linger_ms=0, delivery_timeout_ms=forever, **options) as p:
+            await p.send("orders", b"v")
+            kafka.faults.append(times(1, Silence()))
+            slow = await p.enqueue("orders", b"w")
+            await asyncio.sleep(0.1)
+            del kafka.topics["orders"]
+            async with asyncio.timeout(60):
+                with pytest.raises(UnknownTopicOrPartition):
+                    await slow
+            assert world.loop.time() > 8  # the answer came after the topic was given up
+
+    simulate(body, nodes=2)
+
+
 def test_all_brokers_may_be_gone_for_a_while() -> None:
     """Nothing is lost: records wait up to delivery_timeout_ms."""
 
