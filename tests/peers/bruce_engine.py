@@ -44,11 +44,16 @@ class BruceWorld:
         table = ERROR_TABLES[engine.pop("table", "modern")]
         limits = RequestLimits(engine.pop("data", 1 << 20), engine.pop("set_bytes", 1_000_000))
         initial = engine.get("pause_initial", 5.0)
-        self.engine = BruceEngine(
-            cluster,
-            BruceOptions(
-                DispatcherOptions(table, engine.pop("attempts", 5), limits, initial / 50), **engine
-            ),
+        self.options = BruceOptions(
+            DispatcherOptions(table, engine.pop("attempts", 5), limits, initial / 50), **engine
+        )
+        self.engine = self.new_engine()
+
+    def new_engine(self) -> BruceEngine:
+        """Return an engine with the options of this world; it is not started."""
+        return BruceEngine(
+            self.cluster,
+            self.options,
             self.accounting,
             spawn=lambda coro, name: self.supervisor.spawn(coro, name=name),
             now_ms=self.timestamp_ms,

@@ -126,6 +126,30 @@ def test_point_21_messages_of_one_partition_keep_their_order() -> None:
     with_engine(body, {"t": [1]}, data=3000)
 
 
+def test_an_engine_takes_over_what_has_just_arrived() -> None:
+    """Later messages have higher numbers, by which they are sorted when they are routed again."""
+
+    async def body(w: BruceWorld, kafka: Kafka) -> None:
+        w.topic("t", mode="off")
+        old, new = w.engine, w.new_engine()
+        await new.start()
+        for n in range(3):
+            w.send("t", b"%d" % n)
+            await asyncio.sleep(0.01)
+            old.suspend()
+        w.send("t", b"3")  # not routed yet
+        new.adopt(old)
+        w.engine = new
+        assert new._loads == old._loads == 4
+        await old.close()
+        w.send("t", b"4")
+        await w.drained()
+        assert kafka.values("t") == [b"%d" % n for n in range(5)]
+        assert w.totals() == (5, {}, 0)
+
+    with_engine(body, {"t": [1]})
+
+
 def test_point_24_a_combined_batch_mixes_topics_and_one_of_a_topic_does_not() -> None:
     """Messages of combined topics leave together after their time, in one request."""
 

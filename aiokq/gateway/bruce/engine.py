@@ -198,8 +198,8 @@ class BruceEngine:
             asyncio.get_running_loop().call_soon(self._guarded, self._pump)
 
     def adopt(self, other: BruceEngine) -> None:
-        self._loads = other._loads  # chunks are sorted by the numbers of their loads
         chunks = other._end()
+        self._loads = other._loads  # chunks are sorted by the numbers of their loads
         self._holdings.adopt(other._holdings)
         if chunks:
             self._idle.clear()
