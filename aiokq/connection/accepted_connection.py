@@ -254,9 +254,9 @@ class AcceptedConnection:
             self._frame_started = now
             self._idle.pop(self, None)
         self._account()
-        if self._before_login and not self._server.strangers.read(
-            self._read_on, self.context.peer_host
-        ):
+        if not self._before_login:
+            self._server.turn.begun += 1  # a client that sends a large request is at work
+        elif not self._server.strangers.read(self._read_on, self.context.peer_host):
             self._pause(_Pause.SHARE)
         if self.transport.loop_time is not None:
             self.transport.loop_time.end()

@@ -80,7 +80,8 @@ class Turn:
     continues.
 
     Attributes:
-        begun: number of requests that were counted so far, without ApiVersions requests.
+        begun: number of requests that were counted so far, without the ApiVersions requests of
+            clients; and of the reads of their requests that are not complete yet.
     """
 
     __slots__ = ("_left", "_long", "_reserved", "_waiting", "begun")

@@ -580,6 +580,29 @@ def test_a_request_that_fails_ends_its_connection_only(
 
 
 @at_once
+def test_a_client_that_sends_a_large_request_is_at_work() -> None:
+    """Strangers have their share beside it only.
+
+    Regression: a request that took more than a millisecond to arrive counted as no request
+    meanwhile, so that strangers could use all the time.
+    """
+
+    async def main(simulation: Simulation) -> None:
+        async with world(simulation) as w:
+            client, stranger = await w.logged_in(), await w.client()
+            stranger.transport.write(frame(bytes(1000))[:500])
+            await asyncio.sleep(1)
+            before = w.server.turn.begun
+            client.transport.write(frame(bytes(1000))[:500])
+            await asyncio.sleep(1)
+            assert w.server.turn.begun == before + 1
+            stranger.transport.write(bytes(100))
+            await asyncio.sleep(1)
+            assert w.server.turn.begun == before + 1
+
+    run(1, main)
+
+
 def test_a_frame_that_is_too_large_is_refused_late() -> None:
     """After the answers to the requests before it; its body is not read."""
 
