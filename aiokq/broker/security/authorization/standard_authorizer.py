@@ -44,6 +44,8 @@ ADDED_AT_ONCE: Final = 200
 _ANY_RESOURCE: Final = "hardcode"
 """The name that Kafka checks first when a client needs an operation on any resource of a type."""
 
+_OF_ACLS: Final = AccessControlEntryRecord, RemoveAccessControlEntryRecord
+
 _Answers: TypeAlias = "list[dict[str, int]]"
 """The operations that a client may perform, as bit fields: by type of resource, then by name."""
 
@@ -111,6 +113,8 @@ class StandardAuthorizer:
             None if the changes are in force already. For `MANY` changes or more, an awaitable that
             makes them in steps; none of them is in force before it ends.
         """
+        if len(records) >= MANY:  # most of them may be of users or quotas
+            records = [record for record in records if isinstance(record, _OF_ACLS)]
         if len(records) < MANY:
             self.apply(records)
             return None

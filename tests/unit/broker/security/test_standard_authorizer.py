@@ -14,7 +14,7 @@ from aiokq.connection.principal import Principal
 from aiokq.connection.request_context import RequestContext
 from aiokq.core.acl_types import Operation, ResourceType
 from aiokq.wire.cluster_metadata_records import NoOpRecord
-from aiokq.wire.principal_records import RemoveAccessControlEntryRecord
+from aiokq.wire.principal_records import ClientQuotaRecord, RemoveAccessControlEntryRecord
 from tests.unit.broker.security.test_acl_index import record
 
 TOPIC, CLUSTER = ResourceType.TOPIC, ResourceType.CLUSTER
@@ -113,6 +113,16 @@ async def test_very_many_changes_are_made_beside_other_tasks_and_count_together(
     # Few changes count at once.
     assert made.change([record("User:* Deny All Topic:new1", 200)]) is None
     assert not allowed(made, client(), READ, "new1")
+
+
+def test_changes_of_users_and_quotas_leave_the_index_as_it_is():
+    """Regression: very many of them made it anew, with all ACLs."""
+    made = authorizer("User:alice Allow Read Topic:t")
+    index = made._index
+    assert allowed(made, client(), READ, "t") == {"t"}
+    assert made.change([ClientQuotaRecord()] * 2 * standard_authorizer.MANY) is None
+    assert made._index is index
+    assert made._clients
 
 
 def test_any_topic_is_enough_to_write_idempotently():
