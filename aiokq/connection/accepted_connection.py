@@ -356,8 +356,8 @@ class AcceptedConnection:
 
         A client is stalled if it does not complete its TLS handshake and login in time, has stopped
         in the middle of a request, takes longer than `max_idle` to send a request, or does not read
-        the last response. Nothing is read from a
-        throttled client, perhaps for days, so its disconnection has to be looked for.
+        the last response. Nothing is read from a throttled client, perhaps for days, so the method
+        looks for its disconnection.
         """
         limits = self._server.limits
         if self._logging_in and now - self._accepted_at > self._server.security.handshake_timeout:

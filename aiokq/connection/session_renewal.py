@@ -35,7 +35,8 @@ _LATEST: Final = 0.98
 """Part of the lifetime after which a connection that was not renewed takes no more requests."""
 
 _LEAST_SECONDS: Final = 1.05
-"""Least time between two renewals. Brokers refuse a renewal within a second of the last one."""
+"""Minimum seconds between two renewals; brokers refuse a renewal within a second of the last one.
+"""
 
 _RETRY_SECONDS: Final = 10.0
 """Seconds until credentials that could not be obtained are requested again, as in Java."""

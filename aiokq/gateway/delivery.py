@@ -18,7 +18,7 @@ from aiokq.gateway.producer_engine import ProducerEngine
 
 if TYPE_CHECKING:
     from aiokq.gateway.accounting import Accounting
-    from aiokq.gateway.engine import Engine, TopicState
+    from aiokq.gateway.engine import Engine, Guard, TopicState
     from aiokq.gateway.settings import GatewaySettings
 
 __all__ = ["CHECK_SECONDS", "Delivery", "new_cluster"]
@@ -33,6 +33,7 @@ class Delivery:
     Args:
         accounting: gets the outcome of each message.
         spawn: starts a task that belongs to the gateway.
+        guarded: returns a callback of the loop whose exceptions end the gateway.
         on_room: called with a topic for which the engine has room again.
         on_gone: called with a topic that no longer exists.
         on_switched: called at the end of `switch`, even if it failed.
@@ -51,12 +52,14 @@ class Delivery:
         *,
         cluster: Cluster,
         spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
+        guarded: Guard,
         on_room: Callable[[TopicState], None],
         on_gone: Callable[[TopicState], None],
         on_switched: Callable[[], None],
     ) -> None:
         self._accounting = accounting
         self._spawn = spawn
+        self._guarded = guarded
         self._on_room = on_room
         self._on_gone = on_gone
         self._on_switched = on_switched
@@ -176,6 +179,7 @@ class Delivery:
                 BruceOptions.of(settings),
                 self._accounting,
                 spawn=self._spawn,
+                guarded=self._guarded,
                 now_ms=_now_ms,
                 on_room=self._on_room,
                 on_gone=self._on_gone,

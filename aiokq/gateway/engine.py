@@ -6,8 +6,8 @@ to `Outcomes`. No topic waits for another topic.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from aiokq import TopicInfo
@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from aiokq.fastpath.gateway import Taken
     from aiokq.gateway.settings_tables import TopicRules
 
-__all__ = ["Engine", "InEngine", "Outcomes", "TopicState", "Trace"]
+__all__ = ["Engine", "Guard", "InEngine", "Outcomes", "TopicState", "Trace"]
+
+Guard: TypeAlias = Callable[[Callable[..., None]], Callable[..., Any]]
+"""Returns a callback for the event loop whose exceptions end the gateway."""
 
 
 class Trace(Protocol):

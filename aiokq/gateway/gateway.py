@@ -182,6 +182,7 @@ class Gateway:
             self.accounting,
             cluster=cluster,
             spawn=self._spawn,
+            guarded=partial(self._supervisor.guarded, name="engine"),
             on_room=self._feed,
             on_gone=self._topic_gone,
             on_switched=self._switched,

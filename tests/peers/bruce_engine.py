@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -56,6 +57,7 @@ class BruceWorld:
             self.options,
             self.accounting,
             spawn=lambda coro, name: self.supervisor.spawn(coro, name=name),
+            guarded=partial(self.supervisor.guarded, name="engine"),
             now_ms=self.timestamp_ms,
             on_room=self.pump,
             on_gone=lambda topic: self.gone.append(topic.name),

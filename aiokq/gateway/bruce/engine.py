@@ -43,7 +43,7 @@ from aiokq.gateway.load import record_columns
 if TYPE_CHECKING:
     from aiokq import BatchBuilder, Cluster, ProduceResult, RecordColumns
     from aiokq.fastpath.gateway import Taken
-    from aiokq.gateway.engine import InEngine, Outcomes, TopicState
+    from aiokq.gateway.engine import Guard, InEngine, Outcomes, TopicState
 
 __all__ = ["BruceEngine"]
 
@@ -71,6 +71,7 @@ class BruceEngine:
     Args:
         cluster: a started Cluster; it need not have metadata.
         spawn: starts a task that belongs to the gateway.
+        guarded: returns a callback of the loop whose exceptions end the gateway.
         now_ms: returns the current time in milliseconds since 1970.
         on_room: called with a topic for which there is room again.
         on_gone: called with a topic that the cluster does not know any more.
@@ -87,6 +88,7 @@ class BruceEngine:
         outcomes: Outcomes,
         *,
         spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
+        guarded: Guard,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         on_room: Callable[[TopicState], None] = lambda topic: None,
         on_gone: Callable[[TopicState], None] = lambda topic: None,
@@ -96,6 +98,7 @@ class BruceEngine:
         self._options = options
         self._outcomes = outcomes
         self._spawn = spawn
+        self._guarded = guarded
         self._now_ms = now_ms
         self._on_gone = on_gone
         self._random = Random() if random is None else random
@@ -155,7 +158,7 @@ class BruceEngine:
         self._idle.clear()
         # The messages of a batch may come in several calls: they are routed together.
         if not self._arrived:
-            asyncio.get_running_loop().call_soon(self._guarded, self._route_arrived)
+            asyncio.get_running_loop().call_soon(self._guarded(self._route_arrived))
         self._arrived.setdefault(topic, []).append(taken)
 
     def held(self) -> Mapping[str, InEngine]:
@@ -166,7 +169,7 @@ class BruceEngine:
         for dispatcher in self._dispatchers.values():
             dispatcher.flush()  # later messages are batched by the current rules
         if self._dispatchers:
-            asyncio.get_running_loop().call_soon(self._guarded, self._pump)
+            asyncio.get_running_loop().call_soon(self._guarded(self._pump))
 
     def configure(self, options: BruceOptions) -> None:
         """Use other options from now on; the limit of the messages in the engine stays."""
@@ -195,7 +198,7 @@ class BruceEngine:
     def resume(self) -> None:
         self._suspended = False
         if not self._closed:
-            asyncio.get_running_loop().call_soon(self._guarded, self._pump)
+            asyncio.get_running_loop().call_soon(self._guarded(self._pump))
 
     def adopt(self, other: BruceEngine) -> None:
         chunks = other._end()
@@ -470,14 +473,6 @@ class BruceEngine:
     def _now(self) -> Now:
         return Now(asyncio.get_running_loop().time(), self._now_ms())
 
-    def _guarded(self, call: Callable[[], None]) -> None:
-        """Call a callback of the loop; an exception ends the gateway, as in a task."""
-        try:
-            call()
-        except Exception as error:  # noqa: BLE001  the task raises it again
-            with contextlib.suppress(Closed):  # the gateway has failed already
-                self._spawn(_raise(error), "bruce: callback")
-
     # hot: once per batch and per answer
     def _pump(self) -> None:
         """Send the requests that can be sent, request more messages, and set the timer."""
@@ -519,7 +514,7 @@ class BruceEngine:
         paused = self._restarting or self._suspended or self._closed
         if deadline is not None and not paused:
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_at(deadline, self._guarded, self._pump)
+            self._timer = loop.call_at(deadline, self._guarded(self._pump))
 
     async def _send(self, dispatcher: Dispatcher, request: Request) -> None:
         """Send a request, and pass its answer to the dispatcher."""
@@ -693,7 +688,3 @@ def _max_message_bytes(options: BruceOptions) -> int:
 
 def _pauses(options: BruceOptions) -> tuple[float, int, float]:
     return options.pause_initial, options.pause_max_doublings, options.min_pause
-
-
-async def _raise(error: Exception) -> None:
-    raise error

@@ -37,7 +37,7 @@ logger = logging.getLogger("aiokq.gateway")
 
 POLL_SECONDS: Final = 1.0
 LOG_SECONDS: Final = 30.0
-"""Least time between two lines that the process logs about discards."""
+"""Minimum seconds between two lines that the process logs about discards."""
 
 
 class Reports:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["SORTS", "StatusBoard", "page"]
 
 LEAST_SECONDS: Final = 0.9
-"""Least time between two snapshots from which rates are computed."""
+"""Minimum seconds between two snapshots from which rates are computed."""
 
 MOST_SECONDS: Final = 30.0
 """Longest time over which rates are computed; it is exceeded if the page was not open before."""

@@ -16,8 +16,8 @@ import os
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
 
 from aiokq.fastpath.gateway import SpoolWriter
 from aiokq.gateway.spool.change import Change
@@ -27,6 +27,7 @@ from aiokq.gateway.spool.segment import Segment
 
 if TYPE_CHECKING:
     from aiokq.fastpath.gateway import Pool, SpoolCounts, Taken
+    from aiokq.gateway.engine import Guard
     from aiokq.gateway.settings_tables import SpoolSettings
 
 __all__ = ["Spool"]
@@ -38,9 +39,6 @@ RETRY_SECONDS: Final = 0.1
 
 CHANGE_SECONDS: Final = 0.005
 """Seconds between two Changes, so that one writes the outcomes of many batches."""
-
-
-Guard: TypeAlias = Callable[[Callable[..., None]], Callable[..., Any]]
 
 
 class Spool:

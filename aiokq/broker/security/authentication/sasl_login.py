@@ -40,7 +40,7 @@ __all__ = ["ListenerLogin", "SaslLogin"]
 logger = logging.getLogger("aiokq.broker")
 
 SECONDS_BETWEEN_LOGINS: Final = 1.0
-"""Least time between the beginnings of two re-authentications of a connection, as in Kafka."""
+"""Minimum seconds between the beginnings of two re-authentications of a connection, as in Kafka."""
 
 LATEST_MS: Final = 2**53
 """The longest lifetime of a session, in milliseconds."""

@@ -109,7 +109,7 @@ def test_the_client_of_a_forgotten_certificate_needs_a_full_handshake(
 def test_a_certificate_that_cannot_be_read_is_refused_as_tls_refuses_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Regression: the error left the handshake without an end until its time limit."""
+    """Regression: after the error, the handshake stayed open until its time limit."""
 
     def refuse(der: bytes) -> verified_chains.Certificate:
         raise ValueError("not a certificate")

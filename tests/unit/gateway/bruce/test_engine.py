@@ -24,7 +24,14 @@ def engine(**delivery: Any) -> BruceEngine:
     cluster: Any = SimpleNamespace(metadata=metadata)
     outcomes: Any = None
     spawn: Any = None
-    return BruceEngine(cluster, options(**delivery), outcomes, spawn=spawn, random=Random(1))
+    return BruceEngine(
+        cluster,
+        options(**delivery),
+        outcomes,
+        spawn=spawn,
+        guarded=lambda callback: callback,
+        random=Random(1),
+    )
 
 
 def test_a_reload_changes_the_largest_message() -> None:
