@@ -46,6 +46,12 @@ PIPELINED = 5
 INTERVAL = 0.02
 """Seconds between two requests of a client whose latency is measured."""
 
+SETTLE_SECONDS = 1.0
+"""Seconds of a storm before the measurement.
+
+Its connections begin then, and some of them send 200 requests each: work of half a second.
+"""
+
 COLUMNS = (
     "storm",
     "events/s",
@@ -230,6 +236,7 @@ def measure(
             asyncio.run(measured(broker, seconds, result.without))
             began = time.monotonic()
             with storm(kind, broker, rate=rate, yields=True) as counts:
+                time.sleep(SETTLE_SECONDS)
                 asyncio.run(measured(broker, seconds, result.within))
                 result.within.seconds += time.monotonic() - began
             result.within.events += _events(kind, counts)
@@ -246,7 +253,7 @@ def sections(rounds: int, progress: Callable[[str], None]) -> list[Section]:
         f"Produce requests of {VALUE_BYTES:,} bytes on a listener without TLS: the rate of "
         f"{CLIENTS} clients with {PIPELINED} requests under way each, and the latency of {CLIENTS} "
         f"clients with {1 / INTERVAL:.0f} requests a second each. {rounds} rounds, with and "
-        "without the storm in turns.",
+        f"without the storm in turns; the first {SETTLE_SECONDS:g} s of a storm is not measured.",
         COLUMNS,
         unit="x the 99th percentile without the storm",
     )
