@@ -1,8 +1,9 @@
 """Accounting: received = acked + discarded + dead-lettered + in flight, at any moment.
 
 The pool counts the messages that it received, discarded and still holds; this module counts the
-outcomes of the messages taken from the pool. Both change on the loop, so a snapshot made on the
-loop is consistent. Tests: tests/unit/gateway/test_accounting.py.
+outcomes of the messages taken from the pool. All counts of the pool are read at once, under its
+lock, and outcomes are counted only on the loop, so a snapshot made on the loop is consistent.
+Tests: tests/unit/gateway/test_accounting.py.
 """
 
 from __future__ import annotations
@@ -120,20 +121,20 @@ class Discard(NamedTuple):
 class Accounting:
     """Counts outcomes, and releases the memory of messages whose outcome is known.
 
-    It implements `Outcomes`.
+    It implements `Outcomes` and `LetterOutcomes`.
 
     Attributes:
         on_discard: called with each `Discard` of messages that were taken from the pool.
         on_refused: called with messages that the pool refused, if the pool has a queue for them.
         on_duplicates: called with topic, messages and rows that may be written twice.
-        dead_letters: takes messages that would otherwise be discarded; None without a dead letter
-            topic.
+        dead_letters: takes messages that would otherwise be discarded, if there is a topic for dead
+            letters. None until `Delivery` sets it.
         on_registered: called with each topic that was registered.
         on_forget: called with the last counts of a topic that was deleted.
         keeps_messages: whether a hook needs the messages of topics that do not exist; if not, only
             their number is kept.
-        keeps: whether the gateway is closing, so that dead letters without an outcome stay in the
-            spool.
+        keeps: whether a gateway with a spool is closing: messages whose dead letters fail stay in
+            the spool.
     """
 
     def __init__(self, pool: Pool, spool: Spool | None = None) -> None:
@@ -170,7 +171,7 @@ class Accounting:
     def forget(self, topic: TopicState) -> None:
         """Add the counts of a deleted topic's slot to the totals of the topic.
 
-        The pool must still have the slot; its messages are taken after this call.
+        Call it before the messages of the slot are taken, because the pool then frees the slot.
         """
         slot = topic.slot
         counts = self._pool.counts_of(slot)
@@ -184,7 +185,7 @@ class Accounting:
             call(counts)
 
     def drain(self) -> int:
-        """Count the messages that the pool has refused and holds for the hooks.
+        """Empty the pool's queue of refused messages: count them, or make them dead letters.
 
         Returns:
             The number of messages that became dead letters.
@@ -253,7 +254,11 @@ class Accounting:
             self._discard(letter, rows, charge)
 
     def discard_unresolved(self, topic: str, reason: int) -> int:
-        """Discard the messages of a topic that is not known to exist; return their number."""
+        """Discard or dead-letter the messages of a topic that is not known to exist.
+
+        Returns:
+            The number of messages.
+        """
         dead = self.dead_letters
         wanted = dead is not None and dead.wants(topic, reason)
         if not wanted and not self.keeps_messages:
@@ -278,7 +283,7 @@ class Accounting:
         self._settled(letter.taken, rows, charge)
 
     def dead_letter_failed(self, letter: Letter, rows: Sequence[int], charge: int) -> None:
-        """Discard messages whose dead letters failed, with their original reason."""
+        """Discard messages whose dead letters failed, or leave them in the spool (`keeps`)."""
         if self.keeps:
             if not isinstance(letter.taken, RefusedMessages):
                 self._pool.release(len(rows), charge)
@@ -328,7 +333,8 @@ class Accounting:
         return self._in_all(self._pool.counts(), self._waiting)
 
     def in_pool(self) -> tuple[PoolCounts, int]:
-        """Return the pool's counts with topics, and the number of messages in the spool."""
+        """Return the pool's counts with topics, and the number of messages to feed from the spool.
+        """
         self.drain()
         return self._pool.counts(topics=True), self._waiting
 
@@ -340,7 +346,8 @@ class Accounting:
         """Return all counts at this moment. Context: loop.
 
         Args:
-            new_window: whether to reset the smallest and largest timestamps of the pool.
+            new_window: whether to reset the smallest and largest timestamps of discarded messages,
+                which the pool has by topic.
         """
         self.drain()
         counts = self._pool.counts(topics=True, new_window=new_window)

@@ -17,10 +17,14 @@ if TYPE_CHECKING:
 __all__ = ["Budget", "budget_bytes"]
 
 LEAST_ROOM: Final = 64 * 1024
-"""Bytes for which a topic has room as long as the engine holds none of its messages."""
+"""Least bytes for which a topic has room, unless it has none.
+
+A topic of which the engine holds no message also has this room above the limit, as long as all
+messages have less than one and a half times the limit.
+"""
 
 MOST_ROOM: Final = 1024 * 1024
-"""Largest number of bytes that the engine takes over at once."""
+"""Largest number of bytes that the engine takes over at once; a single message may be larger."""
 
 LEAST_BUDGET: Final = 4 * 1024 * 1024
 MOST_BUDGET: Final = 32 * 1024 * 1024
@@ -43,7 +47,7 @@ class Budget:
     but there is always room for other topics.
 
     Args:
-        max_bytes: the limit.
+        max_bytes: the limit; topics without messages in the engine may exceed it by half.
         on_room: called by `offer` with each topic that has room again.
 
     Attributes:

@@ -1,8 +1,9 @@
 """`DeadLetters`: writes messages that could not be delivered to a dead letter topic.
 
-Until its dead letter is acknowledged, a message is in flight and keeps its memory in the pool. If
-the dead letter fails, the message is discarded with its original reason. Tests:
-tests/fault/test_gateway_dead_letters.py, tests/unit/gateway/test_dead_letters.py.
+Until its dead letter is acknowledged, a message is in flight and keeps its memory in the pool; the
+pool has no memory of messages that it refused. If the dead letter fails, the message is discarded
+with its original reason. Tests: tests/fault/test_gateway_dead_letters.py,
+tests/unit/gateway/test_dead_letters.py.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ SHUTDOWN_SHARE: Final = 0.25
 
 
 class RefusedMessages:
-    """Messages that the pool refused, with the methods of a `Taken`."""
+    """Messages that the pool refused, with the method `message` of a `Taken`."""
 
     def __init__(self) -> None:
         self.refused: list[Refused] = []
@@ -120,7 +121,10 @@ class LetterOutcomes(Protocol):
         """Count messages whose dead letters were acknowledged, and release their memory."""
 
     def dead_letter_failed(self, letter: Letter, rows: Sequence[int], charge: int) -> None:
-        """Discard messages whose dead letters failed, with their original reason."""
+        """Discard messages whose dead letters failed, with their original reason.
+
+        At the end of a gateway with a spool, they stay in the spool instead.
+        """
 
 
 class DeadLetters:
@@ -222,9 +226,10 @@ class DeadLetters:
             await asyncio.sleep(0.01)
 
     async def close(self, deadline: float) -> None:
-        """Wait for the dead letters until `deadline`, and discard those without an outcome.
+        """Wait for the dead letters until `deadline`; then those without an outcome fail.
 
-        If the gateway has failed, the call does not wait.
+        The end of the producer may take two seconds more. If the gateway has failed, the call does
+        not wait.
         """
         loop = asyncio.get_running_loop()
         try:

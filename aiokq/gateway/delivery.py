@@ -33,14 +33,14 @@ class Delivery:
     Args:
         accounting: gets the outcome of each message.
         spawn: starts a task that belongs to the gateway.
-        guarded: returns a callback of the loop whose exceptions end the gateway.
+        guarded: wraps a callback of the loop, so that its exceptions end the gateway.
         on_room: called with a topic for which the engine has room again.
         on_gone: called with a topic that no longer exists.
-        on_switched: called at the end of `switch`, even if it failed.
+        on_switched: called when `switch` has ended `switching`, even if the old engine stays.
 
     Attributes:
         cluster: the Cluster of the engine; it need not have metadata.
-        engine: the engine, which `start` starts.
+        engine: the engine. The gateway starts the first one, and `switch` each later one.
         dead_letters: writes messages that cannot be delivered to the dead letter topic.
         switching: whether the engine is being replaced; no messages are passed to it meanwhile.
     """
@@ -135,7 +135,10 @@ class Delivery:
         await self.engine.close()
 
     async def _landed(self, seconds: float, accepting: Callable[[], bool], engine: Engine) -> bool:
-        """Wait until a suspended engine has nothing in flight; return whether it was in time."""
+        """Wait until a suspended engine and the dead letters have nothing in flight.
+
+        Return False if the time is up, or if the gateway is closing.
+        """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         while self.dead_letters.held or engine.sending:
@@ -145,7 +148,10 @@ class Delivery:
         return True
 
     async def _delivered(self, seconds: float, accepting: Callable[[], bool]) -> bool:
-        """Wait until no messages are in flight; return whether that happened in time."""
+        """Wait until the engine and the dead letters hold no messages.
+
+        Return False if the time is up, or if the gateway is closing.
+        """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         engine = self.engine

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["Engine", "Guard", "InEngine", "Outcomes", "TopicState", "Trace"]
 
 Guard: TypeAlias = Callable[[Callable[..., None]], Callable[..., Any]]
-"""Returns a callback for the event loop whose exceptions end the gateway."""
+"""Wraps a callback of the event loop, so that its exceptions end the gateway."""
 
 
 class Trace(Protocol):
@@ -42,7 +42,7 @@ class TopicState:
         slot: slot of the topic in the pool.
         rules: the options of the configuration for the topic.
         partitions: number of partitions.
-        usable: a byte per partition: 1 if the partition has a leader; None if all have one.
+        usable: a byte per partition: 1 if the partition has a leader; None if all or none have one.
         earliest_ms: oldest timestamp that the topic accepts now, as milliseconds before the current
             time; None for no limit.
         latest_ms: newest timestamp that the topic accepts now, as milliseconds after the current

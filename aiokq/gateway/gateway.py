@@ -70,7 +70,8 @@ class Gateway:
         spool: directory of the spool; replaces the directory of `config`.
 
     Raises:
-        ConfigError: an option is wrong, or contradicts another option.
+        ConfigError: the file cannot be read, an option is wrong or contradicts another option, or
+            there is no bootstrap address or no input.
     """
 
     def __init__(
@@ -131,7 +132,9 @@ class Gateway:
         """Open the inputs and begin to deliver.
 
         Raises:
-            ConfigError: an input or the HTTP port cannot be opened, or a limit cannot be kept.
+            ConfigError: an input, the spool or the HTTP port cannot be opened, or a limit cannot be
+                kept.
+            OSError: the process has no free descriptor.
             Closed: the gateway was started or closed already.
             WrongLoop: the gateway was started on another loop or in another process.
         """
@@ -254,7 +257,7 @@ class Gateway:
             await self.close()  # in a forked child, everything belongs to the parent
 
     async def run_until(self, stop: asyncio.Event) -> None:
-        """Wait for `stop`; raise Closed if a part of the gateway fails first.
+        """Wait for `stop` or the end of the gateway; raise Closed if a part of it fails first.
 
         Raises:
             Closed: a part of the gateway has failed, and its error is the cause; or the gateway is
@@ -304,7 +307,13 @@ class Gateway:
         return self._supervisor.failed
 
     def snapshot(self) -> Snapshot:
-        """Return the current counts; after `close`, the final counts. Context: loop."""
+        """Return the current counts; after `close`, the final counts. Context: loop.
+
+        Before `start`, all counts are 0.
+
+        Raises:
+            WrongLoop: the gateway is open, and belongs to another loop or process.
+        """
         if self._final is not None:
             return self._final
         self._check_owner()
@@ -323,11 +332,12 @@ class Gateway:
             The names of the tables and options that have changed.
 
         Raises:
-            ConfigError: the gateway has no file, the file is wrong, a table has changed that needs
-                a restart, an input cannot be opened, or the messages in flight were not delivered
-                within `shutdown_max_delay_ms`. Nothing is changed then, with one exception: if the
-                system has no thread or descriptor for an input after the engine was replaced, the
-                new engine stays.
+            ConfigError: the gateway is not started, is closing or has failed; it has no file, the
+                file is wrong, a table has changed that needs a restart, an input or the HTTP port
+                cannot be opened, or the messages in flight were not delivered within
+                `shutdown_max_delay_ms`. Nothing is changed then, with one exception: if the system
+                has no thread or descriptor for an input after the engine was replaced, the new
+                engine stays.
             WrongLoop: the gateway was started on another loop or in another process.
 
         A cancelled call raises CancelledError only when the change is complete.
@@ -373,7 +383,7 @@ class Gateway:
             raise ConfigError(f"the system refuses it: {error.strerror or error}") from error
 
     async def _change(self, settings: GatewaySettings) -> None:
-        """Apply other settings. Steps that may fail come first: a failure changes nothing."""
+        """Apply other settings. A failure undoes all steps but the replacement of the engine."""
         old = self.settings
         inputs = self._inputs
         differ = input_changes(inputs.inputs, settings.inputs)
@@ -621,9 +631,10 @@ class Gateway:
         return bool(self.pool.counts().held or waiting)
 
     async def _discard_rest(self, deadline: float) -> None:
-        """Leave messages without an outcome in the spool, or discard them with reason shutdown.
+        """Leave messages without an outcome in the spool.
 
-        Without a spool they are discarded, and written as dead letters if the settings say so.
+        Without a spool, discard them with reason shutdown, or write them as dead letters if the
+        settings say so.
         """
         if self.spool is not None:
             await self.engine.close()
@@ -645,7 +656,10 @@ class Gateway:
             logger.error("messages were discarded at shutdown: %s", lost.discarded[SHUTDOWN])
 
     async def _abandon(self) -> None:
-        """Close the parts opened by a failed start; discard messages that its inputs have read."""
+        """Close the parts opened by a failed start.
+
+        Messages that its inputs have read are discarded, unless a spool keeps them.
+        """
         try:
             if self._inputs.inputs:
                 self._inputs.stop()

@@ -89,12 +89,12 @@ class InputSet:
             self.inputs = (*self.inputs, started)
 
     def remove_files(self) -> None:
-        """Remove the socket files, so that no more programs can connect."""
+        """Remove the socket files that systemd does not own, so that no more programs use them."""
         for each in self.inputs:
             each.socket.remove_file()
 
     async def drain(self) -> None:
-        """Stop all inputs after they have read the data queued in the kernel."""
+        """Stop all inputs after they have read the data queued in the kernel; see `stopped`."""
         await stopped(self.inputs)
 
     def stop(self) -> None:
@@ -247,7 +247,10 @@ async def _changed(one: OpenInput, settings: InputSettings) -> None:
 
 
 async def stopped(inputs: Sequence[OpenInput]) -> None:
-    """Stop inputs after they have read the data queued in the kernel."""
+    """Stop inputs after they have read the data queued in the kernel, for at most a second.
+
+    An input with `when_full = "block"` reads on only while there is room.
+    """
     if not inputs:
         return
     # In threads, because stopping an input waits for the input's own thread, which may wait for a

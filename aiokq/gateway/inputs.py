@@ -41,7 +41,7 @@ LISTEN_FDS_START: Final = 3
 BACKLOG: Final = 512
 LONGEST_ID: Final = 10
 LOCK_SECONDS: Final = 1.0
-"""Longest time for which a start waits while another gateway opens its sockets."""
+"""Longest time for which the opening of a UNIX socket waits while another gateway opens one."""
 KINDS: Final[Mapping[str, tuple[socket.AddressFamily, socket.SocketKind]]] = {
     "unix_datagram": (socket.AF_UNIX, socket.SOCK_DGRAM),
     "unix_stream": (socket.AF_UNIX, socket.SOCK_STREAM),
@@ -85,7 +85,13 @@ class InputSocket:
         return port
 
     def change(self, settings: InputSettings) -> None:
-        """Apply other options at the same address, with their file permissions."""
+        """Apply other options at the same address, and their permissions to the file.
+
+        A file that systemd owns is not changed.
+
+        Raises:
+            ConfigError: there is no such user or group, or the system refuses the permissions.
+        """
         path = settings.path
         if path is not None and self._file is not None:
             try:
@@ -228,7 +234,10 @@ def _passed_count(variables: Mapping[str, str]) -> int:
 
 
 def check_datagram_limit(settings: InputSettings) -> None:
-    """Raise ConfigError if this system cannot carry datagrams of the input's largest size."""
+    """Raise ConfigError if programs cannot send datagrams of the input's largest size.
+
+    Also if they would have to raise their SO_SNDBUF and `allow_large_datagrams` is not set.
+    """
     try:
         _check_carried(settings)
     except OSError as error:  # such as too many open files
@@ -322,7 +331,7 @@ def _set_permissions(path: str, settings: InputSettings) -> None:
 
 
 def _remove_permissions(path: str, before: InputSettings, after: InputSettings) -> None:
-    """Give the file what a new socket has, where an option is no longer set."""
+    """Reset the owner, group or mode that is no longer set to that of a new file."""
     owner = before.owner is not None and after.owner is None
     group = before.group is not None and after.group is None
     if owner or group:

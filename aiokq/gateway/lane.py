@@ -45,9 +45,9 @@ class Lane:
 
     Attributes:
         compression: the compression of the pieces in flight, which determines their producer.
-        queue: pieces that were never sent.
-        failed: pieces that failed, in any order; they are sent again in the order of their arrival,
-            before `queue`, when nothing is in flight.
+        queue: pieces to send, in order.
+        failed: pieces that failed, in any order. When nothing is in flight, they are put before
+            `queue`, in the order of their arrival.
         appending: the piece that is being passed to a producer, which may wait for metadata.
         in_flight: pieces that a producer has, without an outcome.
         sent: number of messages in flight.

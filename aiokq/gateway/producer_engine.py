@@ -446,7 +446,10 @@ class ProducerEngine:
         )
 
     async def _producer_of(self, lane: Lane) -> Producer:
-        """Return the producer for a lane, when the cluster has the partitions of its topic."""
+        """Return the producer for a lane.
+
+        If a reload has replaced the Cluster, wait until it has the partitions of the topic.
+        """
         producer = await self._producer(lane.compression)
         if lane.topic.stale:
             await producer.partitions_for(lane.topic.name)

@@ -27,7 +27,7 @@ LEAST_PREFIX: Final = 16
 
 
 def refused_options(settings: GatewaySettings) -> dict[str, Any]:
-    """Return options of a pool: keep refused messages if the settings need them."""
+    """Return the options of a pool for refused messages; {} if the settings need no messages."""
     letters = () if settings.dead_letters is None else (TOO_LONG, BAD_TOPIC)
     options: dict[str, Any] = {"refused_bytes": QUEUE_BYTES, "refused_reasons": letters}
     if settings.discards.log_path is not None:

@@ -25,7 +25,8 @@ def changes(old: GatewaySettings, new: GatewaySettings) -> list[str]:
     """Return the names of the tables and options that differ.
 
     Raises:
-        ConfigError: a table has changed that needs a restart, or a bootstrap address is missing.
+        ConfigError: a table has changed that needs a restart, or the new file has no bootstrap
+            address or no input.
     """
     changed: list[str] = []
     for name in type(old).model_fields:

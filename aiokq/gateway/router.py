@@ -1,7 +1,7 @@
 """Router: which topics exist, their partitions and limits, and the creation of missing topics.
 
-A topic is looked up once, by requests for up to 1,000 topics each; messages of topics that are
-known never wait for a lookup. Tests: tests/unit/gateway/test_router.py.
+A topic that exists is looked up once; then its messages never wait for a lookup. One request
+is for up to 1,000 topics. Tests: tests/unit/gateway/test_router.py.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Brokers learn of a new topic one after the other.
 """
 
 MOST_CONFIRMED: Final = 500
-"""If more topics than this are unknown at once, they are not looked up a second time."""
+"""If one response has more topics than this that do not exist, they are not looked up again."""
 
 MOST_CREATIONS: Final = 4
 """Largest number of requests that create topics at the same time."""
@@ -60,7 +60,10 @@ RETRY_SECONDS: Final = (0.1, 2.0)
 """Shortest and longest pause between lookups that no broker answers."""
 
 REFRESH_SECONDS: Final = 300.0
-"""Seconds until the limits of topics are requested again; after an error, the time is shorter."""
+"""Seconds until the limits of topics are requested again.
+
+After the Cluster was replaced, failed requests are repeated sooner.
+"""
 
 TOPIC_RESOURCE: Final = 2
 LIMITS: Final = (
@@ -206,7 +209,7 @@ class Router:
     def use(self, cluster: Cluster, max_message_bytes: int) -> None:
         """Use another engine, and look up topics on its Cluster.
 
-        The answers of another Cluster are forgotten.
+        If the Cluster is another one, the answers of the earlier Cluster are forgotten.
         """
         self._max_message_bytes = max_message_bytes
         if cluster is not self._cluster:
@@ -230,7 +233,11 @@ class Router:
         self._limits_wanted.set()
 
     def discard_missing(self) -> int:
-        """Discard the messages of topics that are not known, with reason shutdown."""
+        """Discard the messages of topics that are not known, with reason shutdown.
+
+        Returns:
+            The number of messages.
+        """
         self.notice()
         count = 0
         for name in self._missing:
@@ -423,7 +430,10 @@ class Router:
     # ------------------------------------------------------------ limits
 
     async def _learn_limits(self, topics: list[TopicState]) -> bool:
-        """Request the limits of topics; a topic whose configs may not be read has no limits."""
+        """Request the limits of topics; return whether a broker answered.
+
+        A topic whose configs may not be read keeps its limits; a new topic has none.
+        """
         if not topics:
             return True
         by_name = {topic.name: topic for topic in topics}

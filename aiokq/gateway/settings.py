@@ -1,7 +1,8 @@
 """GatewaySettings: the configuration of a gateway, from a TOML file or from arguments.
 
-Errors name the file, the line and the nearest option. Nothing here opens a socket or
-reads a file other than the configuration. Tests: tests/unit/gateway/test_settings.py.
+Errors name the file and the line, and for an unknown option the nearest known one. Nothing here
+opens a socket or reads a file other than the configuration. Tests:
+tests/unit/gateway/test_settings.py.
 """
 
 from __future__ import annotations
@@ -266,7 +267,7 @@ class GatewaySettings(Section):
             raise ConfigError(f"{where}[kafka] {error.message}") from None
 
     def _wrong_setting(self, refusal: ConfigError) -> tuple[str, ...]:
-        """Return the name of the [kafka] setting that causes an error; () if several do.
+        """Return the path of the [kafka] setting that causes an error; () if several do.
 
         A setting that is refused alone may be valid with others: a SASL protocol needs a password.
         """

@@ -27,7 +27,10 @@ class Places:
         self._lines = lines
 
     def of(self, path: OptionPath) -> str:
-        """Return "FILE:LINE: " for an option, or for the nearest table that has a line."""
+        """Return "FILE:LINE: " for an option, or for the nearest table that has a line.
+
+        "FILE: " if none has a line; "" if the settings are not from a file.
+        """
         if not self._source:
             return ""
         for end in range(len(path), 0, -1):
@@ -38,7 +41,7 @@ class Places:
 
 
 def error_texts(error: ValidationError, place: Places, root: type[BaseModel]) -> Iterable[str]:
-    """Yield one text per error.
+    """Yield one text per error, but none for a union branch that does not fit the kind of value.
 
     Args:
         root: the model of the whole file.
