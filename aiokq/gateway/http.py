@@ -66,7 +66,7 @@ class Http:
         self.add("POST", "/reload", self._reload)
 
     def add(self, method: str, path: str, handler: Answer) -> None:
-        """Serve a path, or all paths below it if it ends with "/*". GET also serves HEAD."""
+        """Serve a path; "/*" at its end matches one part of any name. GET also serves HEAD."""
         if path.endswith("/*"):
             self._below.setdefault(path[:-1], {})[method] = handler
         else:

@@ -49,7 +49,7 @@ MOST_SECONDS: Final = 0.02
 MOST_EVENTS: Final = 64
 """Number of parts of a request that are parsed in one iteration of the loop.
 
-A body of 64 KB may have as many chunks of one byte, which take a second.
+A body may have 65,536 chunks of one byte, and to parse them takes a second.
 """
 
 MOST_HEAD: Final = 16 * 1024

@@ -60,7 +60,7 @@ def import_xml(
             original does.
 
     Returns:
-        The text of the file, and a warning for each difference in behaviour.
+        The text of the file, and warnings about the most important differences in behaviour.
 
     Raises:
         ConfigError: the file or a flag is wrong. The message names the file, the line and the

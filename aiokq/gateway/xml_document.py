@@ -67,7 +67,7 @@ class Element:
         """Return the child elements.
 
         Raises:
-            ConfigError: an element has another name than `name`.
+            ConfigError: an element has another name than `name`, or has child elements.
         """
         for child in self.children:
             if child.name != name:

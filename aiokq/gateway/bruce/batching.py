@@ -46,7 +46,7 @@ class BatchLimits(NamedTuple):
 
 
 class Batch:
-    """The incomplete batch of a broker.
+    """An incomplete batch.
 
     Attributes:
         deadline: monotonic seconds at which the batch is complete; None if the batch is empty or

@@ -85,7 +85,7 @@ class Request:
     Attributes:
         broker: the node id.
         sets: its message sets by topic and partition.
-        ended: whether the outcome of its messages was decided.
+        ended: whether it was answered, has failed, or was abandoned.
     """
 
     def __init__(self, broker: int, sets: dict[tuple[str, int], MessageSet]) -> None:
@@ -104,8 +104,8 @@ class Dispatcher:
         broker: the node id.
         choose: returns the next partition of a topic for AnyPartition messages.
         delivery: receives the events of the messages.
-        pause: called when an answer makes a pause necessary. From then on this dispatcher sends
-            nothing, until the engine replaces it.
+        pause: called when an answer or a failed request makes a pause necessary. From then on this
+            dispatcher sends nothing, until the engine replaces it.
 
     Attributes:
         options: the options in force.
@@ -196,7 +196,7 @@ class Dispatcher:
         return batch is not None and batch.deadline == entry[0]
 
     def _forget_deadlines(self) -> None:
-        """Remove the outdated deadlines, whose batches were complete before."""
+        """Remove the outdated deadlines."""
         self._deadlines = [entry for entry in self._deadlines if self._is_current(entry)]
         heapq.heapify(self._deadlines)
 

@@ -71,7 +71,7 @@ class BruceEngine:
     Args:
         cluster: a started Cluster; it need not have metadata.
         spawn: starts a task that belongs to the gateway.
-        guarded: returns a callback of the loop whose exceptions end the gateway.
+        guarded: wraps a callback of the loop, so that its exceptions end the gateway.
         now_ms: returns the current time in milliseconds since 1970.
         on_room: called with a topic for which there is room again.
         on_gone: called with a topic that the cluster does not know any more.
@@ -114,7 +114,7 @@ class BruceEngine:
         self._idle = asyncio.Event()
         self._idle.set()
         self._answered = asyncio.Event()
-        """Set when no request is in flight."""
+        """Set when the last request in flight has ended; cleared when a request is sent."""
         self._pausing = False
         self._suspended = False
         self._restarting = False
@@ -432,7 +432,7 @@ class BruceEngine:
         self._on_gone(topic)
 
     def _reroute(self, chunks: list[Chunk]) -> None:
-        """Send messages again, to the brokers of the current metadata, without batching them."""
+        """Route messages to the brokers of the current metadata, without batching them again."""
         remapped: dict[tuple[Load, TopicPartitions], memoryview | None] = {}
         for chunk in chunks:
             topic = chunk.load.topic
@@ -553,7 +553,10 @@ class BruceEngine:
                 self.counters.acked += 1
 
     def _batch(self, messages: MessageSet) -> BatchBuilder:
-        """Return a message set as a batch of the topic's compression."""
+        """Return a message set as a batch with the compression of its topic.
+
+        A set below `min_bytes` is not compressed.
+        """
         compression = messages.topic.rules.compression
         kind, level = compression.type, compression.level
         size = messages.size + OLD_MESSAGE_OVERHEAD * len(messages)
@@ -600,7 +603,11 @@ class BruceEngine:
         logger.info("pause ended: brokers=%s", len(self._dispatchers))
 
     async def _restart(self, *, refresh: bool) -> None:
-        """Wait for the answers to all requests, get metadata, and route all messages again."""
+        """Route all messages again, after a limited wait for the answers to all requests.
+
+        Args:
+            refresh: whether to wait for new metadata, without a limit in time.
+        """
         self._restarting = True
         if self._tasks:
             self._answered.clear()

@@ -55,7 +55,7 @@ class ErrorTable:
 
     Attributes:
         name: as in the configuration.
-        actions: action by code; codes that are not listed are discarded.
+        actions: action by code; messages with any other code are discarded.
         bad_topic: codes for which a message that failed too often is discarded with the reason
             bad_topic instead of attempt_limit.
     """

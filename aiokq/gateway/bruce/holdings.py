@@ -1,4 +1,4 @@
-"""Holdings: how many messages of each topic the engine `bruce` holds, and for how many it has room.
+"""Holdings: how many messages of each topic the engine `bruce` holds, waiting and in flight.
 
 Tests: tests/unit/gateway/bruce/test_holdings.py.
 """

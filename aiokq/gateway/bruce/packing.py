@@ -46,7 +46,7 @@ class MessageSet:
         topic: the topic.
         partition: the partition.
         chunks: the messages, in order.
-        size: bytes of their keys and values.
+        size: bytes of their keys, values and headers.
         raw_bytes: upper bound of the size before compression.
     """
 

@@ -2,7 +2,8 @@
 
 Tests: tests/unit/gateway/bruce/test_pausing.py.
 
-Source: Dory, `pause rate limiter`: the first delay is 0, later ones are random and double.
+Source: Dory, `pause rate limiter`: the first delay is 0, later ones are random and double; each is
+raised to the shortest pause.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ __all__ = ["divided", "partitions_of"]
 
 
 def partitions_of(taken: Taken, partitions: TopicPartitions) -> memoryview | None:
-    """Return the partition of each row by its partition key, as int32."""
+    """Return the partition of each row by its partition key, as int32; None if no row has a key."""
     columns = taken.columns(partitions=len(partitions.leaders), usable=partitions.usable)
     column = columns.get("partition")
     return None if column is None else memoryview(column[1]).cast("B").cast("i")

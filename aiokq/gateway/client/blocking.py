@@ -41,6 +41,7 @@ class GatewayClient:
 
     Raises:
         ValueError: not exactly one address is given, or an argument is out of range.
+        TypeError: the port is not an int.
         PathTooLong: a path has more than 107 bytes.
 
     Example:
@@ -89,10 +90,11 @@ class GatewayClient:
         Raises:
             GatewayAway: nobody listens at the address (not with "drop").
             QueueFull: the gateway does not read fast enough (not with "drop").
-            MessageTooLarge: the message fits neither the format nor a datagram of the socket.
+            MessageTooLarge: the message does not fit into the format, or into a datagram of the
+                socket.
             TopicTooLarge: the topic has more than 32767 bytes.
             InvalidMessage: the topic is empty, or a number is out of range.
-            TypeError: key or value is not bytes.
+            TypeError: key or value is not bytes, or the topic is neither str nor bytes.
             ClientClosed: the client is closed.
         """
         message = encode(
@@ -130,7 +132,8 @@ class GatewayClient:
     def close(self) -> None:
         """Close the socket. Sent messages stay in the kernel. May be called twice.
 
-        A thread that waits for the gateway raises ClientClosed.
+        A thread that waits for the gateway raises ClientClosed. A message that a stream took in
+        part is completed first, for at most `timeout` seconds.
         """
         self._connection.closed = True
         # Another thread may be writing a message, at most for `timeout` seconds.

@@ -19,6 +19,8 @@ class Counts(NamedTuple):
     """Messages that were dropped, by reason: `away`, `queue_full`."""
     raised: Mapping[str, int]
     """Messages for which `send` raised, by reason: `away`, `queue_full`, `too_large`, `cancelled`.
+
+    Messages that `encode` refuses, and those of a closed client, are not counted.
     """
     connects: int
     """Sockets that were connected; more than one after a restart of the gateway."""

@@ -68,7 +68,10 @@ class GatewayAway(GatewayUnavailable):
 
 
 class QueueFull(GatewayUnavailable):
-    """The gateway does not take messages as fast as programs write them."""
+    """The gateway does not take messages as fast as programs write them.
+
+    Also if another call of the same client was still sending a message.
+    """
 
 
 class ClientClosed(GatewayClientError):

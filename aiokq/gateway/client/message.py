@@ -46,7 +46,7 @@ def encode(
         InvalidMessage: the topic is empty, or a number is out of range.
         TopicTooLarge: the topic has more than 32767 bytes.
         MessageTooLarge: the message has more than 2**31 - 1 bytes.
-        TypeError: key or value is not bytes.
+        TypeError: key or value is not bytes, or the topic is neither str nor bytes.
 
     Source:
         The format of Bruce and Dory: ApiKey 256 (AnyPartition) and 257 (PartitionKey), version 0.

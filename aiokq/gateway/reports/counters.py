@@ -41,7 +41,7 @@ FILE: Final = "/".join(Path(__file__).parts[-4:])
 
 
 class ClientCounts(NamedTuple):
-    """Counts of the client that a gateway uses, of which a reload may create another.
+    """Counts of the client of a gateway; a reload may create another client.
 
     Attributes:
         errors: numbers of errors by name.

@@ -31,9 +31,9 @@ class DebugFiles:
     """Writes messages of chosen topics. All methods are called on the loop.
 
     Args:
-        directory: directory of the files; None if there is none, so that no topic can be chosen.
-        time_limit: seconds after which debugging ends.
-        byte_limit: bytes of all three files after which debugging ends.
+        directory: directory of the files; without it (None), nothing is written.
+        time_limit: seconds after the last choice of topics at which debugging ends.
+        byte_limit: bytes written to all three files at which debugging ends.
         now: returns monotonic seconds.
 
     Attributes:

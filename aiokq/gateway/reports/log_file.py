@@ -27,7 +27,7 @@ MODE: Final = 0o640
 
 
 class LogFile:
-    """Appends lines. All methods are called in one thread, and raise no OSError.
+    """Appends lines. All methods are called in one thread. None but `archived` raises an OSError.
 
     Args:
         max_file_bytes: size at which the file is rotated.
@@ -99,7 +99,11 @@ class LogFile:
                 return
 
     def archived(self) -> list[Path]:
-        """Return the old files."""
+        """Return the old files.
+
+        Raises:
+            OSError: the directory cannot be read.
+        """
         prefix = self.path.name + "."
         return [
             path

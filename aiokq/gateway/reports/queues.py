@@ -40,7 +40,7 @@ class Queues(NamedTuple):
     """All messages without outcome.
 
     Attributes:
-        new: messages whose topic is not known to exist yet.
+        new: messages whose topic is not known to exist yet, and those that wait in the spool.
         topics: the topics with messages.
         dead_letter: messages whose dead letters are not written yet, including those of topics that
             do not exist.

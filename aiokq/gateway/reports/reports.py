@@ -129,7 +129,7 @@ class Reports:
         return _json(self._discards(earlier))
 
     def discards_text(self, *, earlier: int = 0) -> bytes:
-        """Return `/discards/plain`."""
+        """Return `/discards/plain`, with `earlier` as in `discards`."""
         windows = self.windows
         unfinished = windows.unfinished()
         finished = [*windows.finished]

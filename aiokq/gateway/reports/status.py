@@ -29,7 +29,10 @@ LEAST_SECONDS: Final = 0.9
 """Minimum seconds between two snapshots from which rates are computed."""
 
 MOST_SECONDS: Final = 30.0
-"""Longest time over which rates are computed; it is exceeded if the page was not open before."""
+"""Longest time over which rates are computed.
+
+If the page was not open before, the last snapshot may be older, and there are no rates.
+"""
 
 MOST_ROWS: Final = 200
 
@@ -95,10 +98,11 @@ class StatusBoard:
     def document(
         self, *, sort: str = "rate", ascending: bool = False, query: str = "", limit: int = 50
     ) -> dict[str, object]:
-        """Return the figures, with up to `limit` topics whose names contain `query`.
+        """Return the figures, with the first topics whose names contain `query`.
 
         Args:
             sort: one of SORTS.
+            limit: largest number of topics; a limit above MOST_ROWS counts as MOST_ROWS.
         """
         figures = self._figures.get()
         rows = figures.rows

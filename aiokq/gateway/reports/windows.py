@@ -110,7 +110,7 @@ class DiscardWindows:
 
     Attributes:
         finished: the finished windows, oldest first.
-        unread: number of windows whose reports nobody has read.
+        unread: number of finished windows whose reports nobody read before their end.
     """
 
     def __init__(

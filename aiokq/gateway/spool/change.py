@@ -43,7 +43,7 @@ class Change:
         self.error: OSError | None = None
 
     def keep_end(self, deleted: Segment, before: Segment) -> None:
-        """Write the end of the segment `before` before `deleted` is deleted. Context: loop."""
+        """Have `make` write the end of `before` before it deletes `deleted`. Context: loop."""
         self._before[deleted] = before
         if before not in self.outcomes:
             self.outcomes[before] = before.take_outcomes()

@@ -1,6 +1,6 @@
 """`Reader`: feeds the pool from the segments of a spool, in order. Context: loop.
 
-A damaged frame is skipped: the reader searches the next valid frame, and counts the messages in
+A damaged frame is skipped: the reader searches for the next valid frame, and counts the messages in
 between as SPOOL_DAMAGED. Tests: tests/unit/gateway/test_spool.py.
 """
 
@@ -25,7 +25,7 @@ logger = logging.getLogger("aiokq.gateway")
 
 CHUNK: Final = 256 * 1024
 TURN_BYTES: Final = 1024 * 1024
-"""Bytes that are fed in one iteration of the loop."""
+"""Bytes after which other callbacks of the loop get a turn."""
 
 FRAME_MAGIC: Final = b"aKqF"
 FRAME_HEADER: Final = struct.Struct(">4sIIIqq")
@@ -34,7 +34,7 @@ LEAST_MESSAGE: Final = 29
 """Bytes of the smallest message."""
 
 CHECKED_BYTES: Final = 64 * 1024 * 1024
-"""Bytes that one search after damage reads and checks in addition to the size of the segment."""
+"""Most bytes that one search after damage checks in addition to the size of the segment."""
 
 ATTEMPTS: Final = 5
 """Number of times that a segment is read before its messages count as damaged."""
@@ -163,7 +163,7 @@ class Reader:
 
     # hot: once per wake-up of the loop
     def feed(self) -> tuple[bool, bool]:
-        """Feed messages, at most TURN_BYTES.
+        """Feed messages until TURN_BYTES are reached.
 
         Returns:
             Whether more can be fed at once, and whether the pool has no room.
@@ -202,7 +202,7 @@ class Reader:
         return True, False
 
     def _load(self) -> bool:
-        """Read the next frames; return False if there are none yet."""
+        """Read the next frames; return False if there are none yet, or they cannot be read now."""
         segment = self._current
         if segment is None:
             segment = self._next_segment()

@@ -3,7 +3,8 @@
 `aiokq.fastpath.gateway.SpoolWriter` writes the messages in the inputs' threads. The file
 `<base>.done` has 16 bytes for the sequence after the last message (zero while it is not known), and
 then a bit per message. It is written without fsync: messages whose outcomes are lost are delivered
-again. Tests: tests/unit/gateway/test_spool.py.
+again. `Change` syncs it only before the next segment is deleted. Tests:
+tests/unit/gateway/test_spool.py.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ class Outcomes(NamedTuple):
     Attributes:
         begin: index of the first byte of `bits`.
         bits: a bit per message, 1 if the message is finished.
-        end: the sequence after the last message; None if the file has it.
+        end: the sequence after the last message; None if the file has it, or if the segment may get
+            more messages.
     """
 
     path: str
@@ -157,7 +159,7 @@ class Segment:
         return int.from_bytes(stored[:8], "big")
 
     def settle_end(self, size: int, end: int) -> None:
-        """Set the end of a segment of an earlier process, after `load_done`."""
+        """Set size and end of a segment of an earlier process, and seal it; after `load_done`."""
         count = end - self.base
         del self._done[count + 7 >> 3 :]
         if count & 7 and len(self._done) == count + 7 >> 3:
@@ -257,7 +259,7 @@ class Segment:
             os.unlink(done_path(self._directory, self.base))
 
     def copy(self) -> Segment:
-        """Return a copy of the segment for another thread, with its current size."""
+        """Return a copy of the segment for reads in another thread: its file and current size."""
         copied = Segment(self._directory, self.base)
         copied.size = self.size
         return copied

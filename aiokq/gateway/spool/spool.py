@@ -71,6 +71,7 @@ class Spool:
 
         Raises:
             ConfigError: the directory cannot be used.
+            OSError: the process has no free descriptor.
         """
         settings = self._settings
         opened = open_spool(self._directory, sync=settings.fsync != "never")
@@ -102,7 +103,7 @@ class Spool:
         """Begin to feed the pool, on the running loop.
 
         Args:
-            guarded: returns a callback of the loop whose exceptions end the gateway.
+            guarded: wraps a callback of the loop, so that its exceptions end the gateway.
         """
         self._pool = pool
         self._guarded = guarded
@@ -137,7 +138,8 @@ class Spool:
 
     @property
     def damaged(self) -> int:
-        """Number of messages in the spool that cannot be read because their frames are damaged."""
+        """Number of messages in the spool that cannot be read: damaged frames, errors of the disk.
+        """
         return 0 if self._reader is None else self._reader.damaged
 
     @property

@@ -289,8 +289,9 @@ static inline int aiokq_gateway_send_(aiokq_gateway *gateway, const void *messag
 /* Send an encoded message, and wait while the gateway's queue is full.
  *
  * Returns 0 or an errno: EMSGSIZE if a datagram of this socket cannot be as large (raise SO_SNDBUF
- * of gateway->fd), EBADF if the socket is closed. After another error the socket is closed, so that
- * a stream never has the rest of a message: open it again, and send the same message. */
+ * of gateway->fd), ENOBUFS if the system has no memory for it, EBADF if the socket is closed. After
+ * another error the socket is closed, so that the next message of a stream never follows a part of
+ * this one: open it again, and send the same message. */
 static inline int aiokq_gateway_send(aiokq_gateway *gateway, const void *message, size_t size)
 {
     return aiokq_gateway_send_(gateway, message, size, 0);
