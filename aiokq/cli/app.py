@@ -6,9 +6,9 @@ run, so that `aiokq --help` imports little more than Typer.
 Exit codes: 0 success; 1 failure of the command or of a part of it; 2 wrong usage; 130 ended by
 Ctrl-C; 143 ended by SIGTERM; 141 the reader of the output closed the pipe.
 
-Every option with a numeric value has a maximum (`aiokq.cli.options.at_most`), so that a number that
-Kafka cannot represent is wrong usage. Without the maximum, the client would raise a ValueError,
-which `execute` does not catch.
+Every option with a numeric value has a maximum (`aiokq.cli.options.at_most`, or Typer's `max`), so
+that a number that Kafka cannot represent is wrong usage. Without the maximum, the client would
+raise a ValueError, which `execute` does not catch.
 """
 
 from __future__ import annotations

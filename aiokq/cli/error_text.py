@@ -40,7 +40,7 @@ ADVICE: Final[dict[type[KafkaError], str]] = {
     RecordTooLarge: "raise the limit: `aiokq topics alter TOPIC --set max.message.bytes=N`",
     TopicAuthorization: _RIGHTS,
 }
-"""For each class of errors whose text contains no advice, the advice."""
+"""The advice for each class of errors whose text contains none."""
 
 
 def explain(error: KafkaError) -> str:

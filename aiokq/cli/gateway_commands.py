@@ -222,7 +222,10 @@ def _settings(config: Path | None) -> GatewaySettings | None:
 
 
 def _http_table(config: Path) -> HttpSettings | None:
-    """Return the table [http] of a file; other tables may be invalid, which the gateway reports."""
+    """Return the table [http] of a file; None if there is none.
+
+    Other tables may be invalid, because the gateway itself reports them.
+    """
     import tomllib
 
     from aiokq.gateway.settings_tables import HttpSettings

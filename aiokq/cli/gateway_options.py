@@ -1,4 +1,4 @@
-"""Options with which the commands of `aiokq gateway` find a gateway."""
+"""Options of `aiokq gateway` and its commands: the file, the addresses and the spool."""
 
 from __future__ import annotations
 

@@ -36,9 +36,10 @@ FLAGS: Final[Mapping[str, str]] = {
     "cluster": "--bootstrap-servers",
     "fail_on_data_loss": "--skip-lost",
 }
-"""For some options, the flag in error messages.
+"""The flags of some options, for error messages.
 
-Another field of `LoadOptions` has its flag in its metadata; any other flag has the option's name.
+The flag of any other field of `LoadOptions` is in the field's metadata. An option that is no field
+has a flag with its own name.
 """
 
 WORDS: Final[Mapping[str, str]] = {

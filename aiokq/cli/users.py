@@ -176,8 +176,9 @@ async def _change(
 async def _useful(call: AdminCall, admin: Admin, name: str) -> list[str]:
     """Return the mechanisms that the brokers offer, and those of the user's credentials.
 
-    A credential for another mechanism would be of no use. One that the user has must not keep an
-    earlier password. If the brokers offer no SCRAM, or do not say, return both mechanisms.
+    A credential for another mechanism would be of no use, and a credential that the user has must
+    not keep an earlier password. If the brokers offer no SCRAM, or do not say what they offer,
+    return both mechanisms. If they offer none, print a note.
     """
     offered = await _offered(admin)
     if offered is not None and not offered:
