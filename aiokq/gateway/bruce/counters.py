@@ -1,4 +1,4 @@
-"""Counters of the engine `bruce`, for reports that monitoring scripts of Bruce and Dory read."""
+"""Counters of the engine `bruce`. The counter report shows those of pauses."""
 
 from __future__ import annotations
 
