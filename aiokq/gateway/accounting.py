@@ -333,8 +333,7 @@ class Accounting:
         return self._in_all(self._pool.counts(), self._waiting)
 
     def in_pool(self) -> tuple[PoolCounts, int]:
-        """Return the pool's counts with topics, and the number of messages to feed from the spool.
-        """
+        """Return the pool's counts with topics, and the number of messages waiting in the spool."""
         self.drain()
         return self._pool.counts(topics=True), self._waiting
 

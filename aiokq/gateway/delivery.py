@@ -36,7 +36,7 @@ class Delivery:
         guarded: wraps a callback of the loop, so that its exceptions end the gateway.
         on_room: called with a topic for which the engine has room again.
         on_gone: called with a topic that no longer exists.
-        on_switched: called when `switch` has ended `switching`, even if the old engine stays.
+        on_switched: called when `switching` has ended, even if the old engine stays.
 
     Attributes:
         cluster: the Cluster of the engine; it need not have metadata.

@@ -163,7 +163,7 @@ class Reader:
 
     # hot: once per wake-up of the loop
     def feed(self) -> tuple[bool, bool]:
-        """Feed messages until TURN_BYTES are reached.
+        """Feed messages until TURN_BYTES are fed, the pool is full, or none is left.
 
         Returns:
             Whether more can be fed at once, and whether the pool has no room.
