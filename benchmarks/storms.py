@@ -37,7 +37,9 @@ from tests.peers.hostile_clients import SecuredBroker, request, secured_broker, 
 
 KINDS = ("handshakes", "stopped", "drips", "questions", "guesses", "scram-guesses")
 RATES = {"handshakes": 0.0, "drips": 20_000.0}
-"""Handshakes or bytes a second; of the other kinds, 1,000 logins a second."""
+"""Handshakes (0: as many as the broker takes) or bytes per second. The default of the other kinds
+is 1,000 logins per second; `stopped` and `questions` do not use it.
+"""
 
 TOPIC = "storms"
 VALUE_BYTES = 1_000
@@ -219,7 +221,7 @@ def measure(
     Args:
         kind: one of `KINDS`.
         seconds: duration of each half of a round.
-        rate: handshakes or logins a second; None for the kind's own.
+        rate: handshakes, bytes or logins per second; None for the default of the kind.
         arguments: more arguments of the broker.
     """
     if rate is None:

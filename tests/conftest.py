@@ -1,4 +1,7 @@
-"""Every tier: hypothesis profiles (AIOKQ_HYPOTHESIS_PROFILE=torture for the long runs)."""
+"""Shared by all tests: Hypothesis profiles, marks of builds and of long runs, order of the files.
+
+AIOKQ_HYPOTHESIS_PROFILE=torture selects the profile of the long runs.
+"""
 
 from __future__ import annotations
 
@@ -94,15 +97,16 @@ BUILD_INDEPENDENT = (
     "unit/test_metrics",
     "unit/wire",
 )
-"""What tests no part of aiokq.fastpath, or both builds of it in one process.
+"""Beginnings of paths of tests whose result does not depend on the build of aiokq.fastpath.
 
-Many of these tests run through the core, because records do; but producers, consumers, logs, the
-handlers of the broker and the tests of fastpath itself show what the build changes.
+These tests test no part of aiokq.fastpath, or both builds of it in one process. Many of them use
+the core, because records pass through it. The tests of producers, consumers, logs, the broker's
+handlers and fastpath itself show what the build changes.
 """
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Do not import modules of which the second build would leave out each test."""
+    """Do not import modules all of whose tests the second build leaves out."""
     if "not build_independent" not in config.option.markexpr or collection_path.is_dir():
         return None
     return is_build_independent(collection_path) or None
@@ -131,7 +135,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What thousands of collected tests hold is never garbage: a full collection passes it over.
+    """Freeze the objects of collected tests, which are never garbage: collections skip them then.
 
     Simulations and tests of memory collect hundreds of times; each took 70 ms for the heap of
     pytest itself, more than the tests.
@@ -142,7 +146,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture
 def own_logging() -> Iterator[None]:
-    """For tests that run `aiokq broker` in this process: it sets handlers and levels for good."""
+    """Restore handlers and levels of loggers, which `aiokq broker` sets in this process."""
     root, audit = logging.getLogger(), logging.getLogger("aiokq.audit")
     handlers, level, of_audit = root.handlers[:], root.level, audit.level
     yield

@@ -20,7 +20,7 @@ APART = {
     "tests/interop/apache/test_storage.py": 20,
     "tests/interop/test_quotas.py": 45,
 }
-"""Files whose tests share little, so that each runs in any process; seconds of one of them."""
+"""Files whose tests share little, so that each test may run in any process; seconds of a test."""
 
 SECONDS = {
     "tests/examples/test_examples.py": 60,
@@ -51,7 +51,7 @@ SECONDS = {
 """About how many seconds the longest files take in CI; the others take `OTHERS`."""
 OTHERS = 10
 SHORT = 20
-"""A test waits behind at most so many seconds of another one."""
+"""Seconds of a unit above which the process gets the shortest unit, not the longest, behind it."""
 
 
 class LongestFirst(LoadScopeScheduling):

@@ -50,8 +50,8 @@ class Load:
 
     Attributes:
         block: bytes of a call of send; 0 for a call per message.
-        rate: Dory's messages/s, times what the gateway has to reach of it.
-        cpu_us: Dory's CPU time of a message.
+        rate: messages/s that the gateway has to reach: Dory's, for streams times 4.
+        cpu_us: Dory's CPU time per message in microseconds, which is the limit of the gateway.
     """
 
     label: str

@@ -1,4 +1,4 @@
-"""Results of the Spark job, and whether the counts of its steps agree; nothing is computed here."""
+"""Results of the Spark job, and whether the counts of its steps agree."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ import aiokq
 
 SESSION_TIMEOUT_MS = 6_000
 """Shorter than the default, so that the run does not wait long for the partitions of a killed
-member. Kafka's brokers accept no shorter time.
+member. By default, Kafka's brokers accept no shorter time.
 """
 
 

@@ -23,7 +23,7 @@ SERVERS = "127.0.0.1:9092"
 
 
 class SimulatedSession(Session):
-    """Commands run on one virtual loop, and with them, between commands too, a broker.
+    """Runs commands on one virtual loop, on which a broker runs, too; it stays between commands.
 
     Args:
         settings: settings of the broker.
@@ -94,7 +94,7 @@ class Input(io.TextIOWrapper):
 
 
 class CommandLine:
-    """Runs commands; all but the root command get `-b`."""
+    """Runs commands, with `-b` unless `servers` is None."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Messages for the machines of the engine `bruce`, taken from a pool with a clock that stands."""
+"""Messages for the state machines of the engine `bruce`, taken from a pool with a fixed clock."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Messages:
     def chunk(
         self, topic: str, *values: bytes, partition: int | None = None, **options: Any
     ) -> Chunk:
-        """Return messages that go the same way."""
+        """Return messages as one chunk."""
         load = self.load(topic, *values, **options)
         return Chunk.of(load, load.columns.rows_by_partition()[None], partition)
 
