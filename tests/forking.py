@@ -17,7 +17,7 @@ LIMIT = 30
 
 
 def fork() -> int:
-    """As os.fork(); from Python 3.12 on that warns where there are threads."""
+    """Call os.fork() without the warning that Python 3.12 and later give if threads run."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
         return os.fork()

@@ -5,8 +5,10 @@
 The process prints "ready" when it has begun, and its counts as JSON when its standard input ends.
 
 `stopped` keeps COUNT connections that have stopped at some step, or go on a byte at a time; those
-that the broker closes connect again. `guesses` and `scram-guesses` log in with wrong passwords RATE
-times a second. `handshakes` completes TLS handshakes, RATE a second; 0 for as many as possible.
+that the broker closes connect again, except those that do not read. `drips` sends single bytes of
+endless requests, RATE a second, on COUNT connections in turn. `questions` keeps COUNT connections
+that ask as fast as they are answered. `guesses` and `scram-guesses` log in with wrong passwords
+RATE times a second. `handshakes` completes RATE TLS handshakes a second; 0 for as many as possible.
 """
 
 from __future__ import annotations
@@ -189,6 +191,8 @@ def storm(
     """Let hostile clients go on while the block runs; the counts are filled at its end.
 
     Args:
+        count: how many at a time, or in all; depends on the kind.
+        rate: attacks a second, for the kinds that have a rate.
         yields: whether they use only the CPU time that no other process wants.
     """
     command = [sys.executable, "-m", "tests.peers.hostile_clients", kind]
@@ -356,7 +360,7 @@ UNKNOWN_VERSION: Final = struct.pack(">ihhihB", 11, 18, 99, 1, -1, 0)
 
 
 def _stranger(ports: dict[str, int], start: bytes) -> socket.socket | None:
-    """Return a connection that has sent its start; None if there is none."""
+    """Return a connection that has sent its start; None if it cannot be opened."""
     try:
         sock = socket.create_connection(("127.0.0.1", ports["LOGIN"]), 5)
     except OSError:
@@ -394,7 +398,7 @@ async def drips(ports: dict[str, int], count: int, rate: float, ready: Callable[
 
 
 class Questioner(asyncio.Protocol):
-    """A connection that sends another request for each answer, and connects again if closed."""
+    """A connection that sends four requests, and two more whenever answers arrive."""
 
     def __init__(self, counts: Counter[str]) -> None:
         self.counts = counts

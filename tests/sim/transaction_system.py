@@ -74,7 +74,7 @@ SYNCED = {"log.flush.interval.messages": "1"}
 
 
 class Whim(Exception):
-    """The body of a block gives up."""
+    """Raised by the body of a transaction's block, at random, so that the transaction aborts."""
 
 
 @dataclass
@@ -485,7 +485,7 @@ async def until_read(account: Account) -> None:
 
 
 async def check_offsets(world: Simulation, admin: Admin, account: Account) -> None:
-    """The offset of each producer is that of its last committed transaction."""
+    """Fail unless the offset of each writer is that of its last committed transaction."""
     start = world.loop.time()
     results = await admin.list_group_offsets(GROUP, require_stable=True, raise_errors=True)
     found = results[GROUP]
@@ -511,7 +511,7 @@ async def check_offsets(world: Simulation, admin: Admin, account: Account) -> No
 
 
 def check(account: Account) -> None:
-    """Condemn what transactions forbid."""
+    """Fail if the account has what transactions forbid."""
     read = Counter(account.read)
     assert all(count == 1 for count in read.values()), "a record was read twice"
     for txn in account.of(TransactionOutcome.COMMITTED):

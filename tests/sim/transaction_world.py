@@ -1,7 +1,7 @@
 """A scripted cluster with a transaction coordinator, which checks what a producer sends.
 
 The coordinator keeps one transaction per id by Kafka's rules for `transaction.version` 0 to 2. A
-late or wrong request gets Kafka's error code. `records` tells what a `read_committed` consumer
+late or wrong request gets Kafka's error code. `committed` returns what a `read_committed` consumer
 would read.
 """
 
@@ -44,7 +44,8 @@ class TransactionalKafka(Kafka):
     Attributes:
         level: `transaction.version`; connections that are made later learn of a change.
         ids: by transactional id.
-        ended: (committed, producer id, epoch) of each EndTxn that was carried out.
+        ended: (committed, producer id, epoch) of each transaction that was ended, by EndTxn or by a
+            producer that took its id over.
         offsets: committed offsets by group and partition.
         first_epoch: the epoch of a new transactional id.
     """
@@ -86,11 +87,11 @@ class TransactionalKafka(Kafka):
         ]
 
     def script(self, request_class: Any, *answers: Any) -> None:
-        """Answer the next requests of an API to node 1 so."""
+        """Answer the next requests of an API to node 1 with `answers`, one each."""
         self[1].script(request_class, *answers)
 
     def lost(self, request_class: Any, count: int = 1, said: Answer | None = None) -> None:
-        """Carry out the next requests of an API, and lose their answers."""
+        """Carry out the next requests of an API; answer with `said`, or close the connection."""
         handlers = {
             wire.InitProducerIdRequest: self._initialize,
             wire.AddPartitionsToTxnRequest: self._add_partitions,

@@ -1,9 +1,10 @@
 """Run rounds of fuzzing: `make torture FAULTS=fuzz HOURS=2 SEED=1`.
 
 Rounds of two minutes, each with the next number as its seed. Each fuzzes all listeners of a broker
-process, then a client of aiokq with a hostile broker, and the inputs and HTTP of the gateway. The
-output is a line per round. A round with a violation is reported with its seed and its directory,
-which is kept; the exit code is then 1.
+process, then clients of aiokq with a hostile broker; with HOURS, every tenth round, from the first
+on, also fuzzes the inputs and HTTP of the gateway. The output is a line for each of these. A round
+with a violation is reported with its seed and its directory, which is kept; the exit code is then
+1.
 
 - `--seconds 120 --seed 1`: one round; the same seed gives the same bytes.
 - `--only sasl,secure`: only these kinds (`plain`, `tls`, `mutual`, `sasl`, `secure`, `reauth`,

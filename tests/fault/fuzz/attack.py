@@ -1,7 +1,8 @@
 """A process that carries out plans against one broker, many connections at a time.
 
 `python -m tests.fault.fuzz.attack DIRECTORY SEED SECONDS CONNECTIONS KIND...` writes a JSON object
-to standard output in the end: the number of connections of each kind, and violations.
+to standard output in the end: the number of connections of each kind, and violations. With
+KIND/NUMBER in place of each KIND, it carries out these single plans, one after the other.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from tests.fault.fuzz.values import SECRET, SECRET_ID, SHARED, SHARED_ID
 
 READ_BYTES = 65_536
 CONNECTION_WITHIN = 10.0
-"""Seconds after which a connection is given up that waits for an answer."""
+"""Seconds after which a connection is given up, wherever it is in its plan."""
 
 
 class Attack:
@@ -175,7 +176,7 @@ class Connection:
                 return found
 
     async def _read_for(self, seconds: float) -> None:
-        """Read until nothing has arrived for some time, at most half a second."""
+        """Read what arrives within these seconds."""
         try:
             async with asyncio.timeout(seconds):
                 while True:

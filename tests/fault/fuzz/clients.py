@@ -40,7 +40,7 @@ LIMIT_MS = 1500
 WITHIN = 15.0
 """Seconds for an activity, which has several calls of `LIMIT_MS`, and closes its client."""
 MOST_REQUESTS = 4000
-"""Requests of one activity above which its client is thought to ask in a loop without a pause."""
+"""Requests of an activity, on average, above which clients are thought to ask without a pause."""
 MEMORY_BYTES = 512_000_000
 HANDSHAKE, AUTHENTICATE = 17, 36
 
@@ -50,7 +50,8 @@ class HostileProxy:
 
     Attributes:
         chance: the probability that a response is changed.
-        requests: number of requests.
+        raw: whether bytes are passed on as they come, and damaged, because TLS hides the responses.
+        requests: number of requests; with `raw`, number of pieces that came from clients.
     """
 
     def __init__(self, seed: str) -> None:
@@ -152,7 +153,7 @@ class HostileProxy:
             await writer.drain()
 
     async def _hostile(self, key: int, version: int, payload: bytes) -> bytes | None:
-        """Return other bytes than a response; None to close the connection."""
+        """Return what is sent in place of a response; None to close the connection."""
         random = self.random
         self.changed[wire.catalog.API_NAMES[key]] += 1
         if key in (HANDSHAKE, AUTHENTICATE) and random.random() < 0.6:

@@ -172,7 +172,7 @@ class Fixture:
         return "\n".join(lines) + "\n"
 
     def settings(self, listener: str) -> dict[str, Any]:
-        """Return the settings of the client that works on a listener; of the administrator."""
+        """Return the settings of a client on a listener: `admin` for the administrator."""
         found: dict[str, Any] = {
             "bootstrap_servers": f"127.0.0.1:{self.ports[listener]}",
             "security_protocol": PROTOCOLS[listener],

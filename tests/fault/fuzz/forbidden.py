@@ -1,6 +1,7 @@
-"""Requests that the fuzzers leave out, because they do harm to everybody by what they are for.
+"""Requests that the fuzzers leave out, because they would harm everybody if they were granted.
 
-A super user may do them. All else, the fuzzers may try, with any rights.
+A super user has the right to send them, so the broker would be right to carry them out. The fuzzers
+may try everything else, with any rights.
 """
 
 from __future__ import annotations

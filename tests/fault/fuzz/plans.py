@@ -37,9 +37,10 @@ class Step(NamedTuple):
 
     `do` is "send" (through TLS, if there is TLS), "raw" (past TLS), "slow" (byte by byte), "tls"
     (a handshake, with the certificate named by `text`, given up after `number` bytes if it is not
-    0), "scram" (a login as `text`, whose last message is damaged if `number` is not 0), "talk" (a
-    conversation of the kind `text` and the seed `number`), "read" (for `number` ms at most),
-    "pause" (`number` ms), "eof" or "reset".
+    0), "scram" (a login with the mechanism and the user in `text`, whose last message is damaged if
+    `number` is not 0), "talk" (a conversation of the kind `text` and the seed `number`), "read"
+    (for `number` ms at most), "pause" (`number` ms), "eof" (no more is sent) or "reset" (the
+    connection is reset when it is closed).
     """
 
     do: str

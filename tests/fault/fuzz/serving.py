@@ -35,7 +35,11 @@ class ProbedNode(BrokerNode):
         self._probe_server = await asyncio.start_unix_server(self._tell, self.probe)
 
     def _beat(self) -> None:
-        """Find the longest steps of the loop, in seconds of CPU, and the requests in them."""
+        """Note the longest times between two beats, in seconds of CPU, and the requests in them.
+
+        A beat is due 10 ms after the one before, so a long time means that a step of the loop was
+        long.
+        """
         now = time.thread_time()
         requests = dict(self.counters.requests)
         if now - self._beaten > 0.1:

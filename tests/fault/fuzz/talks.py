@@ -1,7 +1,7 @@
 """Conversations that depend on the broker's answers: of members of groups, and of transactions.
 
 The requests are drawn as all others. Then the ids, generations and epochs that the broker has given
-are put in, so that it comes as far as a client that behaves.
+are put in, so that a conversation comes as far as that of a client that behaves.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def _sends(history: History, after: Aftermath) -> Iterator[Send]:
     for number, sent in enumerate(history.sent.values()):
         if sent.topic not in topics:
             continue
-        # A producer has no order that records keep which it was given side by side.
+        # Only records that were given one after the other, with idempotence, have an order to keep.
         in_order = sent.idempotent and sent.ordered
         process = sent.producer if in_order else f"{sent.producer}#{number}"
         outcome = _outcome(sent)

@@ -37,7 +37,11 @@ Call = Callable[[], object]
 
 
 async def _call(world: World, what: str, call: Call, *also: type[BaseException]) -> Any:
-    """Call, await the result if possible, return it; None if the call raised an allowed error."""
+    """Call, await the result if possible, return it; None if the call raised or took too long.
+
+    An error that is neither in `TYPED` nor in `also`, and a call that takes too long, are recorded
+    as violations.
+    """
     try:
         result = call()
         if isinstance(result, Awaitable):

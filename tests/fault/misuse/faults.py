@@ -111,7 +111,7 @@ def ending(world: World) -> Iterator[None]:
 
 
 async def cut(world: World, random: Random, lasts: float) -> None:
-    """Reset all connections, several times."""
+    """Reset all connections, up to five times."""
     assert world.proxy is not None
     for _ in range(random.randint(1, 5)):
         world.proxy.cut()

@@ -53,7 +53,7 @@ NOISE = "an error that nobody caught, or logged as one, in the clients' process"
 HEALTHY_WITHIN = 60.0
 """Seconds after the last fault within which a call must succeed."""
 PROGRESS_WITHIN = 90.0
-"""Seconds within which a group that has lag must have read something."""
+"""Seconds within which the groups must have read something while any of them has lag."""
 QUIET_WITHIN = 30.0
 """Seconds after the last client within which the broker must have closed its connections."""
 HARD_LIMIT = 900.0
@@ -63,9 +63,10 @@ ACTIONS = {**FAULTS, **HOSTILE, **MISUSE}
 
 
 class Noise(logging.Handler):
-    """Collects tracebacks that the clients log, except for errors of a program's own callbacks.
+    """Collects what the clients log with tracebacks, and all errors that asyncio logs.
 
-    Other ERROR lines, of records that could not be delivered, are part of a client's job.
+    Errors of a program's own callbacks are left out. So are ERROR lines of clients without a
+    traceback, of records that could not be delivered: they are part of a client's job.
     """
 
     def __init__(self) -> None:

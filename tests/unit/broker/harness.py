@@ -108,7 +108,7 @@ class Broker:
         )
         if fragments is None:
             return None
-        # Data that is evicted again before it is sent, the loop has to wait for.
+        # If tests evict data again right after each read, the loop has to wait for the disk here.
         before, self.files.may_wait = self.files.may_wait, self.files.stays_cold
         answer = b"".join(f.read() if isinstance(f, FileRange) else bytes(f) for f in fragments)
         self.files.may_wait = before
