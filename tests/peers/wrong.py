@@ -103,7 +103,7 @@ def kafka_0_9() -> contextlib.AbstractContextManager[str]:
 
 
 ONLY_0_10 = {0: (0, 2), 1: (0, 2), 2: (0, 0), 3: (0, 1), 18: (0, 0)}
-"""Respond with the APIs of Kafka 0.10.0 that a client starts with."""
+"""Version ranges of Kafka 0.10.0, for the APIs with which a client starts."""
 
 ONLY_KAFKA_9 = {0: (90, 99), 1: (90, 99), 2: (90, 99), 3: (90, 99), 18: (0, 4)}
 """Version ranges of a broker that has dropped every current version."""

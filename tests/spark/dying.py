@@ -1,8 +1,9 @@
 """A source whose processes are killed, or fail, at a point that a test chose; else it is "aiokq".
 
 The option ``_die`` of format "dying" is JSON: ``at`` ("latestOffset", "partitions" or "read"),
-``how`` ("raise", "kill": this process, "killgroup": the driver with its JVM), ``from``: the first
-offset at which it happens, and ``once``: a file that is made, and whose being there prevents it.
+``how`` ("raise", "kill": this process, "killgroup": the driver with its JVM), ``from``: the least
+start at which it happens (of a range of the task for "read", else the sum of the batch's
+partitions), and ``once``: a file that is made, and whose being there prevents it.
 ``_hold`` is a file that latestOffset waits for; ``_begun`` one that says that it does.
 """
 

@@ -173,7 +173,7 @@ class Broker:
         return result
 
     async def fetch(self, *asked, version=12, client=None, **options):
-        """Fetch (topic, partition, offset[, max bytes]) of each; return the response."""
+        """Fetch each (topic, partition, offset[, max bytes[, fields]]); return the response."""
         options = {"max_wait_ms": 0, "min_bytes": 1, **options}
         topics = []
         for topic, partition, offset, *limit in asked:

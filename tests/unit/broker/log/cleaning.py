@@ -41,7 +41,7 @@ class SteppedClock:
 
 
 def compacted(**changes: object) -> LogConfig:
-    """A compacted topic with tiny indexes, in which each append can be rolled into a segment."""
+    """The config of a compacted topic that has a dense index, and is cleaned if little is dirty."""
     defaults = {
         "cleanup_policy": ("compact",),
         "segment_bytes": 1_000_000,

@@ -31,7 +31,7 @@ NOW_MS = 1_700_000_000_000
 
 
 def config(**changes: object) -> LogConfig:
-    """Kafka's defaults except for small limits."""
+    """Return Kafka's defaults with these changes."""
     return LogConfig()._replace(**changes)
 
 
@@ -53,7 +53,7 @@ def batch(
 def open_partition(
     files: MemoryFiles, *, clean: bool = True, now_ms: int = NOW_MS, **options: object
 ) -> PartitionLog:
-    """Open the log in DIRECTORY; ``settings`` are keywords of ``config``."""
+    """Open the log in DIRECTORY; `options` are keywords of `open_log`, and else of `config`."""
     extra = {
         name: options.pop(name)
         for name in (
