@@ -138,8 +138,7 @@ class Spool:
 
     @property
     def damaged(self) -> int:
-        """Number of messages in the spool that cannot be read: damaged frames, errors of the disk.
-        """
+        """Number of messages in the spool that cannot be read, because of damage or disk errors."""
         return 0 if self._reader is None else self._reader.damaged
 
     @property
