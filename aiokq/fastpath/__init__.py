@@ -4,7 +4,7 @@
     aiokq.fastpath.produce      Accumulator, Batch, Delivery, Outgoing, RecordColumns
     aiokq.fastpath.consume      Cursor, Record, Columns, RecordStream
     aiokq.fastpath.broker       OffsetMap, KeptBatches, read_produced
-    aiokq.fastpath.gateway      Pool, Taken, Intake
+    aiokq.fastpath.gateway      Pool, Taken, Intake, SpoolWriter
 
 A unit is loaded when it is imported, and no unit loads another. Each unit exports the classes of
 its compiled or of its pure parts; this module chooses once, for all units. `AIOKQ_PURE=1` forces
@@ -45,10 +45,13 @@ else:
 
 
 def stale() -> bool:
-    """Return whether the compiled core in use was not built from the sources in this package."""
+    """Return whether the compiled core was built from other sources than those in this package.
+
+    False for the pure core, and if the sources are not installed.
+    """
     if not COMPILED:
         return False
-    # Imported here, because the import would delay a broker's start by milliseconds.
+    # Imported here, because at the top the import would delay a broker's start by milliseconds.
     from pathlib import Path
 
     from aiokq.fastpath.units import source_hash

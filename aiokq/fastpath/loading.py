@@ -23,6 +23,8 @@ REMEDY = "install aiokq again (in a checkout: make setup), or set AIOKQ_PURE=1 t
 def choose() -> tuple[bool, tuple[str, str] | None]:
     """Return whether to use the compiled core; and if it is missing, the reason and the remedy.
 
+    A missing compiled core causes a RuntimeWarning, unless AIOKQ_PURE=1.
+
     Raises:
         ImportError: only a part of the compiled core is installed, or the compiled core cannot be
             imported and AIOKQ_REQUIRE_COMPILED=1.
@@ -84,7 +86,7 @@ def load(unit: str, compiled: bool) -> dict[str, object]:
 
 
 def _file(name: str) -> str:
-    """Return the path of a built extension."""
+    """Return the path that an extension has if it is built."""
     return os.path.join(PACKAGE, *name.split(".")[1:]) + EXTENSION_SUFFIXES[0]
 
 
@@ -94,7 +96,7 @@ def _listed(names: list[str]) -> str:
 
 
 def _other_builds(unit: str, source_hash: str) -> list[str]:
-    """Return the extensions of a unit that do not contain `source_hash`.
+    """Return the extensions of a unit that do not contain `source_hash` or cannot be read.
 
     The files are read, not imported, because the import of extensions of several builds may fail.
     """

@@ -1,4 +1,4 @@
-"""The reason why the compiled core is missing, for a warning; imported only if it is missing."""
+"""The reason why the compiled core is missing, for a warning; imported only in that case."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@
 #define AIOKQ_UNLIKELY(x) (x)
 #endif
 
-/* The largest base offset to which any last_offset_delta can be added without an overflow. */
+/* Any last_offset_delta can be added to a base offset up to this one without an overflow. */
 #define AIOKQ_TOP_OFFSET INT64_C(0x7ffffffeffffffff)
 
 /* splitmix64's constants. */
@@ -31,8 +31,8 @@
 
 /* ---------------------------------------------------------------- clock */
 
-/* Milliseconds since the epoch, as Java's System.currentTimeMillis(). Not the coarse clock, which
- * lags by up to 4 ms: a record could be older than a timestamp taken before the send. */
+/* Milliseconds since the epoch, as Java's System.currentTimeMillis(). Not the coarse clock: it lags
+ * by up to 4 ms, so a record could get an earlier time than the caller read before the send. */
 static inline long long aiokq_now_ms(void) {
     struct timespec now;
 #if defined(CLOCK_REALTIME)
@@ -43,7 +43,7 @@ static inline long long aiokq_now_ms(void) {
     return (long long)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* Seconds since an arbitrary start, for differences only; time.monotonic() may have another. */
+/* Seconds since an arbitrary start, for differences only; time.monotonic() may start elsewhere. */
 static inline double aiokq_monotonic(void) {
     struct timespec now;
 #if defined(CLOCK_MONOTONIC)
@@ -87,8 +87,8 @@ static inline unsigned char *aiokq_put_varint(unsigned char *at, int64_t value) 
     return at;
 }
 
-/* Reads one varint of at most `most` bits from [at, end); returns NULL if the varint is incomplete
- * or too long. */
+/* Reads one zigzag varint of at most `most` bits from [at, end); returns the position after it, or
+ * NULL if the varint is incomplete or too long. */
 static inline const unsigned char *aiokq_get_varint(const unsigned char *at,
                                                     const unsigned char *end, int most,
                                                     int64_t *value) {

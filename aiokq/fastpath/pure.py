@@ -1,4 +1,7 @@
-"""Varints and CRC-32C for the pure core, by tables instead of C loops.
+"""Varints and CRC-32C for the pure core.
+
+Varints are looked up in tables. The CRC-32C is computed by a compiled package, crc32c or cramjam;
+if neither is usable, byte by byte with a table.
 
 Tests: tests/unit/fastpath/test_checksums.py, tests/property/test_core_parity.py.
 """

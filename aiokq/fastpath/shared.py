@@ -1,6 +1,6 @@
 """Code that several units share: checksums, hashes of keys, and the guard of the event loop.
 
-    numbers and checksums       crc32c, murmur2, partition_for_key
+    numbers and checksums       crc32c, murmur2, partition_for_key, read_varint
     arguments                   int_of, thrown
     event loops                 LoopGuard: refuses calls on other loops and threads
 
@@ -65,7 +65,7 @@ def crc32c(data, value=0):
 
 
 def murmur2(key):
-    """Return Java's murmur2 of a key as an unsigned 32-bit number.
+    """Return the murmur2 hash of a key, as Kafka's Java client computes it, unsigned (32 bits).
 
     Source: org.apache.kafka.common.utils.Utils.murmur2.
     """
@@ -92,7 +92,7 @@ def murmur2(key):
 
 
 def partition_for_key(key, partitions):
-    """Return the partition that Java's default partitioner chooses for a key.
+    """Return the partition that the default partitioner of Kafka's Java client chooses for a key.
 
     Args:
         partitions: number of partitions of the topic.
@@ -128,7 +128,7 @@ def int_of(value, name, bits):
         name: name of the argument, for the error message.
 
     Raises:
-        TypeError: `value` is not an int.
+        TypeError: `value` is not an int, or is a bool.
         ValueError: `value` does not fit.
     """
     if not isinstance(value, int) or isinstance(value, bool):

@@ -24,8 +24,8 @@ UNITS: Final[dict[str, tuple[str, ...]]] = {
 """Maps each unit to its parts.
 
 A unit is a directory of this package ("" is the package itself). A part is a module `part.py` that
-can be imported uncompiled, with its C types in `_part.pxd`; it is compiled to the extension `_part`
-beside it. A new unit or part is added only here.
+can be imported uncompiled; its C types, if it has any, are in `_part.pxd`. The part is compiled to
+the extension `_part` beside it. A new unit or part is added only here.
 """
 
 

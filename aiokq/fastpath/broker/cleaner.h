@@ -1,6 +1,6 @@
 /* The byte loops of log compaction, which run without the GIL: they fill the map of the last offset
- * of each key, and copy the kept records of v2 batches. The caller handles batches of transactions
- * and compressed batches.
+ * of each key, and copy the kept records of v2 batches. The caller handles batches of transactions,
+ * compressed batches and batches of other formats.
  * Tests: tests/unit/fastpath/test_compaction.py. */
 #ifndef AIOKQ_CLEANER_H
 #define AIOKQ_CLEANER_H
@@ -20,7 +20,7 @@
 #define AIOKQ_ONE 1      /* one uncompressed batch, whatever its attributes */
 #define AIOKQ_TRUSTED 2  /* the CRC-32C was verified before */
 #define AIOKQ_KEEP_ALL 4 /* keep all records */
-#define AIOKQ_HORIZON 8  /* set the delete horizon of kept batches that have none */
+#define AIOKQ_HORIZON 8  /* set a delete horizon even if no kept record is a tombstone */
 
 #define AIOKQ_BATCH_HEADER 61
 #define AIOKQ_CODEC_BITS 0x07
@@ -202,7 +202,8 @@ static inline void aiokq_write_u32(unsigned char *at, uint32_t value) {
         at[n] = (unsigned char)(value >> (24 - 8 * n));
 }
 
-/* Reads the header of the batch at data[at]; AIOKQ_WALK_END means success. */
+/* Reads the header of the batch at data[at], and verifies the CRC-32C unless the flag AIOKQ_TRUSTED
+ * is given. AIOKQ_WALK_END means success. */
 static int aiokq_read_batch(const unsigned char *data, Py_ssize_t at, Py_ssize_t end, int flags,
                             aiokq_batch *batch) {
     const unsigned char *head = data + at;

@@ -71,7 +71,8 @@ WALK_END, WALK_OTHER, WALK_FULL, WALK_CORRUPT = 0, 1, 2, 3
 # WALK_ONE: read one batch, whatever its attributes; its records must not be compressed.
 # WALK_TRUSTED: do not verify the CRC-32C again.
 # WALK_KEEP_ALL: keep all records.
-# WALK_HORIZON: set the delete horizon of kept batches that have none.
+# WALK_HORIZON: set a delete horizon even if no kept record is a tombstone. Without the flag, only
+# batches that keep tombstones get one. A delete horizon is never changed.
 WALK_ONE, WALK_TRUSTED, WALK_KEEP_ALL, WALK_HORIZON = 1, 2, 4, 8
 
 
@@ -99,6 +100,7 @@ class OffsetMap:
 
     Raises:
         ValueError: `slots` is less than 2, `most` is less than 1, or `secret` is not 16 bytes long.
+        MemoryError: the compiled core cannot allocate the slots.
     """
 
     __slots__ = ("closed", "entries", "latest_offset", "most", "secret")
@@ -184,7 +186,8 @@ class OffsetMap:
     def index(self, data, at, start_offset, flags=0):
         """Add the keys of the batches that begin at byte `at` of `data`.
 
-        Afterwards, the keys of all batches up to `latest_offset` are in the map. The compiled core
+        Afterwards, the keys of all records from `start_offset` to `latest_offset` are in the map;
+        after WALK_FULL or WALK_CORRUPT, keys of later records may be in it, too. The compiled core
         releases the GIL.
 
         Args:
@@ -235,7 +238,7 @@ class KeptBatches:
     Args:
         offsets: the last offset of each key, as an OffsetMap.
         now_ms: milliseconds since 1970. Tombstones whose delete horizon has passed are removed.
-        horizon_ms: delete horizon for batches that have tombstones but no delete horizon yet.
+        horizon_ms: delete horizon for batches that keep tombstones but have no delete horizon yet.
         upper_offset: the batch that ends right before this offset is kept, even if no record of it
             is kept.
         producers: last offset of each active producer. A producer's batch that ends with its last
@@ -244,10 +247,11 @@ class KeptBatches:
         room: initial size of the block, in bytes.
 
     Attributes:
-        read, kept, keyless: numbers of records read, kept, and removed for lack of a key.
-        batches: number of batches kept.
-        max_timestamp_ms, max_timestamp_offset: the largest timestamp in the segment, -1 if there is
-            none, and the last offset of its batch.
+        read, kept, keyless: numbers of records that keep() has read, kept, and removed for lack of
+            a key, in all segments.
+        batches: number of batches kept, in all segments.
+        max_timestamp_ms, max_timestamp_offset: the largest timestamp of the segment's kept batches,
+            and the last offset of its batch; -1 and the segment's base offset if there is none.
     """
 
     __slots__ = (
@@ -292,7 +296,7 @@ class KeptBatches:
             aiokq_marks_free(cython.address(self.keeping))
 
     def begin_segment(self, base_offset):
-        """Start a new segment with an empty block."""
+        """Empty the block, and start a new segment at file position 0."""
         self.clear()
         if cython.compiled:
             c = cython.address(self.keeping)
@@ -341,7 +345,7 @@ class KeptBatches:
             return pure_compaction.keep(self, bytes(data), at, flags)
 
     def put(self, batch, last_offset, max_timestamp_ms):
-        """Add a complete batch; return False if the block has no space for it."""
+        """Add a complete batch as it is; return False if the block has no space for it."""
         data: bytes = bytes(batch)
         if cython.compiled:
             c = cython.address(self.keeping)

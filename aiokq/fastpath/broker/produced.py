@@ -50,10 +50,11 @@ __all__ = ["read_produced"]
 def read_produced(frame):
     """Return the checked batches of an ordinary Produce request; None for any other request.
 
-    An ordinary request has version 3 to 13, at most 1024 topics and partitions together, and for
-    each partition one batch of magic 2 that a broker can store unchanged. A batch may be
-    transactional if the request has a transactional id. If the result is None, the caller decodes
-    the request in the general way, and finds the error if there is one.
+    An ordinary request has version 3 to 13, acks from -1 to 1, ASCII strings, no tagged fields, at
+    most 1024 topics and partitions together, and for each partition one batch of magic 2 that a
+    broker can store unchanged. A batch may be transactional if the request has a transactional id.
+    If the result is None, the caller decodes the request in the general way, and finds the error if
+    there is one.
 
     Args:
         frame: a Produce request with its header.

@@ -39,8 +39,8 @@ static inline int32_t aiokq_int32(aiokq_request *request) {
 }
 
 /* Reads the length of a string, of bytes or of an array; -1 for null. In flexible versions it is
- * an unsigned varint of at most 32 bits that holds the length plus one, else an integer of `plain`
- * bytes. */
+ * an unsigned varint of at most five bytes that holds the length plus one, else an integer of
+ * `plain` bytes. */
 static inline int64_t aiokq_length(aiokq_request *request, int plain) {
     uint64_t bits = 0;
     int shift;
@@ -82,8 +82,8 @@ static inline void aiokq_no_tags(aiokq_request *request) {
 #define AIOKQ_SPECIAL 0x28
 #define AIOKQ_TRANSACTIONAL 0x10
 
-/* Whether the bytes are one ordinary batch of format 2: none of the `special` attributes, a codec up
- * to `newest_codec`, consistent header fields and a valid CRC. */
+/* Whether the bytes are one ordinary batch of format 2: base offset 0, none of the `special`
+ * attributes, a codec up to `newest_codec`, consistent header fields and a valid CRC. */
 static inline int aiokq_ordinary(const unsigned char *at, int64_t size, int newest_codec,
                                  int special) {
     int attributes, last_delta;

@@ -405,7 +405,7 @@ def _native_columns(cursor: Cursor, columns: Columns, max_bytes: cython.longlong
                 cursor.last_epoch = cursor.epoch
                 cursor.position = offset + 1
             if problem is not None and cursor.position >= cursor.stop:
-                problem = None  # all requested records were read, see _bad_record()
+                problem = None  # as in _bad_record() of cursor.py
                 end_cursor(cursor)
             if cursor.remaining == 0 and cursor.opened:
                 leave_batch(cursor)

@@ -465,7 +465,7 @@ def _offset_behind(cursor: Cursor) -> object:
     """Return the offset after the open batch, or else the offset after the next batch.
 
     The offset after the next batch is computed from the header of that batch. The result is None if
-    that header is invalid.
+    that header is invalid, or if the next batch is a converted legacy batch.
     """
     if cursor.opened:
         return cursor.next_offset
@@ -633,7 +633,13 @@ def leave_batch(cursor: Cursor) -> object:
 @cython.cfunc
 @cython.exceptval(-1, check=False)
 def open_next(cursor: Cursor) -> cython.int:
-    """Open the next batch that has a record to return, and return 1; return 0 if there is none."""
+    """Leave the open batch, and open the next one that has a record to return.
+
+    Returns 1, or 0 at the end. A record that cannot be decoded counts as a record to return.
+
+    Raises:
+        CorruptRecord: the next batch is corrupt, or was corrupt before and was not skipped.
+    """
     at: cython.Py_ssize_t
     left: cython.Py_ssize_t
     total: cython.Py_ssize_t

@@ -13,7 +13,10 @@ class Codecs(Protocol):
     """Decompresses and converts batches for a Cursor."""
 
     def decompress(self, codec: int, data: memoryview, limit: int, /) -> bytes:
-        """Return `data` decompressed, at most `limit` bytes; `codec` is Kafka's number."""
+        """Return `data` decompressed by the codec with Kafka's id `codec`.
+
+        Raises an error if the result has more than `limit` bytes.
+        """
         ...
     def upconvert(self, data: memoryview, /) -> bytes:
         """Return complete entries of magic 0 or 1 as one uncompressed v2 batch."""

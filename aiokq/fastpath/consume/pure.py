@@ -47,8 +47,9 @@ def decode_batch(cursor: Any, count: int, kind: Any) -> tuple[list[Any], str | N
     The error is None if all records are valid, or if a record reaches the stop offset.
 
     All records are decoded at once, because a call per record would cost as much as the decoding.
-    A field may be read past the end of its record: only the position after the last field is
-    checked. A None in the list stands for the first record at or after the stop offset.
+    Records before the position are left out. A None in the list stands for the first record at or
+    after the stop offset. A field may be read past the end of its record: only the position after
+    the last field is checked.
 
     Args:
         cursor: a Cursor whose batch was just opened.

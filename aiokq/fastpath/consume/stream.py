@@ -90,6 +90,8 @@ class RecordStream:
         Raises:
             RuntimeError: another task waits for the next record.
             CorruptRecord: as in iteration over the cursor.
+            others: the error of the guard's check, or of the source's next_cursor(), for example
+                StopAsyncIteration.
         """
         require_loop(self.guard)
         if self.busy:
@@ -209,7 +211,7 @@ def _leave_stream(self: _StreamWait, error: object) -> object:
 if not cython.compiled:
 
     async def _anext(self):
-        """Implement `__anext__` of the pure core; it is faster than a returned awaitable."""
+        """Implement `__anext__` of the pure core: a coroutine is faster than an awaitable."""
         require_loop(self.guard)
         self.in_hand = False
         if not self.busy and (cursor := self.cursor) is not None and len(cursor.ready) > 1:

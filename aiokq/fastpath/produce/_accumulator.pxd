@@ -1,6 +1,7 @@
 # The C types of accumulator.py, and the C functions of it that outgoing.py and building.py call.
 
-# A forward declaration, because batches and routes refer to accumulators, and these to routes.
+# A forward declaration, because batches and routes refer to accumulators, and accumulators refer to
+# routes.
 cdef class Accumulator
 
 from aiokq.fastpath._shared cimport LoopGuard

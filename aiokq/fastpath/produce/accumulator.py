@@ -262,7 +262,7 @@ class Accumulator:
         self.queued = count
 
     def has_memory(self, size):
-        """Return whether a record of `size` bytes fits, in a new batch if necessary.
+        """Return whether buffer_memory has space for a new batch with a record of `size` bytes.
 
         `size` counts key, value and headers. Calls that already wait for memory (the attribute
         `waiting`) are not considered.
@@ -613,7 +613,10 @@ class Accumulator:
         return batch, deliveries
 
     def release(self, batch):
-        """Subtract the bytes of a batch from `used_bytes` before the batch is done."""
+        """Subtract the bytes of a batch from `used_bytes` before the batch is done.
+
+        Calls `on_memory_freed` if calls wait for memory.
+        """
         held: Batch = batch
         freed = held.reserved
         held.reserved = 0
@@ -1223,11 +1226,15 @@ def _batch_for(
 ) -> Batch:
     """Return a batch with memory for the record: the open batch of the slot, or a new one.
 
+    An open batch without space for the record is closed. If `keyless` is not None, the sticky
+    partition may change.
+
     `rest` is the size of the record without the varints of its length, timestamp delta and offset
-    delta. `timestamp` becomes the base timestamp of a new batch.
+    delta. `timestamp` becomes the base timestamp of a new batch, and `created` its creation time in
+    seconds of the monotonic clock; the current time if `created` is negative.
 
     Raises:
-        BufferFull: there is no memory for the record.
+        BufferFull: `force` is false and buffer_memory does not suffice.
         RecordTooLarge: no batch can hold the record.
     """
     batch: Batch
@@ -1304,7 +1311,8 @@ def _grow(
     capacity = min(max(2 * batch.capacity, wanted), accumulator.batch_size)
     free = accumulator.buffer_memory - accumulator.used
     if capacity - batch.capacity > free:
-        # Little memory is free: enlarge the batch by less than its size.
+        # Too little memory is free to double the batch: enlarge it by at most MIN_CHUNK, or by as
+        # much as the record needs.
         capacity = min(max(wanted, batch.capacity + min(free, MIN_CHUNK)), accumulator.batch_size)
         if capacity - batch.capacity > free and not force:
             raise BufferFull
@@ -1325,7 +1333,8 @@ def _open(
 ) -> Batch:
     """Open a batch in the slot, with memory for the first record at least.
 
-    If enough memory is free, the size of the slot's last batch determines the size of the block.
+    If enough memory is free, or if `force` is true, the size of the slot's last batch determines
+    the size of the block. Otherwise the block has memory for the first record only.
 
     Raises:
         RecordTooLarge: no batch can hold the record.
@@ -1366,7 +1375,7 @@ def put_apart(
     timestamp: cython.longlong,
     headers: object,
 ) -> Batch:
-    """Encode a record for building.py, whatever buffer memory is in use."""
+    """Encode a record for building.py, even if buffer_memory is exceeded; return its batch."""
     return _put(accumulator, slot, None, value, key, timestamp, headers, -1.0, True)
 
 
@@ -1378,7 +1387,7 @@ def put_row_apart(
     n: cython.Py_ssize_t,
     now: cython.longlong,
 ) -> Batch:
-    """Encode a row for building.py, whatever buffer memory is in use."""
+    """Encode a row for building.py, even if buffer_memory is exceeded; return its batch."""
     return _put_row(accumulator, slot, None, columns, n, now, True)
 
 
@@ -1393,7 +1402,10 @@ def append_noted(
     headers: object,
     many: Deliveries,
 ) -> object:
-    """Append a record as append() does, and store its delivery as the next delivery of `many`."""
+    """Append a record, and store its delivery as the next delivery of `many`.
+
+    As in append_waited(), neither the guard nor waiting calls are checked.
+    """
     route: Route
     batch: Batch
     if topic is accumulator.last_topic:

@@ -1,6 +1,7 @@
 """Arguments of records: bytes, headers, timestamps and partitions, checked and converted.
 
-The accumulator handles keys, values and headers of the usual types without these functions.
+Keys and values of type bytes, and headers that are a list or tuple of plain (str, bytes or None)
+tuples, are not converted.
 
 Tests: tests/unit/fastpath/test_accumulator.py.
 """
@@ -69,7 +70,7 @@ def as_bytes(value, what):
 
 @cython.cfunc
 def plain_headers(headers):
-    """Return headers as a list of (str, bytes | None).
+    """Return headers, an iterable of pairs or a dict, as a list of (str, bytes | None).
 
     Raises:
         TypeError: the headers are not pairs of a str and a bytes-like value or None.

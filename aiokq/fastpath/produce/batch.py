@@ -162,7 +162,7 @@ class Batch:
 
     @property
     def awaited(self):
-        """Whether there are at least as many waits as records.
+        """Whether there are at least as many waits and done-callbacks as records.
 
         A wait for a Deliveries object counts once for each of its records in this batch.
         """
@@ -181,7 +181,10 @@ class Batch:
 
     @property
     def unobserved(self):
-        """The number of failed records whose error no caller has received or awaited."""
+        """The number of failed records whose error no caller has received or awaited.
+
+        A done-callback of the record's Delivery counts as a caller that awaits it.
+        """
         if self.state != FAILED:
             return 0
         return self.count - self.observed_count
@@ -303,7 +306,7 @@ class Batch:
         return True
 
     def forward(self, targets):
-        """Redirect each Delivery to the target at its index, because the records moved.
+        """End the batch, whose records moved: redirect each Delivery to the target at its index.
 
         Args:
             targets: a Delivery of another batch for each record.

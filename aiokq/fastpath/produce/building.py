@@ -3,7 +3,7 @@
 Tests: tests/unit/fastpath/test_record_columns.py.
 """
 
-# Hot path: runs once per record that the gateway's engine bruce delivers.
+# Hot path: the loops run once per record that the gateway's engine bruce delivers.
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RecordColumns: the validated columns of Arrow that append_columns() appends as records.
+"""RecordColumns: validated columns in Arrow's memory layout, whose rows append_columns() appends.
 
 Tests: tests/unit/fastpath/test_record_columns.py, tests/property/test_columns_parity.py.
 """
@@ -139,8 +139,8 @@ class RecordColumns:
             accumulator.
 
     Raises:
-        ValueError: a buffer is too short, offsets decrease, or a partition or timestamp is
-            negative.
+        ValueError: `count` is out of range, a buffer is too short, offsets decrease or exceed the
+            data, or a partition or timestamp is negative.
         TypeError: `count` is not an int, or a column does not consist of buffers.
     """
 
@@ -276,12 +276,13 @@ class RecordColumns:
         }
 
     def fitting(self, rows, max_bytes, *, max_rows=None, overhead=0):
-        """Return how many of the first rows fit into a limit, and their size in bytes.
+        """Return how many of the first rows fit into the limits, and their size with overhead.
 
         Args:
             rows: int32 indexes; None for all rows.
-            max_bytes: limit of the size of the rows; the size of a row is that of `size`.
-            max_rows: limit of the number of rows.
+            max_bytes: limit of the size of the rows, which is the sum of `size` and `overhead` of
+                each row.
+            max_rows: limit of the number of rows; None for no limit.
             overhead: bytes to add to the size of each row.
 
         Raises:

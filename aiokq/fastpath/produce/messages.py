@@ -126,10 +126,11 @@ def read_answers(data, position, version):
         position: where the response begins in the frame.
 
     Returns:
-        The throttle time in milliseconds, and for each partition its topic (the name, or from
-        version 13 on the id, 16 bytes), its index, the base offset of the batch and the time of the
-        append. None if a batch was refused, a tagged field is set, or the response is malformed;
-        the general decoder then reads the response.
+        The throttle time in milliseconds, and a list with an answer for each partition: its topic
+        (the name, or from version 13 on the id, 16 bytes), its index, the base offset of the batch,
+        and the log append time (-1 with CreateTime). None if a batch was refused, a tagged field is
+        set, a length is above 126, or the response is malformed; the general decoder then reads the
+        response.
     """
     if cython.compiled:
         buffer = cython.declare(Py_buffer)

@@ -11,7 +11,7 @@ TopicBatches: TypeAlias = tuple[str, bytes, Sequence[tuple[int, memoryview]]]
 """(name, id, batches), each batch with its partition."""
 
 Answer: TypeAlias = tuple[str | bytes, int, int, int]
-"""(topic, partition, base offset, time of the append)."""
+"""(topic name or id, partition, base offset, log append time or -1)."""
 
 def produce_body(
     version: int,

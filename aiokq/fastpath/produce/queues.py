@@ -37,6 +37,7 @@ class QueuedBatch:
     """A closed batch and the state of its delivery.
 
     Attributes:
+        queue: the PartitionQueue of the batch.
         batch: the batch of the accumulator, with its records and Deliveries.
         deadline: monotonic seconds at which the batch fails if it is not acknowledged.
         sealed: whether the batch is ready to be sent: it is compressed, or has no codec.
@@ -134,7 +135,10 @@ class SendWindow:
         return _next(self)
 
     def launched(self, queued):
-        """Mark a batch as in flight."""
+        """Mark a batch as in flight.
+
+        If the batch is `next`, `next` becomes the batch after it. Otherwise the window ends.
+        """
         _launched(self, queued)
 
     def answered(self, queued):
@@ -294,7 +298,7 @@ class SendQueue:
         return (slot is None or slot.batch is None) and _next(self._window) is None
 
     def batch_opened(self, batch):
-        """Register a new open batch and schedule the end of its linger.
+        """Register a new open batch; schedule the end of its linger, or its delivery timeout.
 
         If batches do not linger at present, the queue is offered to its sender immediately.
         """
@@ -310,8 +314,8 @@ class SendQueue:
     def peek(self, now):
         """Return the sealed batch to send next; None if no batch may be sent now.
 
-        The call may close the open batch, start to seal a batch, renumber the batches, request a
-        producer id, or request to add the partition to the transaction.
+        The call may schedule the timer, close the open batch, start to seal a batch, renumber the
+        batches, request a producer id, or request to add the partition to the transaction.
         """
         window: SendWindow = self._window
         in_flight: cython.Py_ssize_t = window.in_flight
@@ -364,7 +368,8 @@ class SendQueue:
     def answered(self, queued, attempt, base_offset, log_append_time_ms):
         """Complete an acknowledged batch; with acks=0, a batch that was written to a connection.
 
-        After a leader change, the acknowledgement may belong to an earlier attempt.
+        The call ends a pause and clears `blocked_by`. A batch that has expired stays failed. After
+        a leader change, the acknowledgement may belong to an earlier attempt.
         """
         sent: QueuedBatch = queued
         window: SendWindow = self._window
@@ -384,7 +389,11 @@ class SendQueue:
         window.restart_if_drained()
 
     def offer_if_ripe(self, now):
-        """Offer the queue to its sender if a batch is ready and no pause prevents sending."""
+        """Offer the queue to its sender if a batch is ready and no pause prevents sending.
+
+        Without a leader, a pause has no effect: nothing is sent, but the owner of the senders looks
+        for the leader.
+        """
         if self.leader >= 0 and now < self.retry_at:
             return
         slot = self.slot
