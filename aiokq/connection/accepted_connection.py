@@ -37,6 +37,7 @@ from aiokq.core.errors import (
     KafkaError,
     ProtocolError,
 )
+from aiokq.core.user_errors import is_for_caller
 from aiokq.wire import API_NAMES
 
 if TYPE_CHECKING:
@@ -539,7 +540,11 @@ class AcceptedConnection:
                     return
                 elif context.mute_until > self._loop.time():
                     await self._mute(context)
-        except Exception as error:  # noqa: BLE001 - a bug; it ends only this connection
+        except BaseException as error:
+            # Without the `except`, whatever is no Exception, such as a panic of a Rust extension
+            # or the CancelledError of another task, would end the server.
+            if is_for_caller(error):
+                raise
             self._server.complain("none", context.peer, error)
         finally:
             self._task = None

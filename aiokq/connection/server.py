@@ -311,7 +311,7 @@ class Server:
         """Count and log a connection that exceeded a limit before its login."""
         self._quotas.note_login(peer, reason)
 
-    def complain(self, api: str, peer: str, error: Exception) -> None:
+    def complain(self, api: str, peer: str, error: BaseException) -> None:
         """Log that a connection is closed because of its client's input or a bug in the handler.
 
         The first failure of each kind is logged immediately. Later failures are logged at growing

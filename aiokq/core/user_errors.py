@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-__all__ = ["INTERRUPTS", "closed_here", "passable"]
+__all__ = ["INTERRUPTS", "closed_here", "is_for_caller", "passable", "place_of"]
 
 INTERRUPTS: Final = (KeyboardInterrupt, SystemExit)
 """Exceptions that end the program; raised again wherever user code raises them."""
@@ -50,3 +50,29 @@ def closed_here(error: GeneratorExit) -> bool:
     """
     traceback = error.__traceback__
     return traceback is None or traceback.tb_next is None
+
+
+def is_for_caller(error: BaseException) -> bool:
+    """Return whether an exception concerns the calling coroutine, not the code that it calls.
+
+    This is so if the exception ends the program or cancels the current task, or if the calling
+    coroutine is being closed. Code of the user may raise CancelledError and GeneratorExit itself;
+    these are errors of that code. Call this in an `except` clause of the coroutine.
+    """
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is None or task.cancelling() > 0
+    if isinstance(error, GeneratorExit):
+        return closed_here(error)
+    return isinstance(error, INTERRUPTS)
+
+
+def place_of(error: BaseException, frames: int) -> str:
+    """Return the last files, lines and functions of a traceback, the innermost last.
+
+    They are shown in place of the text of an exception that may contain a secret.
+    """
+    import traceback
+
+    found = traceback.extract_tb(error.__traceback__, limit=-frames)
+    return " > ".join(f"{one.filename}:{one.lineno} in {one.name}" for one in found)

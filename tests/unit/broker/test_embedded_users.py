@@ -60,6 +60,34 @@ async def test_users_log_in_and_others_do_not(mechanism: str) -> None:
         assert set(kafka.node.counters.logins) == {mechanism}
 
 
+async def test_a_function_that_was_cancelled_refuses_one_login_only() -> None:
+    """It awaits a task of its own that something has cancelled.
+
+    Regression: the listener ended, and with it the connections of all clients.
+    """
+
+    async def authenticate(mechanism: str, listener: str, name: str, secret: str) -> str:
+        if name == "mallory":
+            lookup = asyncio.create_task(asyncio.sleep(60))
+            lookup.cancel()
+            await lookup
+        return name
+
+    async with EmbeddedCluster(authenticate=authenticate, settings=FAST) as kafka:
+        settings = {
+            "bootstrap_servers": kafka.bootstrap_servers,
+            "security_protocol": "SASL_PLAINTEXT",
+            "sasl_mechanism": "PLAIN",
+            "sasl_plain_username": "alice",
+            "sasl_plain_password": "x",
+        }
+        async with Cluster(**settings) as cluster, cluster.producer() as producer:
+            await producer.send("t", b"before")
+            await refused(settings, sasl_plain_username="mallory")
+            await producer.send("t", b"after")
+        await works(settings)
+
+
 async def test_a_client_without_a_login_is_not_served() -> None:
     """The only listener has SASL."""
     async with EmbeddedCluster(users=USERS, settings=FAST) as kafka:

@@ -741,6 +741,50 @@ def test_an_error_in_a_handler_closes_its_connection_and_no_other(
     assert record.exc_info is not None
 
 
+class Panic(BaseException):
+    """As of a Rust extension."""
+
+
+@pytest.mark.parametrize(
+    "error",
+    [Panic(), asyncio.CancelledError(), GeneratorExit()],
+    ids=lambda error: type(error).__name__,
+)
+def test_whatever_a_handler_raises_does_not_end_the_server(
+    error: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Code of the user, such as `authenticate=`, may raise anything.
+
+    Regression: the task of the connection failed, and with it the tasks of all connections; the
+    server accepted no other connection.
+    """
+
+    async def main(simulation: Simulation) -> None:
+        async with bench(simulation) as b:
+
+            async def answer(context: RequestContext, data: memoryview) -> Sequence[wire.Fragment]:
+                if data == b"bad":
+                    raise error
+                return await Handler.echo(context, data)
+
+            b.handler.answer = answer
+            bad, good = await b.client(), await b.client()
+            good.send(b"one")
+            assert await good.receive(1) == [b"one"]
+            bad.send(b"bad")
+            await bad.lost.wait()
+            good.send(b"two")
+            assert await good.receive(2) == [b"one", b"two"]
+            late = await b.client()
+            late.send(b"three")
+            assert await late.receive(1) == [b"three"]
+            assert b.server.supervisor.failed is None
+
+    run(1, main)
+    (record,) = [r for r in caplog.records if r.levelno >= logging.ERROR]
+    assert "handler failed, closing connection" in record.getMessage()
+
+
 @pytest.mark.parametrize("error", [CloseConnection("not supported"), ProtocolError("malformed")])
 def test_a_handler_can_close_its_connection(
     error: Exception, caplog: pytest.LogCaptureFixture

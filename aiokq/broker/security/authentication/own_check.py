@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-import traceback
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -21,6 +20,7 @@ from aiokq.broker.security.authentication.exchange import Authenticated, Exchang
 from aiokq.broker.security.authentication.expiring_login import ExpiringLogin
 from aiokq.broker.security.authentication.oauthbearer import TokenRefused
 from aiokq.connection.principal import USER, Principal
+from aiokq.core.user_errors import is_for_caller, place_of
 from aiokq.core.warning_backoff import WarningBackoff
 
 if TYPE_CHECKING:
@@ -55,6 +55,10 @@ class _WrongAnswer(TypeError):
     """`authenticate` returned a value that is not allowed; the message contains no secret."""
 
 
+class _Failed(Exception):
+    """`authenticate` gave no valid answer, which is logged already."""
+
+
 class OwnCheck:
     """Calls the caller's function for a login.
 
@@ -79,8 +83,7 @@ class OwnCheck:
         """
         try:
             return await self._ask("PLAIN", connection, name, password)
-        except Exception as error:  # noqa: BLE001 - the caller's code may raise anything
-            self._warn(error)
+        except _Failed:
             raise ExchangeFailed("authenticate() has failed", told=UNVERIFIED) from None
 
     async def token(self, connection: RequestContext, token: str) -> Authenticated:
@@ -92,8 +95,7 @@ class OwnCheck:
         """
         try:
             found = await self._ask("OAUTHBEARER", connection, "", token)
-        except Exception as error:  # noqa: BLE001 - the caller's code may raise anything
-            self._warn(error)
+        except _Failed:
             raise TokenRefused("authenticate() has failed") from None
         if found is None:
             raise TokenRefused("authenticate() has refused the token")
@@ -102,10 +104,29 @@ class OwnCheck:
     async def _ask(
         self, mechanism: str, connection: RequestContext, name: str, secret: str
     ) -> Authenticated | None:
-        answer = self._authenticate(mechanism, connection.listener, name, secret)
-        if inspect.isawaitable(answer):
-            async with asyncio.timeout(TIME_LIMIT):
-                answer = await answer
+        """Return the answer of the function; None if it refuses the login.
+
+        Raises:
+            _Failed: the function raised an exception, took too long, or returned an invalid value.
+        """
+        try:
+            answer = self._authenticate(mechanism, connection.listener, name, secret)
+            if inspect.isawaitable(answer):
+                async with asyncio.timeout(TIME_LIMIT):
+                    answer = await answer
+            return self._login(answer)
+        except BaseException as error:
+            if is_for_caller(error):
+                raise
+            self._warn(error)
+        raise _Failed
+
+    def _login(self, answer: object) -> Authenticated | None:
+        """Return the login that an answer of the function stands for; None if it refuses.
+
+        Raises:
+            _WrongAnswer: the answer is not valid.
+        """
         if answer is None:
             return None
         if not isinstance(answer, ExpiringLogin):
@@ -115,7 +136,7 @@ class OwnCheck:
             return None  # a session must not end before it begins
         return Authenticated(_principal(answer.principal), expires_at_ms)
 
-    def _warn(self, error: Exception) -> None:
+    def _warn(self, error: BaseException) -> None:
         """Log the type of an exception and the calls that led to it.
 
         The text of the function's exception is not logged, because it may contain the password.
@@ -126,7 +147,7 @@ class OwnCheck:
             "authenticate() failed, the login is refused: error=%s times=%d; %s",
             type(error).__name__,
             times,
-            error if isinstance(error, _WrongAnswer) else _place(error),
+            error if isinstance(error, _WrongAnswer) else place_of(error, LOGGED_FRAMES),
         )
 
 
@@ -155,9 +176,3 @@ def _milliseconds(expires_at: object) -> int:
             "zone"
         )
     return int(expires_at * 1000)
-
-
-def _place(error: Exception) -> str:
-    """Return the files, lines and functions of a traceback, the innermost last."""
-    frames = traceback.extract_tb(error.__traceback__, limit=-LOGGED_FRAMES)
-    return " > ".join(f"{one.filename}:{one.lineno} in {one.name}" for one in frames)

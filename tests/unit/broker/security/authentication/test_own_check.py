@@ -152,12 +152,34 @@ async def test_a_function_that_does_not_answer_refuses_the_login(monkeypatch, ca
     assert "error=TimeoutError" in caplog.text
 
 
-@pytest.mark.parametrize("error", [RuntimeError("down"), StopIteration(), KeyError("x")])
-async def test_an_exception_refuses_the_login_and_is_logged(error, caplog) -> None:
+class Panic(BaseException):
+    """As of a Rust extension."""
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("down"),
+        StopIteration(),
+        KeyError("x"),
+        asyncio.CancelledError(),
+        GeneratorExit(),
+        Panic(),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+async def test_an_exception_refuses_the_login_and_is_logged(error, is_async, caplog) -> None:
     """The client gets Kafka's text for a check that could not be made."""
 
-    def authenticate(*arguments):
+    def fail(*arguments):
         raise error
+
+    async def fail_later(*arguments):
+        await asyncio.sleep(0)
+        raise error
+
+    authenticate = fail_later if is_async else fail
 
     with pytest.raises(ExchangeFailed) as failed, caplog.at_level(logging.ERROR):
         await check(authenticate).password(CONTEXT, "alice", "secret")
@@ -165,3 +187,35 @@ async def test_an_exception_refuses_the_login_and_is_logged(error, caplog) -> No
     assert "authenticate() failed" in caplog.text
     with pytest.raises(TokenRefused):
         await check(authenticate).token(CONTEXT, "x")
+
+
+async def test_a_cancelled_login_ends(caplog) -> None:
+    """Its client has disconnected: nobody waits for the answer, and nothing has failed."""
+    begun = asyncio.Event()
+
+    async def authenticate(*arguments):
+        begun.set()
+        await asyncio.Event().wait()
+
+    login = asyncio.create_task(check(authenticate).password(CONTEXT, "alice", "secret"))
+    await begun.wait()
+    login.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await login
+    assert caplog.text == ""
+
+
+def test_a_login_whose_loop_has_ended_is_closed(caplog) -> None:
+    """Python raises GeneratorExit in its coroutine, which is no error of the function."""
+
+    async def authenticate(*arguments):
+        await asyncio.sleep(0)
+
+    asked = check(authenticate).password(CONTEXT, "alice", "secret")
+
+    async def begin() -> None:
+        asked.send(None)
+
+    asyncio.run(begin())
+    asked.close()
+    assert caplog.text == ""
