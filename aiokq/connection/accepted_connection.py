@@ -169,6 +169,7 @@ class AcceptedConnection:
         # (frame, bytes counted in `_waiting`, bytes to free after the response, time of receipt).
         self._frames: deque[tuple[memoryview, int, int, float]] = deque()
         self._wake: asyncio.Future[None] | None = None
+        self._has_left = False  # whether the client left while it was throttled
         self._paused = 0  # the sum of the current `_Pause` reasons
         self._waiting = 0  # bytes of queued requests, and unused bytes of their shared memory
         self._received = 0  # bytes of queued requests, and of earlier requests whose memory is held
@@ -316,8 +317,7 @@ class AcceptedConnection:
         self._frame_started = None
         self._pause(_Pause.INVALID)
         self._account()
-        if self._wake is not None and not self._wake.done():
-            self._wake.set_result(None)
+        if self._wake_up():
             self._idle.pop(self, None)
         if self._task is None:
             self._attend()
@@ -337,8 +337,7 @@ class AcceptedConnection:
                 self._task.cancel()
         if self._refusal is not None:
             self._refusal.cancel()
-        if self._wake is not None and not self._wake.done():
-            self._wake.set_result(None)
+        self._wake_up()
         if isinstance(error, ProtocolError):
             self._server.complain("none", self.transport.peer, error)
         else:
@@ -358,7 +357,7 @@ class AcceptedConnection:
         A client is stalled if it does not complete its TLS handshake and login in time, has stopped
         in the middle of a request, takes longer than `max_idle` to send a request, or does not read
         the last response. Nothing is read from a throttled client, perhaps for days, so the method
-        looks for its disconnection.
+        looks for its disconnection. What such a client has sent is then read and handled at once.
         """
         limits = self._server.limits
         if self._logging_in and now - self._accepted_at > self._server.security.handshake_timeout:
@@ -376,7 +375,8 @@ class AcceptedConnection:
         elif self._paused:
             is_muted = self._paused & _Pause.MUTED
             if is_muted and quiet > limits.read_stall and self.transport.peer_has_left:
-                self.transport.fail(ConnectionLost("the client left while it was throttled"))
+                self._has_left = True
+                self._wake_up()
         elif self._frame_started is not None:
             if quiet > limits.read_stall:
                 self.transport.fail(
@@ -694,12 +694,17 @@ class AcceptedConnection:
         self.transport.fail(ConnectionLost(reason))
 
     async def _mute(self, context: RequestContext) -> None:
-        """Stop reading until the throttle time is over or the client disconnects."""
+        """Stop reading until the throttle time is over or the client disconnects.
+
+        A client that has left is not throttled any more: what it sent before is the last.
+        """
+        if self._has_left:
+            return
         self._pause(_Pause.MUTED)
         self._wake = self._loop.create_future()
         try:
             async with asyncio.timeout_at(context.mute_until):
-                while self._error is None:
+                while self._error is None and not self._has_left:
                     await self._wake
                     self._wake = self._loop.create_future()
         except TimeoutError:
@@ -707,6 +712,14 @@ class AcceptedConnection:
         finally:
             self._wake = None
             self._resume(_Pause.MUTED)
+
+    def _wake_up(self) -> bool:
+        """Wake up the task if it waits for a request or for the end of a throttle time."""
+        wake = self._wake
+        if wake is None or wake.done():
+            return False
+        wake.set_result(None)
+        return True
 
     def _account(self) -> None:
         """Charge the used memory to the server's budget; if too little is left, stop reading."""

@@ -207,3 +207,39 @@ async def test_a_throttled_client_that_has_left_holds_no_connection() -> None:
         await asyncio.sleep(0.2)
         assert server.connections == 1  # the throttled one
         assert await remaining() == 0
+
+
+async def test_what_a_throttled_client_sent_before_it_left_is_not_lost() -> None:
+    """With acks=0 it is not told to wait, and ends when the system has taken its records.
+
+    Regression: the broker closed the connection a minute later, and the unread records were gone.
+    """
+
+    def quota(principal: str, client_id: str, key: str) -> float | None:
+        return 0.01 if key == "producer_byte_rate" else None
+
+    async with EmbeddedCluster(quota=quota) as kafka:
+        await kafka.create_topic("t")
+        assert kafka.node is not None
+        [opened] = kafka.node.servers._opened
+        server, loop = opened.server, asyncio.get_running_loop()
+        topic = kafka.node.topics.get("t")
+        assert topic is not None
+        partition = topic.partition(0)
+        assert partition is not None
+        async with (
+            Cluster(kafka.bootstrap_servers) as cluster,
+            cluster.producer(acks=0, enable_idempotence=False, linger_ms=0) as producer,
+        ):
+            for _ in range(40):
+                await producer.send("t", bytes(1000))  # the system has room for all of them
+                await asyncio.sleep(0.005)
+        await asyncio.sleep(0.2)
+        assert server.connections == 1
+        assert partition.log.log_end_offset < 40
+        [connection] = server._connections
+        connection.check(loop.time() + server.limits.read_stall + 1)
+        async with asyncio.timeout(10):
+            while server.connections:  # noqa: ASYNC110 - nothing tells
+                await asyncio.sleep(0.01)
+        assert partition.log.log_end_offset == 40
