@@ -20,7 +20,7 @@ from aiokq.connection.sasl.oauthbearer_messages import (
 )
 from aiokq.core.errors import AuthenticationFailed, Closed, ConnectionLost, KafkaError
 from aiokq.core.offload import NoThread
-from aiokq.core.user_errors import INTERRUPTS, closed_here, passable
+from aiokq.core.user_errors import INTERRUPTS, closed_here, is_for_caller, place_of
 
 if TYPE_CHECKING:
     from aiokq.core.offload import Offload
@@ -31,6 +31,9 @@ _FETCH_SECONDS: Final = 60.0
 """Time after which a coroutine of the user is cancelled."""
 
 _MAX_FILE_BYTES: Final = 1 << 20
+
+_SHOWN_FRAMES: Final = 3
+"""Number of stack frames of the provider that an error shows."""
 
 
 class ProvidedTokens:
@@ -63,7 +66,8 @@ class ProvidedTokens:
         Raises:
             AuthenticationFailed: the provider raised an exception other than a KafkaError, or
                 returned something that is not a token.
-            ConnectionLost: the provider has not answered within a minute.
+            ConnectionLost: the provider has not answered within a minute, or there is no thread
+                for it.
             KafkaError: the provider raised it.
         """
         limit = asyncio.timeout(_FETCH_SECONDS)
@@ -77,9 +81,14 @@ class ProvidedTokens:
                         found = await found
         except KafkaError:
             raise
+        except NoThread as error:
+            raise ConnectionLost(
+                f"the provider of SASL tokens was not called: {error}",
+                may_have_been_written=False,
+            ) from None
         except TimeoutError as error:
             if not limit.expired():
-                raise _failed(error) from error
+                raise _failed(error) from None
             raise ConnectionLost(
                 f"the provider of SASL tokens has not answered within {_FETCH_SECONDS:g} s",
                 may_have_been_written=False,
@@ -88,15 +97,15 @@ class ProvidedTokens:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            raise _failed(error) from error
+            raise _failed(error) from None
         except GeneratorExit as error:
             if closed_here(error):
                 raise
-            raise _failed(error) from error
+            raise _failed(error) from None
         except INTERRUPTS:
             raise
-        except BaseException as error:
-            raise _failed(error) from error
+        except BaseException as error:  # noqa: BLE001  code of the user
+            raise _failed(error) from None
         return self._token(found)
 
     async def _in_thread(self) -> Any:
@@ -117,7 +126,8 @@ class ProvidedTokens:
             result = self._function()
         except BaseException as error:  # noqa: BLE001  it is raised by `fetch`
             self._running = None
-            done.set_exception(passable(error, "the provider of SASL tokens"))
+            known = isinstance(error, (KafkaError, *INTERRUPTS))
+            done.set_exception(error if known else _failed(error))
         else:
             self._running = None
             done.set_result(result)
@@ -133,8 +143,10 @@ class ProvidedTokens:
             return checked_token(token)
         try:
             extensions = dict(self._extensions())
-        except Exception as error:
-            raise _failed(error) from error
+        except BaseException as error:
+            if is_for_caller(error):
+                raise
+            raise _failed(error) from None
         return checked_token(OAuthToken(token.value, token.expires_at, extensions))
 
 
@@ -204,5 +216,12 @@ def _is_coroutine_function(function: Callable[[], Any]) -> bool:
 
 
 def _failed(error: BaseException) -> AuthenticationFailed:
-    text = f": {error}" if str(error) else ""
-    return AuthenticationFailed(f"the provider of SASL tokens raised {type(error).__name__}{text}")
+    """Return the error for an exception of the user's provider.
+
+    The text of the exception is not shown, because it may contain a secret, such as the URL of a
+    request. A provider can raise a KafkaError, whose text is shown.
+    """
+    place = place_of(error, _SHOWN_FRAMES)
+    return AuthenticationFailed(
+        f"the provider of SASL tokens raised {type(error).__name__} at {place}"
+    )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 
 from aiokq.connection.sasl.oauth_token import OAuthToken
 from aiokq.connection.sasl.token_sources import FileTokens, ProvidedTokens
-from aiokq.core.errors import AuthenticationFailed
+from aiokq.core.errors import AuthenticationFailed, ConnectionLost
 from aiokq.core.offload import InlineOffload, ThreadOffload
 
 
@@ -131,6 +133,44 @@ async def test_whatever_a_provider_raises_is_an_authentication_error(
             await ProvidedTokens(raising(error)[kind], offload).fetch()
     finally:
         offload.close()
+
+
+@pytest.mark.parametrize("kind", [0, 1])
+async def test_the_text_of_an_exception_is_not_shown(kind: int) -> None:
+    """It may contain a secret. The error names the type and the place, also in a traceback."""
+    error = ValueError("https://idp/token?client_secret=hidden")
+    offload = ThreadOffload(1)
+    try:
+        with pytest.raises(AuthenticationFailed, match="raised ValueError at") as caught:
+            await ProvidedTokens(raising(error)[kind], offload).fetch()
+    finally:
+        offload.close()
+    shown = "".join(traceback.format_exception(caught.value))
+    assert "hidden" not in shown + repr(caught.value)
+    assert re.search(r"test_token_sources\.py:\d+ in (coroutine_)?provider", str(caught.value))
+
+
+@pytest.mark.parametrize("error", [ValueError("hidden"), asyncio.CancelledError("hidden")])
+async def test_extensions_may_raise_anything(error: BaseException) -> None:
+    """As the token itself."""
+
+    class Provider:
+        def token(self) -> str:
+            return "t"
+
+        def extensions(self) -> dict[str, str]:
+            raise error
+
+    with pytest.raises(AuthenticationFailed, match="the provider of SASL tokens raised") as caught:
+        await ProvidedTokens(Provider(), InlineOffload()).fetch()
+    assert "hidden" not in str(caught.value)
+
+
+async def test_the_text_of_a_kafka_error_is_shown() -> None:
+    """A provider can say in this way why there is no token."""
+    for provider in raising(ConnectionLost("the vault is sealed")):
+        with pytest.raises(ConnectionLost, match="the vault is sealed"):
+            await ProvidedTokens(provider, InlineOffload()).fetch()
 
 
 @pytest.mark.parametrize("found", [None, 1, b"t", ["t"]])
