@@ -364,7 +364,7 @@ class Server:
                     await asyncio.sleep(task.failed(error))
                 else:
                     task.succeeded()
-                    await asyncio.sleep(tls.check_seconds)
+                    await asyncio.sleep(tls.pause(self.clock))
         finally:
             remove()
 

@@ -30,8 +30,14 @@ __all__ = ["ChangedStores", "TlsContexts"]
 
 logger = logging.getLogger("aiokq.connection")
 
-CHECK_SECONDS: Final = 5.0
+CHECK_SECONDS: Final = 4.0
 """Seconds between two checks whether files of keys and certificates have changed."""
+
+SETTLED_SECONDS: Final = 1.0
+"""Seconds for which changed files must stay as they are before they are read.
+
+A trust store of which only the first certificates are written looks complete.
+"""
 
 WARN_SECONDS: Final = 14 * 24 * 3600
 """Seconds before the expiry of a certificate from which a warning is logged once a day."""
@@ -69,7 +75,8 @@ class TlsContexts:
 
     Attributes:
         context: the context of new connections.
-        check_seconds: least number of seconds between two checks of the files.
+        check_seconds: least number of seconds between two checks of the files, except while changed
+            files may not be complete yet.
 
     Raises:
         ConfigError: a setting is not valid, or a file cannot be used.
@@ -92,7 +99,8 @@ class TlsContexts:
         self._newest = 0  # the number of the read from which the context was made
         self._files: tuple[str, ...] = ()
         self._seen: _State = ()
-        self._checked_at = float("-inf")
+        self._changed: _State = ()  # the state of changed files that are not read yet
+        self._check_at = float("-inf")
         self._warned_on: int | None = None
         self._own: Certificate | None = None
         if settings is None:
@@ -126,19 +134,40 @@ class TlsContexts:
     async def current(self, clock: Clock, offload: Offload | None) -> ssl.SSLContext:
         """Return the context of a new connection; check the files every `check_seconds`.
 
+        Changed files are read when they have stayed as they are for `SETTLED_SECONDS`.
+
         Args:
             offload: reads changed files outside the loop; None to read them on the loop.
         """
         now = clock.monotonic()
-        if now - self._checked_at >= self.check_seconds:
-            self._checked_at = now
-            if _look(self._files) != self._seen:
-                if offload is None:
+        if now >= self._check_at:
+            self._check_at = now + self.check_seconds
+            found = _look(self._files)
+            if found != self._seen:
+                if not self._is_settled(found, clock.timestamp_ms()):
+                    self._changed = found
+                    self._check_at = now + min(SETTLED_SECONDS, self.check_seconds)
+                elif offload is None:
                     self.renew()
                 else:
                     await offload.run(self.renew)
             self.check_expiry(clock.timestamp_ms() // 1000)
         return self.context
+
+    def pause(self, clock: Clock) -> float:
+        """Return the seconds until `current` checks the files again."""
+        return max(self._check_at - clock.monotonic(), 0.0)
+
+    def _is_settled(self, found: _State, now_ms: int) -> bool:
+        """Return whether changed files have been as they are for some time.
+
+        Files whose modification times are some time ago need no second check, so that a client
+        that connects rarely uses its new certificate at once.
+        """
+        latest_ns = (now_ms - int(SETTLED_SECONDS * 1000)) * 1_000_000
+        return found == self._changed or all(
+            each is not None and each[0] <= latest_ns for each in found
+        )
 
     def renew(self) -> bool:
         """If a file has changed, make a new context; keep the old one if that fails.

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from aiokq.connection.tls.contexts import Made, client_context, server_context
-from aiokq.connection.tls.tls_contexts import TlsContexts
+from aiokq.connection.tls.tls_contexts import SETTLED_SECONDS, TlsContexts
 from aiokq.connection.tls.tls_settings import TlsSettings
 from aiokq.core.errors import ConfigError
 from tests.peers.pki import Identity, Pki
@@ -206,8 +206,50 @@ async def test_the_files_are_looked_at_now_and_then(store: Path) -> None:
     former = await tls.current(clock, None)
     replace(store, content(PKI.issue()))
     assert await tls.current(clock, None) is former
+    assert tls.pause(clock) == tls.check_seconds
     clock.now += tls.check_seconds
+    assert await tls.current(clock, None) is former  # the file may not be complete yet
+    assert tls.pause(clock) == SETTLED_SECONDS
+    clock.now += tls.pause(clock)
     assert await tls.current(clock, None) is not former
+
+
+async def test_a_half_written_trust_store_is_not_used(tmp_path: Path) -> None:
+    """One that ends between two certificates looks complete, and would shut clients out."""
+    path = tmp_path / "ca.pem"
+    path.write_text(PKI.trusted)
+    tls = TlsContexts(
+        client_context,
+        TlsSettings(truststore_type="PEM", truststore_location=str(path)),
+        "client",
+    )
+    clock = HandClock()
+
+    async def trusted() -> int:
+        clock.now += max(tls.pause(clock), 0.5)
+        return len((await tls.current(clock, None)).get_ca_certs())
+
+    path.write_text("")
+    assert await trusted() == 1
+    with path.open("a") as file:
+        for number in range(4):
+            file.write(Pki(f"authority {number}").trusted)
+            file.flush()
+            assert await trusted() == 1
+    assert await trusted() == 4
+
+
+async def test_files_that_changed_long_ago_are_used_at_once(store: Path) -> None:
+    """The certificate of a client that has not connected since may have expired."""
+    clock = HandClock()
+    tls = contexts(store)
+    former = await tls.current(clock, None)
+    new = PKI.issue()
+    replace(store, content(new))
+    clock.now += 1000
+    os.utime(store, (clock.now - SETTLED_SECONDS, clock.now - SETTLED_SECONDS))
+    assert await tls.current(clock, None) is not former
+    assert served_by(tls.context) == new.der
 
 
 async def test_connections_at_the_same_time_renew_once(store: Path) -> None:
@@ -220,6 +262,7 @@ async def test_connections_at_the_same_time_renew_once(store: Path) -> None:
     clock = HandClock()
     tls = contexts(store)
     replace(store, content(PKI.issue()))
+    os.utime(store, (1, 1))
     first, *others = await asyncio.gather(*(tls.current(clock, Threads()) for _ in range(5)))  # type: ignore[arg-type]
     assert served_by(tls.context)
     assert first is tls.context
