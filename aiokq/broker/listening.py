@@ -346,9 +346,9 @@ class NodeServers:
     def warn_of_exposure(self) -> None:
         """Log a warning if clients on other machines can connect without authentication.
 
-        Log another warning for each listener that advertises a loopback address to other machines.
-        Both warnings depend on the open sockets, because a host name in `listeners` may resolve to
-        a loopback address.
+        Log another warning for each listener that accepts unsigned tokens of other machines, and
+        for each that advertises a loopback address to them. The warnings depend on the open
+        sockets, because a host name in `listeners` may resolve to a loopback address.
         """
         opened = self.open_to_others()
         anonymous = [one for one in opened if not self.authenticates(one.name)]
@@ -360,6 +360,13 @@ class NodeServers:
                 ", ".join(hosts),
             )
         for one in opened:
+            security = self.configured.security.get(one.name)
+            if security is not None and security.accepts_unsecured_tokens:
+                logger.warning(
+                    "listener %s accepts tokens that are not signed (allow.unsecured.tokens): "
+                    "ANYONE who can reach this machine may log in with any name",
+                    one.name,
+                )
             advertised = self.advertised(one.name)
             if advertised is not None and is_loopback(advertised.host):
                 logger.warning(

@@ -84,6 +84,7 @@ class ListenerSettings:
 
     __slots__ = (
         "_of_listener",
+        "_own_check",
         "_settings",
         "mechanisms",
         "modules",
@@ -101,6 +102,7 @@ class ListenerSettings:
         self.uses_tls = protocol.endswith("SSL")
         self.uses_sasl = protocol.startswith("SASL_")
         self._settings = settings
+        self._own_check = own_check
         self._of_listener = settings.listener_settings.get(name, {})
         self.mechanisms = self._enabled() if self.uses_sasl else ()
         self.modules = dict(self._login_modules(own_check))
@@ -180,7 +182,11 @@ class ListenerSettings:
     @property
     def accepts_unsecured_tokens(self) -> bool:
         """Whether OAUTHBEARER accepts tokens that are not signed."""
-        return OAUTHBEARER in self.mechanisms and bool(self.value(_UNSECURED, OAUTHBEARER))
+        return (
+            OAUTHBEARER in self.mechanisms
+            and not self._own_check
+            and bool(self.value(_UNSECURED, OAUTHBEARER))
+        )
 
     def check_reachable(self) -> None:
         """Check a listener that other machines can reach.

@@ -174,3 +174,25 @@ async def test_no_secret_is_described(tmp_path, caplog):
     text = repr(found) + caplog.text + repr(settings_in_effect)
     assert "s3cr3t" not in text
     assert "PRIVATE KEY" not in text
+
+
+async def test_unsigned_tokens_of_other_machines_are_warned_of(caplog):
+    """Whoever can reach the listener can log in as a super user, so it is said at every start."""
+    settings = {
+        "listeners": "TOKENS://0.0.0.0:0,LOCAL://127.0.0.1:0",
+        "advertised.listeners": "TOKENS://127.0.0.1:0,LOCAL://127.0.0.1:0",
+        "listener.security.protocol.map": "TOKENS:SASL_PLAINTEXT,LOCAL:SASL_PLAINTEXT",
+        "inter.broker.listener.name": "LOCAL",
+        "sasl.enabled.mechanisms": "OAUTHBEARER",
+        "allow.unsecured.tokens": "true",
+        "allow.credentials.without.tls": "true",
+    }
+    async with aiokq.EmbeddedCluster(settings=settings):
+        pass
+    said = [one.getMessage() for one in caplog.records if "not signed" in one.getMessage()]
+    assert len(said) == 1
+    assert "listener TOKENS accepts tokens that are not signed" in said[0]
+    caplog.clear()
+    async with aiokq.EmbeddedCluster(settings=settings, authenticate=lambda *arguments: None):
+        pass
+    assert "not signed" not in caplog.text
