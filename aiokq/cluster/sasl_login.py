@@ -61,7 +61,7 @@ class TokenRequest(NamedTuple):
     scope: str | None
 
     def __repr__(self) -> str:
-        return f"<TokenRequest to {self.url}>"
+        return f"<TokenRequest to {self.url.partition('?')[0]}>"
 
 
 class KerberosLogin(NamedTuple):

@@ -39,6 +39,8 @@ __all__ = [
     "bearer_form",
     "check_url",
     "client_credentials_form",
+    "is_plain_on_loopback",
+    "shown_url",
 ]
 
 _NOT_RETRIED: Final = frozenset((*range(400, 408), *range(409, 416), 501, 505))
@@ -102,6 +104,7 @@ class EndpointTokens:
         secrets: Sequence[str] = (),
     ) -> None:
         self._url = url
+        self._shown = shown_url(url)
         self._form = form
         self._offload = offload
         self._clock = clock
@@ -150,9 +153,15 @@ class EndpointTokens:
             },
             method="POST",
         )
-        opener = urllib.request.build_opener(
-            _NoRedirect, _Http(self._limits.read), _Https(self._limits.read)
-        )
+        handlers: list[urllib.request.BaseHandler] = [
+            _NoRedirect(),
+            _Http(self._limits.read),
+            _Https(self._limits.read),
+        ]
+        if is_plain_on_loopback(self._url):
+            # A proxy is on another machine, and the secret would be sent to it in clear text.
+            handlers.append(urllib.request.ProxyHandler({}))
+        opener = urllib.request.build_opener(*handlers)
         try:
             with opener.open(request, timeout=self._limits.connect) as answer:
                 body: bytes = answer.read(_MAX_BYTES + 1)
@@ -160,24 +169,24 @@ class EndpointTokens:
         except urllib.error.HTTPError as error:
             with error:
                 told = self._told(error)
-            text = f"the token endpoint {self._url} answered {error.code}{told}"
+            text = f"the token endpoint {self._shown} answered {error.code}{told}"
             if error.code in _NOT_RETRIED or 300 <= error.code < 400:
                 raise AuthenticationFailed(text) from None
             raise ConnectionLost(text, may_have_been_written=False) from None
         except (OSError, http.client.HTTPException, ValueError) as error:
             reason = getattr(error, "reason", None) or error
             raise ConnectionLost(
-                f"the token endpoint {self._url} cannot be reached: "
+                f"the token endpoint {self._shown} cannot be reached: "
                 f"{str(reason) or type(reason).__name__}",
                 may_have_been_written=False,
             ) from None
         if status not in (200, 201) or not body:
             raise ConnectionLost(
-                f"the token endpoint {self._url} answered {status} without a token",
+                f"the token endpoint {self._shown} answered {status} without a token",
                 may_have_been_written=False,
             )
         if len(body) > _MAX_BYTES:
-            raise AuthenticationFailed(f"the token endpoint {self._url} sent more than 1 MiB")
+            raise AuthenticationFailed(f"the token endpoint {self._shown} sent more than 1 MiB")
         return body
 
     def _token(self, body: bytes) -> OAuthToken:
@@ -192,7 +201,7 @@ class EndpointTokens:
                     return checked_token(
                         OAuthToken(value.strip(), self._ends(value, answer.get("expires_in")))
                     )
-        raise AuthenticationFailed(f"the answer of the token endpoint {self._url} has no token")
+        raise AuthenticationFailed(f"the answer of the token endpoint {self._shown} has no token")
 
     def _ends(self, token: str, seconds: object) -> float | None:
         """Return a token's expiry in seconds since 1970; None if it is unknown or in the JWT."""
@@ -278,12 +287,23 @@ def check_url(setting: str, url: str, allowed: Sequence[str]) -> None:
         raise ConfigError(f"{setting} has no host")
     if parts.scheme == "file" and (host or not parts.path.startswith("/")):
         raise ConfigError(f"{setting}: write file:///PATH, with an absolute path")
-    if parts.scheme == "https" or url in allowed:
-        return
-    if parts.scheme == "http" and host in _LOOPBACK:
+    if parts.scheme == "https" or url in allowed or is_plain_on_loopback(url):
         return
     why = "would send the secret in clear text" if parts.scheme == "http" else "names a file"
-    raise ConfigError(f"{setting}={url} {why}: add it to sasl_oauthbearer_allowed_urls to use it")
+    raise ConfigError(
+        f"{setting}={shown_url(url)} {why}: add it to sasl_oauthbearer_allowed_urls to use it"
+    )
+
+
+def is_plain_on_loopback(url: str) -> bool:
+    """Return whether a URL means a server on this machine, by http without TLS."""
+    parts = urlsplit(url)
+    return parts.scheme == "http" and parts.hostname in _LOOPBACK
+
+
+def shown_url(url: str) -> str:
+    """Return a URL without its query and fragment, which may have a secret."""
+    return urlsplit(url)._replace(query="", fragment="").geturl()
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):

@@ -82,6 +82,9 @@ class KeySource:
         self._url = url
         self._shown = shown
         self._allowed = frozenset(allowed)
+        # A proxy is on another machine, and could replace keys that are fetched without TLS.
+        on_loopback = scheme == "http" and _is_loopback(host or "")
+        self._proxies: dict[str, str] | None = {} if on_loopback else None
         self._path = urllib.request.url2pathname(parsed.path) if self.is_file else ""
         self._version: tuple[int, int, int] | None = None
         if self.is_file and not os.path.isfile(self._path):
@@ -113,7 +116,7 @@ class KeySource:
     def _fetch(self) -> bytes:
         opener = urllib.request.OpenerDirector()
         for handler in (
-            urllib.request.ProxyHandler(),
+            urllib.request.ProxyHandler(self._proxies),
             _Http(),
             _Https(),
             urllib.request.HTTPDefaultErrorHandler(),

@@ -168,6 +168,38 @@ async def test_a_server_that_is_down_is_named(server: Server) -> None:
         await fetch(server)
 
 
+async def test_a_proxy_gets_no_secret_in_clear_text(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """http is allowed on this machine only, and a proxy is elsewhere."""
+    proxy = Server()
+    thread = threading.Thread(target=proxy.http.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        monkeypatch.delenv("no_proxy")
+        monkeypatch.setenv("http_proxy", proxy.url)
+        assert (await fetch(server)).value == "t"
+    finally:
+        proxy.http.shutdown()
+        thread.join()
+        proxy.http.server_close()
+    assert len(server.seen) == 1
+    assert proxy.seen == []
+
+
+async def test_the_query_of_the_address_is_not_shown(server: Server) -> None:
+    """It may have a secret, such as the key of a function in a cloud."""
+    server.url += "?code=hidden"
+    for answer in ((401, "{}"), (503, "{}"), (200, ""), (200, "[]"), 0.6):
+        server.answers = [answer] * 9
+        with pytest.raises((AuthenticationFailed, ConnectionLost), match="/token") as caught:
+            await fetch(server, limits=HttpLimits(2.0, 0.3, 0.01, 0.0))
+        assert "hidden" not in str(caught.value)
+    with pytest.raises(ConfigError, match="http://idp/token would") as refused:
+        check_url("s", "http://idp/token?code=hidden", ())
+    assert "hidden" not in str(refused.value)
+
+
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
 async def test_a_redirection_is_not_followed(server: Server, status: int) -> None:
     """Another address would get the secret."""

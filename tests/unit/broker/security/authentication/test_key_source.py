@@ -66,6 +66,14 @@ def test_a_page_is_fetched() -> None:
         assert [source.read(), source.read()] == [b"{}", b"{}"]
 
 
+def test_a_proxy_gives_no_keys_without_tls(monkeypatch) -> None:
+    """http is allowed on this machine only; a proxy is elsewhere and could replace the keys."""
+    with server(keys=(200, {}, b"own")) as url, server(keys=(200, {}, b"replaced")) as proxy:
+        monkeypatch.setenv("http_proxy", proxy)
+        monkeypatch.delenv("no_proxy", raising=False)
+        assert KeySource("s", f"{url}/keys").read() == b"own"
+
+
 @pytest.mark.parametrize("target", ["other", "file:///etc/passwd", "ftp://127.0.0.1/x"])
 def test_redirects_elsewhere_are_refused(target: str) -> None:
     """A server of keys must not make the broker read files or other servers (CVE-2025-27817)."""
