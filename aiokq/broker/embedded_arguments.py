@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from aiokq.broker.config.authorizer_settings import AUTHORIZER, STANDARD_AUTHORIZER
 from aiokq.broker.config.listeners import ListenerFailed, Listeners, configured_listeners
 from aiokq.broker.config.roles import check_quorum, check_roles, configured_node_id
+from aiokq.broker.config.setting import PASSWORD
 from aiokq.broker.config.settings import SETTINGS, broker_settings, log_directories
 from aiokq.core.config_text import config_text
 from aiokq.core.environment import Environment
@@ -257,7 +258,8 @@ def unknown_argument(unknown: Mapping[str, object]) -> ConfigError:
     name, value = next(iter(unknown.items()))
     setting = name.replace("_", ".")
     if setting in SETTINGS:
-        return ConfigError(f"{name} is a broker setting: write settings={{{setting!r}: {value!r}}}")
+        shown = "..." if SETTINGS[setting].kind == PASSWORD else repr(value)
+        return ConfigError(f"{name} is a broker setting: write settings={{{setting!r}: {shown}}}")
     return ConfigError.unknown(
         f"unknown argument {name!r}; pass broker settings as settings={{...}}",
         name,

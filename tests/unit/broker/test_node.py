@@ -276,6 +276,7 @@ def test_settings_are_checked_when_the_cluster_is_made():
         ({"num_partition": 3}, "pass broker settings as settings={...}: did you mean num.p"),
         ({"datadir": "x"}, "did you mean data_dir?"),
         ({"xyzzy": 1}, "unknown argument 'xyzzy'; pass broker settings as settings={...}"),
+        ({"ssl_key_password": "hidden"}, "write settings={'ssl.key.password': ...}"),
         ({"settings": {1: 2}}, "the name of a broker setting must be a str, not 1"),
     ],
 )
