@@ -169,6 +169,10 @@ async def handle(
                 if found.loads:
                     found = await _read_cold(logs, found, look_again)
                 break
+    except ConnectionLost:
+        if quotas is not None:  # the time counts, although nobody gets the response
+            quotas.fetched(call.connection, call.client_id, 0)
+        raise
     finally:
         if watch is not None:
             logs.purgatory.end(watch)

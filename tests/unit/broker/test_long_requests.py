@@ -714,6 +714,36 @@ async def test_a_long_fetch_of_a_client_that_goes_ends(hurried):
         assert broker.node.purgatory._watchers == {}
 
 
+class Counting:
+    """Quotas that count what is counted, and throttle nothing."""
+
+    def __init__(self):
+        self.counted = []
+
+    def fetch_bytes(self, connection, client_id):
+        return 2**31 - 1
+
+    def fetched(self, connection, client_id, nbytes):
+        self.counted.append((connection, client_id, nbytes))
+        return 0
+
+
+async def test_the_time_of_a_long_fetch_counts_although_its_client_has_gone(hurried):
+    """Otherwise a client could keep the loop busy beyond its `request_percentage`."""
+    async with world() as broker:
+        await filled(broker)
+        quotas = broker.node.gate.quotas = Counting()
+        client = RequestContext(2, "127.0.0.1:5001", "127.0.0.1", "PLAINTEXT")
+        fetch = asyncio.ensure_future(
+            broker.ask(long_fetch(offset=1, max_wait_ms=60_000), 12, client=client)
+        )
+        await reads(broker)
+        client.disconnected()
+        with pytest.raises(ConnectionLost):
+            await fetch
+        assert quotas.counted == [(client, "test", 0)]
+
+
 async def test_a_long_fetch_that_is_cancelled_watches_nothing(hurried):
     async with world() as broker:
         await filled(broker)
