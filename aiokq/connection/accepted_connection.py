@@ -594,6 +594,7 @@ class AcceptedConnection:
         client, and when the connection is being stopped.
         """
         # Hot path, measured by benchmarks/micro/produce.py.
+        of_stranger = self._before_login  # also if this request completes the login
         server, writer = self._server, self._writer
         handle = server.handler.handle
         counters, queue = server.counters, self._frames
@@ -643,7 +644,7 @@ class AcceptedConnection:
             self._budget.answered(self, given_back)
             if (
                 self._stopping
-                or self._before_login
+                or of_stranger
                 or (context.mute_until and context.mute_until > self._loop.time())
             ):
                 break

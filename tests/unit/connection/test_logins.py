@@ -634,3 +634,42 @@ def test_a_stopped_server_handles_no_more_requests_of_strangers() -> None:
             assert w.handler.handled == [b"hello"]
 
     run(1, main)
+
+
+def test_requests_behind_a_login_are_not_those_of_a_stranger() -> None:
+    """They arrive together with its last request.
+
+    Regression: all requests of a client that sent them without a pause used the time of strangers,
+    so that nobody else could log in.
+    """
+
+    class Watched(Strangers):
+        __slots__ = ("is_counting",)
+
+        def begin(self) -> None:
+            self.is_counting = True
+            super().begin()
+
+        def end(self) -> None:
+            self.is_counting = False
+            super().end()
+
+    async def main(simulation: Simulation) -> None:
+        async with world(simulation) as w:
+            watched = w.server.strangers = Watched(w.server.turn, w.server.clock.monotonic)
+            watched.is_counting = False
+            handle, counted = w.handler.handle, []
+
+            async def watching(
+                context: RequestContext, data: memoryview
+            ) -> Sequence[wire.Fragment] | None:
+                counted.append((bytes(data[:5]), watched.is_counting))
+                return await handle(context, data)
+
+            w.handler.handle = watching  # type: ignore[method-assign]
+            client = await w.client()
+            client.send(b"login", *[b"after"] * 20)
+            assert await client.receive(21) == [b"ok"] * 21
+            assert counted[-20:] == [(b"after", False)] * 20
+
+    run(1, main)
