@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import secrets
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -55,6 +56,9 @@ class KerberosTickets:
         self._service = service
         self._principal = principal
         self._keytab = keytab
+        # The library keeps a cache until the process ends, so the name must not be used again: with
+        # it, a later client would log in by the tickets of this one.
+        self._cache = f"MEMORY:aiokq-{secrets.token_hex(16)}"
         self._library = library
 
     def context(self, host: str) -> Any:
@@ -72,8 +76,7 @@ class KerberosTickets:
             if self._keytab is not None:
                 # The library obtains tickets with the keytab, and renews them. They are kept in
                 # memory, so that the tickets of `kinit` are not replaced.
-                cache = f"MEMORY:aiokq-{id(self)}"
-                store = {"client_keytab": self._keytab, "ccache": cache}
+                store = {"client_keytab": self._keytab, "ccache": self._cache}
             credentials = library.Credentials(name=name, usage="initiate", store=store)
         return library.SecurityContext(
             name=target,

@@ -92,6 +92,23 @@ async def test_a_keytab_is_used_without_touching_the_tickets_of_kinit() -> None:
     assert options["creds"]["store"]["ccache"].startswith("MEMORY:")
 
 
+async def test_no_client_gets_the_tickets_of_an_earlier_one() -> None:
+    """The Kerberos library keeps the tickets of a client that is gone, under the cache's name.
+
+    Regression: the name had the address of an object, which another object gets later.
+    """
+    used = []
+    for _ in range(20):
+        mechanism, library = client(keytab="/k")
+        await mechanism.start()
+        await mechanism.start()
+        caches = {context.options["creds"]["store"]["ccache"] for context in library.contexts}
+        assert len(caches) == 1  # the tickets serve all connections of a client
+        used += caches
+        del mechanism, library
+    assert len(set(used)) == 20
+
+
 async def test_missing_tickets_are_named() -> None:
     mechanism, _ = client(principal="nobody")
     with pytest.raises(AuthenticationFailed, match=r"no keys; check the tickets \(klist\)"):
