@@ -128,9 +128,9 @@ class SaslLogin:
             return SaslHandshakeResponse(error_code=IllegalSaslState.code, mechanisms=[])
         names = sorted(listener.mechanisms)
         if mechanism not in listener.mechanisms:
+            self._note(connection, "other", "the mechanism is not enabled")
             if is_again:
                 raise CloseConnection("the mechanism is not enabled")
-            self._note(connection, "other", "the mechanism is not enabled")
             raise self.failure(
                 "the mechanism is not enabled",
                 SaslHandshakeResponse(error_code=UnsupportedSaslMechanism.code, mechanisms=names),

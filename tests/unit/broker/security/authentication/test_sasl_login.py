@@ -419,6 +419,7 @@ async def test_the_mechanism_cannot_change() -> None:
         with pytest.raises(CloseConnection) as closed:
             await client.handshake("C")
         assert (closed.value.answer, closed.value.delay) == (None, 0)
+        assert dict(client.broker.node.counters.failed_logins) == {"other": 1}
 
 
 async def test_a_failed_reauthentication_says_so() -> None:
