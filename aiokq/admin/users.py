@@ -83,7 +83,8 @@ class ScramUpsertion:
     """A credential to store; it replaces the user's credential of the same mechanism.
 
     Attributes:
-        password: the password, which does not leave this process.
+        password: the password, which does not leave this process. Whoever can read the request can
+            log in as the user nevertheless, so use TLS.
         mechanism: "SCRAM-SHA-256" or "SCRAM-SHA-512".
         iterations: from 4096 to 16384. More iterations make stolen credentials harder to crack, and
             logins slower.
