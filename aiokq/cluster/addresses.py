@@ -34,6 +34,12 @@ def parse_bootstrap_servers(servers: str | Iterable[str]) -> tuple[BootstrapAddr
         ValueError: an item is not an address; the message says what to write instead.
     """
     texts = [servers] if isinstance(servers, str) else list(servers)
+    for text in texts:
+        if "@" in text:  # a URL with a login, which is not shown
+            raise ValueError(
+                f"an address has no user and no password: write {text.rpartition('@')[2]!r}; "
+                "logins are settings, such as sasl_plain_username"
+            )
     items = [item.strip() for text in texts for item in text.split(",")]
     return tuple(dict.fromkeys(_parse_item(item) for item in items if item))
 

@@ -64,7 +64,10 @@ def no_other_type(value: object) -> object:
     Raises:
         ValueError: the value is neither a string nor a sequence of strings.
     """
-    if isinstance(value, Mapping):
+    texts: Sequence[object] = [value]
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray):
+        texts = value
+    if any(isinstance(each, Mapping) for each in texts):  # not shown: it may have a password
         raise ValueError(
             "an address is 'host:port'; settings are keywords, with '_' in place of '.': "
             "bootstrap_servers='host:port', client_id='me'"
@@ -73,9 +76,6 @@ def no_other_type(value: object) -> object:
         raise ValueError(
             f"an address is 'host:port': pass the .bootstrap_servers of the {type(value).__name__}"
         )
-    texts: Sequence[object] = [value]
-    if isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray):
-        texts = value
     if not all(isinstance(each, str) for each in texts):
         raise ValueError(f"must be 'host:port' or a list of such addresses, not {value!r}")
     return value

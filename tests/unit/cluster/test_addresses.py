@@ -49,3 +49,19 @@ def test_an_unreadable_address_is_refused_with_the_fix(text: str, fix: str):
     with pytest.raises(ValueError, match=r".*") as caught:
         parse_bootstrap_servers(text)
     assert fix in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "kafka://me:hidden@a:9092",
+        "me:hidden@a:9092",
+        "me:hid,hidden@a:9092",
+        "b:9092,SASL_SSL://me:hidden@c@a:9092",
+    ],
+)
+def test_an_address_with_a_login_is_refused_without_its_password(text):
+    """Other libraries take URLs of this form."""
+    with pytest.raises(ValueError, match="write 'a:9092'; logins are settings") as caught:
+        parse_bootstrap_servers(text)
+    assert "hid" not in str(caught.value)

@@ -63,6 +63,15 @@ def test_a_dict_of_dotted_settings_is_refused_with_the_keywords_to_use(
     assert "secret" not in str(it.value)
 
 
+@pytest.mark.parametrize(
+    "make", [aiokq.Producer, lambda given: ClusterSettings(bootstrap_servers=given)]
+)
+def test_settings_in_a_list_of_addresses_are_not_shown(make: Callable[[object], object]):
+    with pytest.raises(ConfigError, match="settings are keywords, with") as it:
+        make([{"bootstrap.servers": "h:1", "sasl.password": "secret"}])
+    assert "secret" not in str(it.value)
+
+
 def test_a_setting_of_a_union_type_has_one_error():
     """There was an error per type: '... valid string, not 5; ssl_context: Input should be ..., not
     5'.
