@@ -6,8 +6,8 @@ as a stream with a write for each message. They are read by a C loop of `recvmms
 run in turn; for each, the program prints messages a second, and the CPU time of the thread that
 reads. The difference is what parsing, accounting and copying cost.
 
-With `--memory`, it prints what a pool really uses for each message beside key and value, which is
-what MESSAGE_OVERHEAD stands for, and the memory of the process.
+With `--memory`, it prints how much memory a pool really uses for each message beside its value
+(the pool charges MESSAGE_OVERHEAD for it), and the memory of the process.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """CPU time of a Produce request in the broker's own code: `python -m benchmarks.micro.produce`.
 
 There is no socket and no disk: a stub transport feeds a connection with whole frames, and the log's
-file drops all writes after its first batch. Each row also shows a floor: the cost of the copy into
-the connection's memory and of the CRC. Rows: batches of 128 KB and of one small record, plain and
-of an idempotent producer, one request per turn of the loop and several. The last rows show
+file drops all writes after its first batch. Rows: batches of 128 KB and of one small record, plain
+and of an idempotent producer, one request per turn of the loop and several. Each also shows a
+floor: the cost of the copy into the connection's memory and of the CRC. The last rows show
 admission and authorization (`BrokerNode.gate`) of a request for one topic, without an authorizer
 and with one that allows everything. Microseconds per request.
 """

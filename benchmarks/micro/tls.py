@@ -3,8 +3,9 @@
     python -m benchmarks.micro.tls [speed|memory|handshakes ...] [--loop asyncio|uvloop]
 
 `speed`: frames of 1 MB in each direction, and round trips of 100 bytes. CPU time is that of the
-client's process. `memory`: resident memory that a server needs for each of 1,000 connections that
-have stopped at a step of the handshake. `handshakes`: complete handshakes per second of one server.
+client's process plus that of the server's. `memory`: resident memory that a server needs for each
+of 1,000 connections that have stopped at a step of the handshake or after it. `handshakes`:
+complete handshakes per second of one server.
 """
 
 from __future__ import annotations
@@ -53,7 +54,11 @@ LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
 
 
 class End:
-    """One end of a connection: answers `get N` with N frames, other frames of up to 1 kB alike."""
+    """One end of a connection.
+
+    The server's end answers `get N` with N frames of 1 MB, and any other frame below 1,000 bytes
+    with its first 100 bytes.
+    """
 
     def __init__(self, answers: bool, pool: FramePool, scratch: bytearray | None) -> None:
         self._answers = answers
