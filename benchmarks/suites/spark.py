@@ -1,7 +1,7 @@
 """Spark: aiokq's source and sink beside Spark's own Kafka connector, in one session.
 
-Both run on Apache Kafka and on aiokq's broker, in turns. Brokers, JVM and Python workers share the
-machine without binding to cores, as Spark usually does.
+Both run in turns, on Apache Kafka and then on aiokq's broker. Brokers, JVM and Python workers share
+the machine without binding to cores, as Spark usually does.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ SMALL = 100
 """Records a transaction where commits per second count."""
 LINGERS_MS = (0, 5)
 FINISHED = 10_000
-"""Transactions in the log that readers read."""
+"""Transactions in the log that readers read; a 20th of them in short runs of the suite."""
 OF_FINISHED = 10
 """Records of each of them."""
 ABORTED_EVERY = 10
