@@ -110,7 +110,9 @@ class LoginRequests:
             SaslAuthenticateRequest, frame, header.api_version, header.body_offset, exact=False
         )
         response = self._login.authenticate_at_once(context, bytes(request.auth_bytes))
-        return self._encoded(response, header)
+        return encode_response(  # a success, so there is no error to count
+            response, version=header.api_version, correlation_id=header.correlation_id
+        )
 
     def _handshake(
         self, context: RequestContext, frame: memoryview, header: RequestHeader
