@@ -17,6 +17,7 @@ from aiokq.fastpath.produce.refusals import (
     bad_record,
     bad_timestamp,
     no_partition,
+    read_once,
 )
 
 try:
@@ -234,6 +235,8 @@ def check_records(
                 size += len(as_bytes(part, "value" if m else "key"))
         if len(record) > 2:
             if record[2]:
+                if hasattr(record[2], "__next__"):
+                    raise read_once(n)
                 headers = plain_headers(record[2])
                 size += size_of_headers(headers)
             if len(record) > 3 and record[3] is not None:

@@ -461,7 +461,7 @@ def detach(batch: Batch) -> object:
 
 @cython.cfunc
 def _recycle(batch: Batch) -> object:
-    """Free the block; the pool keeps a block of batch_size bytes that has no other references."""
+    """Free the block; the pool keeps a block of `block_size` bytes without other references."""
     if cython.compiled:
         accumulator: Accumulator = batch.accumulator
         block = batch.block
@@ -469,7 +469,7 @@ def _recycle(batch: Batch) -> object:
         batch.base = cython.NULL
         if (
             block is not None
-            and PyBytes_GET_SIZE(block) == accumulator.batch_size
+            and PyBytes_GET_SIZE(block) == accumulator.block_size
             and len(accumulator.pool) < accumulator.pool_limit
             and Py_REFCNT(block) == 1
         ):

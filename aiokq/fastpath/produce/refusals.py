@@ -57,6 +57,14 @@ def bad_record(n: int) -> Exception:
     )
 
 
+def read_once(n: int) -> Exception:
+    """Return the error for a record of send_many() whose headers are an iterator."""
+    return TypeError(
+        f"the headers of record {n} can be read only once, and send_many() reads them twice: pass "
+        "a list"
+    )
+
+
 def check_topic(topic: object) -> None:
     """Raise an error if `topic` is not a valid topic name."""
     if not isinstance(topic, str):

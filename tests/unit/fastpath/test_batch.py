@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import tracemalloc
 from collections.abc import Callable
 from types import SimpleNamespace
 
@@ -235,6 +236,21 @@ def test_a_batch_of_its_own_has_a_limit(bench: Make) -> None:
         made.accumulator.new_batch(made.route.slots[0], [(None, b"x" * 300, [], 0)] * 5)
     assert made.accumulator.used_bytes == 0
     made.append("t", b"still works")
+
+
+def test_a_failed_batch_of_its_own_leaves_no_memory(bench: Make) -> None:
+    """Its memory is not kept for later batches, which have batch_size bytes."""
+    made = bench(batch_size=1000, max_record_bytes=2_000_000)
+    tracemalloc.start()
+    try:
+        for _ in range(10):
+            with pytest.raises(RecordTooLarge):
+                made.accumulator.new_batch(
+                    made.route.slots[0], [(None, b"x" * 1_900_000, [], 0)] * 2
+                )
+        assert tracemalloc.get_traced_memory()[0] < 1_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_failures_nobody_saw_are_counted(bench: Make) -> None:

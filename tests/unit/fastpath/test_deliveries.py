@@ -53,6 +53,15 @@ async def test_outcomes_come_in_input_order(bench: Make) -> None:
         deliveries[300]
 
 
+def test_headers_that_can_be_read_once_are_refused(bench: Make) -> None:
+    """They are checked before the first record is accepted, so nothing would be left to send."""
+    made = bench()
+    headers = (pair for pair in [("h", b"v")])
+    with pytest.raises(TypeError, match="headers of record 1 can be read only once"):
+        made.accumulator.append_many("t", [(None, b"v", [("h", b"v")]), (None, b"v", headers)])
+    assert made.accumulator.used_bytes == 0
+
+
 async def test_every_form_of_record_is_taken(bench: Make) -> None:
     """(key, value), with headers, with a timestamp; bytes-like objects or None."""
     made = bench()
