@@ -246,7 +246,7 @@ def test_a_failed_batch_of_its_own_leaves_no_memory(bench: Make) -> None:
         for _ in range(10):
             with pytest.raises(RecordTooLarge):
                 made.accumulator.new_batch(
-                    made.route.slots[0], [(None, b"x" * 1_900_000, [], 0)] * 2
+                    made.route.slots[0], [(None, b"x" * 1000, [], 0)] * 2_100
                 )
         assert tracemalloc.get_traced_memory()[0] < 1_000_000
     finally:
