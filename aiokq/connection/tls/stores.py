@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from aiokq.connection.tls.certificate import Certificate
 from aiokq.connection.tls.pem import certificates_in, key_in
 from aiokq.core.named_tuple import NamedTuple
+from aiokq.core.regular_files import open_regular
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12KeyAndCertificates
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from aiokq.connection.tls.tls_settings import TlsSettings
 
 __all__ = ["KeyMaterial", "read_file", "read_key_store", "read_trust_store"]
+
+_MAX_BYTES: Final = 16 * 1024 * 1024
+"""Length of the longest file that is read."""
 
 _JKS: Final = b"\xfe\xed\xfe\xed"
 _JCEKS: Final = b"\xce\xce\xce\xce"
@@ -113,14 +117,25 @@ def read_trust_store(settings: TlsSettings) -> tuple[bytes, ...] | None:
 def read_file(settings: TlsSettings, name: str, path: str) -> bytes:
     """Return the content of a file.
 
+    The files of a listener must be regular files, because an administrator can name them in a
+    request: reading a FIFO or a device may never end.
+
     Raises:
-        ConfigError: the file cannot be read.
+        ConfigError: the file cannot be read, or is too large.
     """
     try:
-        with open(path, "rb") as file:
-            return file.read()
+        opened: str | int = path
+        if settings.keeps_identity:
+            opened, _ = open_regular(path, os.O_RDONLY)
+        with open(opened, "rb") as file:
+            data = file.read(_MAX_BYTES + 1)
     except OSError as error:
         raise settings.error(name, f"{path!r}: {error.strerror or error}") from error
+    except ValueError:  # a NUL character, or half of a surrogate pair
+        raise settings.error(name, f"{path!r} is not a path") from None
+    if len(data) > _MAX_BYTES:
+        raise settings.error(name, f"{path!r} has more than {_MAX_BYTES:,} bytes")
+    return data
 
 
 def _text(data: bytes) -> str:

@@ -304,7 +304,7 @@ def _state(path: str) -> tuple[int, int, int] | None:
     """Return modification time, size and inode of a file; None if there is no file."""
     try:
         found = os.stat(path)
-    except OSError:
+    except (OSError, ValueError):  # there is no file, or the text cannot be a path
         return None
     return found.st_mtime_ns, found.st_size, found.st_ino
 

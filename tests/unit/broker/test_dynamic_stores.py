@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 from collections.abc import AsyncIterator
@@ -173,6 +174,9 @@ async def test_a_key_as_text_is_taken_and_described_to_nobody(
 
 REFUSED: dict[str, tuple[dict[str, object], str]] = {
     "a missing file": ({"keystore_location": "/does/not/exist"}, "/does/not/exist"),
+    "a FIFO": ({"keystore_location": "{fifo}"}, "a FIFO is where a regular file belongs"),
+    "a device": ({"truststore_location": "/dev/zero"}, "a device is where a regular file belongs"),
+    "a text that is no path": ({"keystore_location": "a\0b"}, "is not a path"),
     "a file without a key": ({"keystore_location": "{ca}"}, "PRIVATE KEY"),
     "a lost alternative name": ({"keystore_location": "{less}"}, "lacks an alternative name"),
     "another name": ({"keystore_location": "{other}"}, "CN=other"),
@@ -191,7 +195,10 @@ async def test_a_store_that_cannot_be_used_is_refused_and_the_old_one_kept(
     """INVALID_REQUEST, as in Kafka; nothing is stored."""
     empty = site.directory / "empty.pem"
     empty.write_text("nothing")
+    fifo = site.directory / "fifo"
+    os.mkfifo(fifo)  # reading it would wait for a writer
     paths = {
+        "{fifo}": str(fifo),
         "{ca}": str(site.authority),
         "{other}": str(site.pki.issue("other", "localhost").write(site.directory, "other")),
         "{empty}": str(empty),

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from aiokq.connection.tls import stores
 from aiokq.connection.tls.contexts import Made, client_context, server_context
 from aiokq.connection.tls.tls_settings import TlsSettings
 from aiokq.core.errors import ConfigError
@@ -185,6 +186,12 @@ def test_settings_that_cannot_be_used_are_named(settings: dict[str, Any], reason
     with pytest.raises(ConfigError) as caught:
         client_context(TlsSettings(**settings))
     assert reason in caught.value.message
+
+
+def test_a_file_without_end_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stores, "_MAX_BYTES", 1000)
+    with pytest.raises(ConfigError, match="has more than 1,000 bytes"):
+        client_context(TlsSettings(truststore_type="PEM", truststore_location="/dev/zero"))
 
 
 def test_a_key_that_cannot_be_used_says_why(tmp_path: Path) -> None:
