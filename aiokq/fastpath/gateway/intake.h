@@ -773,6 +773,14 @@ static inline int aiokq_receive_datagrams(aiokq_intake *intake) {
 
 /* ---------------------------------------------------------------- streams */
 
+/* Adds time in which a connection was not read to its limits. The limits of a connection that was read
+ * since then begin now. */
+static inline void aiokq_postpone_one(aiokq_connection *connection, int64_t ms, int64_t now) {
+    connection->last = connection->last + ms < now ? connection->last + ms : now;
+    if (connection->since >= 0)
+        connection->since = connection->since + ms < now ? connection->since + ms : now;
+}
+
 /* Waits until the pool has room; returns how many bytes of a connection may be read, 0 if another
  * connection has to be read first.
  *
@@ -804,11 +812,9 @@ static inline size_t aiokq_wait_for_room(aiokq_intake *intake, aiokq_connection 
     if (most == 0 && !connection->denied) {
         connection->denied = aiokq_ms(CLOCK_MONOTONIC);
     } else if (most && connection->denied) { /* this time does not count for its limits */
-        int64_t passed = aiokq_ms(CLOCK_MONOTONIC) - connection->denied;
+        int64_t now = aiokq_ms(CLOCK_MONOTONIC), passed = now - connection->denied;
         connection->denied = 0;
-        connection->last += passed;
-        if (connection->since >= 0)
-            connection->since += passed;
+        aiokq_postpone_one(connection, passed, now);
     }
     return most;
 }
@@ -972,11 +978,9 @@ static inline int aiokq_accept_connections(aiokq_intake *intake) {
 
 /* Adds the time in which nothing was read to the limits of all connections. */
 static inline void aiokq_postpone(aiokq_intake *intake, int64_t ms) {
-    for (aiokq_connection *one = intake->first; one != NULL; one = one->after) {
-        one->last += ms;
-        if (one->since >= 0)
-            one->since += ms;
-    }
+    int64_t now = aiokq_ms(CLOCK_MONOTONIC);
+    for (aiokq_connection *one = intake->first; one != NULL; one = one->after)
+        aiokq_postpone_one(one, ms, now);
 }
 
 /* Ends connections that are idle, or whose message is incomplete, for too long. Their programs cannot

@@ -764,15 +764,19 @@ class Intake:
         connection.sock.close()
 
     def _postpone(self, seconds: float) -> None:
-        """Extend the time limits of all connections by the time in which nothing was read."""
+        """Extend the time limits of all connections by the time in which nothing was read.
+
+        The limits of a connection that was read since then begin now.
+        """
         for connection in self._connections.values():
             self._postpone_one(connection, seconds)
 
     @staticmethod
     def _postpone_one(connection: Connection, seconds: float) -> None:
-        connection.last += seconds
+        now = time.monotonic()
+        connection.last = min(connection.last + seconds, now)
         if connection.since is not None:
-            connection.since += seconds
+            connection.since = min(connection.since + seconds, now)
 
     def _expire(self, now: float) -> None:
         """End connections that are idle, or whose message is incomplete, for too long.

@@ -1084,6 +1084,28 @@ def test_time_without_room_counts_once(inputs: Any) -> None:
     until(lambda: given.intake.counts().idle_closed == 1, "an idle connection is closed", 15)
 
 
+def test_time_without_room_does_not_extend_the_limits_of_what_is_read_afterwards(
+    inputs: Any,
+) -> None:
+    """Regression: a connection that was read after the wait, but before the next check of the
+    limits, was closed as much later as the input had waited.
+    """
+    given = inputs("unix_stream", 1 << 12, when_full="block", idle_ms=200).start()
+    first, second, third = (given.connect() for _ in range(3))
+    large = encode(value=b"x" * 500)
+    first.sendall(large * 8)
+    until(lambda: given.pool.counts().received == 7)
+    second.sendall(large * 8)  # both are read in the iteration after the first wait
+    third.sendall(encode(value=b"last"))
+    found: list[bytes] = given.values()
+    until(lambda: given.pool.counts().received > 12)
+    time.sleep(4)
+    began = time.monotonic()
+    until(lambda: found.extend(given.values()) or len(found) == 17)
+    until(lambda: given.intake.counts().idle_closed == 3)
+    assert time.monotonic() - began < 3
+
+
 @needs_fork
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_a_program_that_makes_names_up_loses_only_its_own(inputs: Any, transport: str) -> None:
