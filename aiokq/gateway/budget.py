@@ -77,6 +77,11 @@ class Budget:
             return 0
         return max(LEAST_ROOM, min(self._max_bytes - self.bytes - own, MOST_ROOM))
 
+    @property
+    def refuses(self) -> bool:
+        """Whether messages of a topic wait for room."""
+        return bool(self._refused)
+
     def add(self, topic: TopicState, size: int) -> None:
         """Count messages that the engine has taken."""
         self._own[topic] = self._own.get(topic, 0) + size

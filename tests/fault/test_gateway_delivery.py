@@ -328,3 +328,21 @@ async def test_a_reload_of_the_compression_reorders_nothing():
             own.close()
         records = await records_of(kafka.servers, "orders")
         assert values_of(records) == [b"%d" % i for i in range(2000)]
+
+
+@pytest.mark.parametrize("spool", [False, True], ids=["memory", "spool"])
+@pytest.mark.parametrize("engine", ["producer", "bruce"])
+async def test_batches_that_are_larger_than_the_pool_are_sent(engine: str, spool: bool):
+    """Regression: without a limit of time they filled the pool, and later messages were lost."""
+    values = {
+        "delivery": {"engine": engine},
+        "pool": {"max_bytes": "64 KiB"},
+        "batching": {"messages": 100_000},
+    }
+    async with rig(values, topics={"orders": 1, "others": 1}, spool=spool) as r:
+        for n in range(40):
+            sent = [message(topic, b"%d" % n + bytes(200)) for topic in ("orders", "others")]
+            await r.send(*sent * 25, kind="unix_stream")
+            await asyncio.sleep(0.02)
+        await r.until(lambda: r.gateway.snapshot().total.acked > 1000)
+        balanced(r.gateway.snapshot())

@@ -619,6 +619,32 @@ def test_many_topics_share_the_room_of_the_engine() -> None:
     with_engine(body, {f"t{n}": [1] for n in range(200)}, held_bytes=100_000)
 
 
+@pytest.mark.parametrize("key", [None, 0])
+def test_batches_that_fill_the_engine_are_sent(key: int | None) -> None:
+    """Regression: batches without a limit of time that were larger than the room of the engine
+    filled it for ever, and no topic had room any more.
+    """
+
+    async def body(w: BruceWorld, kafka: Kafka) -> None:
+        mode = "combined" if key is None else "per_topic"
+        for n in range(20):
+            topic = w.topic(f"t{n}", mode=mode, messages=100_000)
+            w.pool.configure(topic.slot)  # the pool passes messages on at once
+        for n in range(2000):
+            w.send(f"t{n % 20}", b"x" * 300, key=key)
+            if n % 100 == 99:
+                await asyncio.sleep(0.01)
+        for topic in w.topics.values():
+            w.pump(topic)
+        await asyncio.sleep(1)
+        assert w.totals()[0] > 1000
+        await w.drained()
+        assert w.totals() == (2000, {}, 0)
+
+    topics = {f"t{n}": [1] for n in range(20)}
+    with_engine(body, topics, held_bytes=200_000, combined=BatchLimits(messages=100_000))
+
+
 def test_options_can_change_while_the_engine_runs() -> None:
     """Another error table, and another floor of pauses."""
 

@@ -33,6 +33,7 @@
 #define AIOKQ_VERSIONS 64
 #define AIOKQ_EVALUATED 65536 /* a longer backlog of a new topic is due at once */
 #define AIOKQ_NEVER INT64_MAX
+#define AIOKQ_RESERVED 8 /* when less than this part of the pool is free, all messages become due */
 
 /* Names that are not known are bounded. A new one then ends an old one, of the senders that have
  * most names, unless many messages wait for it. */
@@ -336,6 +337,7 @@ typedef struct {
     int wake_fd;
     int woken;
     int must_wake; /* write to wake_fd after unlocking */
+    int pressed;   /* there is hardly any room, so the next aiokq_due() makes all messages due */
     int closed;
     int spooled; /* whether `finished` names the fed messages that were discarded */
     int fixed_clock;
@@ -551,6 +553,20 @@ static inline void aiokq_mark_due(aiokq_pool *pool, aiokq_slot *slot, int64_t co
         aiokq_wake(pool);
     }
     slot->due = count;
+}
+
+/* Notes that there is hardly any room. Messages may wait for a batch that has no limit of time, and
+ * that would never be complete in a full pool. */
+static inline void aiokq_press(aiokq_pool *pool) {
+    if (pool->heap_count == 0)
+        return;
+    pool->pressed = 1;
+    aiokq_wake(pool);
+}
+
+static inline void aiokq_press_if_full(aiokq_pool *pool) {
+    if (pool->used >= pool->max_bytes - pool->max_bytes / AIOKQ_RESERVED)
+        aiokq_press(pool);
 }
 
 /* ---------------------------------------------------------------- topics */
@@ -1045,6 +1061,8 @@ static inline void aiokq_account(aiokq_pool *pool, aiokq_slot *slot, int64_t siz
             aiokq_mark_due(pool, slot, held);
         else
             aiokq_set_deadline(pool, slot, mono + slot->batch_ms - (wall - oldest));
+    } else {
+        aiokq_set_deadline(pool, slot, AIOKQ_NEVER); /* for aiokq_press */
     }
 }
 
@@ -1218,6 +1236,8 @@ again:
         when_full = AIOKQ_FORCE; /* only incomplete messages fill the pool: nothing would end it */
     if (reason < 0 && (need > pool->max_bytes || (when_full != AIOKQ_FORCE &&
                                                   pool->used + need > pool->max_bytes))) {
+        if (need <= pool->max_bytes)
+            aiokq_press(pool);
         if (when_full == AIOKQ_WAIT && need <= pool->max_bytes) {
             aiokq_drop_filled(pool, filled);
             return 0;
@@ -1306,6 +1326,7 @@ again:
         slot->largest = own > slot->largest ? own : slot->largest;
         aiokq_name_used(pool, slot);
     }
+    aiokq_press_if_full(pool);
 counted:
     aiokq_drop_filled(pool, filled);
     return 1;
@@ -1332,6 +1353,8 @@ static inline int aiokq_charge_partial(aiokq_pool *pool, int64_t size, int when_
     pool->partial += size;
     if (size < 0)
         aiokq_memory_freed(pool);
+    else
+        aiokq_press_if_full(pool);
     return 1;
 }
 
@@ -1558,16 +1581,19 @@ static inline void aiokq_resolve(aiokq_pool *pool, aiokq_slot *slot) {
             }
         }
     }
+    aiokq_press_if_full(pool);
     aiokq_memory_freed(pool);
 }
 
-/* Makes due what is older than its limit; returns the next deadline. */
+/* Makes due what is older than its limit, or everything after aiokq_press(); returns the next
+ * deadline. */
 static inline int64_t aiokq_due(aiokq_pool *pool, int64_t now) {
     pool->woken = pool->must_wake = 0;
-    while (pool->heap_count && pool->heap[0]->deadline <= now) {
+    while (pool->heap_count && (pool->pressed || pool->heap[0]->deadline <= now)) {
         aiokq_slot *slot = pool->heap[0];
         aiokq_mark_due(pool, slot, slot->held);
     }
+    pool->pressed = 0;
     pool->woken = pool->must_wake = 0;
     pool->armed = pool->heap_count ? pool->heap[0]->deadline : AIOKQ_NEVER;
     return pool->armed;

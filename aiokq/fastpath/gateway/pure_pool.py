@@ -51,6 +51,8 @@ CANDIDATES: Final = 8
 FEW: Final = 64
 FEW_BYTES: Final = 16 * 1024
 SENDERS: Final = 1024
+RESERVED: Final = 8
+"""If less than this part of the pool is free (an eighth), all messages become due."""
 
 DISCARD, WAIT, FORCE = range(3)
 """What `accept` does with a message for which there is no room.
@@ -451,6 +453,8 @@ class Pool:
         """The slots that became due since the last `due()`."""
         self._woken = False
         self._armed: int | None = None
+        self._pressed = False
+        """Whether there is hardly any room, so that the next `due()` makes all messages due."""
         self._used = self._partial = 0
         self._held = self._taken = self._unresolved = self._names = 0
         self._received = self._received_bytes = self._replayed = self._sequence = 0
@@ -585,13 +589,18 @@ class Pool:
             now, _ = self.now()
             self._armed = None
             for slot in self._slots.values():
-                if slot.deadline is not None:
+                if self._pressed and slot.pending:
+                    if not slot.due:
+                        self._ready[slot.number] = None
+                    slot.mark_due(len(slot.rows))
+                elif slot.deadline is not None:
                     if slot.deadline <= now:
                         if not slot.due:
                             self._ready[slot.number] = None
                         slot.mark_due(len(slot.rows))
                     elif self._armed is None or slot.deadline < self._armed:
                         self._armed = slot.deadline
+            self._pressed = False
             ready = list(self._ready)
             self._ready.clear()
             return ready, None if self._armed is None else self._armed - now
@@ -799,6 +808,8 @@ class Pool:
             # Incomplete messages alone fill the pool, so waiting would free no memory.
             when_full = FORCE
         if need > self.max_bytes or (when_full != FORCE and self._used + need > self.max_bytes):
+            if need <= self.max_bytes:
+                self._press()
             if when_full == WAIT and need <= self.max_bytes:
                 return False
             self._receive(data)
@@ -838,6 +849,7 @@ class Pool:
         was_due = slot.due
         slot.append(row, wall, mono)
         self._wake_for(slot, was_due)
+        self._press_if_full()
         return True
 
     def discard_raw(
@@ -890,6 +902,8 @@ class Pool:
         self._partial += size
         if size < 0:
             self._memory.notify_all()
+        else:
+            self._press_if_full()
         return True
 
     def crowded(self) -> bool:
@@ -1039,6 +1053,7 @@ class Pool:
             for held, row in enumerate(slot.rows, 1):
                 slot.account(row, held, wall, mono)
         self._wake_for(slot, 0)
+        self._press_if_full()
         self._memory.notify_all()
 
     def _mark_due(self, slot: Slot) -> None:
@@ -1053,6 +1068,20 @@ class Pool:
             self.wake()
         elif slot.deadline is not None and (self._armed is None or slot.deadline < self._armed):
             self.wake()
+
+    def _press(self) -> None:
+        """Make all messages due at the next `due()`, because there is hardly any room.
+
+        Messages may wait for a batch that has no limit of time, and that would never be complete in
+        a full pool.
+        """
+        if not self._pressed and any(slot.pending for slot in self._slots.values()):
+            self._pressed = True
+            self.wake()
+
+    def _press_if_full(self) -> None:
+        if self._used >= self.max_bytes - self.max_bytes // RESERVED:
+            self._press()
 
     def _receive(self, data: bytes) -> None:
         self._received += 1

@@ -127,6 +127,7 @@ class BruceEngine:
         """Messages of topics that the metadata lacks, until their metadata is received."""
         self._flushing = False
         self._pumping = False
+        self._pumps_soon = False
         self._closed = False
         self._pauses = self._new_backoff()
         self._requests_for_metadata = self._new_backoff()
@@ -150,7 +151,12 @@ class BruceEngine:
         self._task(self._refresh_metadata(), "bruce: metadata")
 
     def room(self, topic: TopicState) -> int:
-        return self._budget.room(topic)
+        room = self._budget.room(topic)
+        if not room and not self._tasks and not self._pumps_soon:
+            # No answer will make room. Perhaps only incomplete batches fill the engine.
+            self._pumps_soon = True
+            asyncio.get_running_loop().call_soon(self._guarded(self._pump))
+        return room
 
     def accept(self, topic: TopicState, taken: Taken) -> None:
         self._notice_metadata()
@@ -479,9 +485,12 @@ class BruceEngine:
         if self._pumping:
             return
         self._pumping = True
+        self._pumps_soon = False
         try:
             self._send_ready()
             self._budget.offer()  # new messages are routed in the next iteration of the loop
+            if self._budget.refuses and not self._tasks:
+                self._complete_batches()
         finally:
             self._pumping = False
         self._set_timer()
@@ -504,6 +513,15 @@ class BruceEngine:
                 self._answered.clear()
                 self.counters.requests += 1
                 self._tasks[request] = task
+
+    def _complete_batches(self) -> None:
+        """Send incomplete batches, because there is no room for the messages that they wait for.
+
+        Without a limit of time they would wait for ever.
+        """
+        for dispatcher in self._dispatchers.values():
+            dispatcher.flush()
+        self._send_ready()
 
     def _set_timer(self) -> None:
         deadlines = [each.deadline() for each in self._dispatchers.values()]

@@ -848,6 +848,53 @@ def test_a_full_pool_discards_exactly_and_recovers(benches: Any) -> None:
     assert topic.received == 203
 
 
+def test_batches_that_a_full_pool_cannot_complete_are_due(benches: Any) -> None:
+    """Regression: without a limit of time, batches larger than the pool kept it full for ever."""
+    bench = benches(100 * (52 + OVERHEAD))
+    slots = [bench.pool.register(b"t%d" % n, batch_messages=1000) for n in range(5)]
+    one = [encode(b"t%d" % n, b"x" * 52) for n in range(5)]
+    bench.feed(*(one * 17))
+    assert bench.pool.due() == ([], None)
+    assert not bench.woken()
+    bench.feed(*(one * 2))  # an eighth of the pool is left
+    assert bench.woken()
+    assert sorted(bench.due()) == slots
+    assert [len(bench.take(slot)) for slot in slots] == [19] * 5
+    # What arrives afterwards makes batches again.
+    bench.feed(*one)
+    assert bench.pool.due() == ([], None)
+
+
+def test_a_pool_that_new_topics_fill_makes_the_others_due(benches: Any) -> None:
+    """What is fed from a spool stops there, so that no other message makes them due."""
+    bench = benches(100 * (52 + OVERHEAD))
+    limits = {"batch_messages": 1000}
+    slot = bench.pool.register(b"t", **limits)
+    bench.feed(*[encode(b"t", b"x" * 52)] * 40)
+    bench.woken()
+    assert bench.due() == []
+    bench.feed(*[encode(b"u", b"x" * 52)] * 48)
+    assert bench.due() == [slot]
+    bench.woken()
+    new = bench.pool.register(b"u", **limits)
+    assert bench.woken()
+    assert bench.due() == [new]
+
+
+def test_a_message_without_room_makes_the_others_due(benches: Any) -> None:
+    bench = benches(10_000)
+    slot = bench.pool.register(b"t", batch_bytes=1_000_000)
+    bench.feed(encode(value=b"x" * 4_000))
+    bench.feed(encode(value=b"x" * 20_000))  # it would never have room
+    assert bench.due() == []
+    large = encode(value=b"x" * 8_000)
+    assert bench.feed(large, stop_when_full=True) == 0
+    assert bench.woken()
+    assert bench.due() == [slot]
+    assert len(bench.take(slot)) == 1
+    assert bench.feed(large, stop_when_full=True) == len(large)
+
+
 def test_more_than_was_taken_cannot_be_released(bench: Bench) -> None:
     slot = bench.pool.register(b"t")
     bench.feed(encode(value=b"xx"))
