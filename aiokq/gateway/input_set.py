@@ -10,7 +10,7 @@ import contextlib
 import errno
 import functools
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -94,8 +94,8 @@ class InputSet:
             each.socket.remove_file()
 
     async def drain(self) -> None:
-        """Stop all inputs after they have read the data queued in the kernel; see `stopped`."""
-        await stopped(self.inputs)
+        """End all inputs after they have read the data queued in the kernel; see `ended`."""
+        await ended(self.inputs)
 
     def stop(self) -> None:
         """Stop all inputs at once."""
@@ -180,7 +180,7 @@ class InputSet:
         )
         for each in changes.removed:
             each.socket.remove_file()
-        await stopped(changes.removed)
+        await ended(changes.removed)
         for each, counts in gone:  # the inputs have read messages since `counts`
             self._closed[each.type] = self._closed[each.type].plus(each.counts(), less=counts)
         for each in changes.removed:
@@ -251,6 +251,21 @@ async def stopped(inputs: Sequence[OpenInput]) -> None:
 
     An input with `when_full = "block"` reads on only while there is room.
     """
+    await _in_threads(_stop, inputs)
+
+
+async def ended(inputs: Sequence[OpenInput]) -> None:
+    """Stop inputs as `stopped` does, and close their sockets.
+
+    Otherwise programs could write what nobody reads and counts. The sockets of systemd stay open.
+    """
+    for each in inputs:
+        each.socket.refuse_datagrams()
+    await _in_threads(_end, inputs)
+
+
+async def _in_threads(call: Callable[[OpenInput], None], inputs: Sequence[OpenInput]) -> None:
+    """Call a function for each input, at the same time."""
     if not inputs:
         return
     # In threads, because stopping an input waits for the input's own thread, which may wait for a
@@ -262,9 +277,9 @@ async def stopped(inputs: Sequence[OpenInput]) -> None:
     try:
         for each in inputs:
             try:
-                stops.append(loop.run_in_executor(executor, _stop, each.intake))
+                stops.append(loop.run_in_executor(executor, call, each))
             except RuntimeError:  # the system has no thread
-                _stop(each.intake)
+                call(each)
         if stops:
             await asyncio.wait(stops)
     finally:
@@ -273,8 +288,13 @@ async def stopped(inputs: Sequence[OpenInput]) -> None:
         one.result()
 
 
-def _stop(intake: Intake) -> None:
-    intake.stop(drain=True)
+def _stop(one: OpenInput) -> None:
+    one.intake.stop(drain=True)
+
+
+def _end(one: OpenInput) -> None:
+    one.intake.stop(drain=True)
+    one.socket.release()
 
 
 def _check(inputs: Sequence[InputSettings]) -> None:

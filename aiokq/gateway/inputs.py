@@ -63,6 +63,8 @@ class InputSocket:
     def __init__(self, settings: InputSettings, opened: socket.socket, *, passed: bool) -> None:
         self.settings = settings
         self.socket = opened
+        self._passed = passed
+        self._address = opened.getsockname() if settings.type == "tcp" else ("", 0)
         self._file: tuple[int, int] | None = None
         if not passed and settings.path is not None:
             found = os.stat(settings.path)
@@ -73,7 +75,7 @@ class InputSocket:
         """The path, or HOST:PORT with the actual port."""
         if self.settings.type != "tcp":
             return self.settings.where
-        host, port = self.socket.getsockname()[:2]
+        host, port = self._address[:2]
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     @property
@@ -81,7 +83,7 @@ class InputSocket:
         """The actual port of a TCP input; None for UNIX sockets."""
         if self.settings.type != "tcp":
             return None
-        port: int = self.socket.getsockname()[1]
+        port: int = self._address[1]
         return port
 
     def change(self, settings: InputSettings) -> None:
@@ -110,6 +112,20 @@ class InputSocket:
             found = os.stat(path)
             if (found.st_dev, found.st_ino) == mine:
                 os.unlink(path)
+
+    def refuse_datagrams(self) -> None:
+        """Let each further datagram of a program fail, before those in the queue are read.
+
+        The queue of a socket that systemd owns is read by the next gateway.
+        """
+        if not self._passed and self.settings.type == "unix_datagram":
+            with contextlib.suppress(OSError):
+                self.socket.shutdown(socket.SHUT_RD)
+
+    def release(self) -> None:
+        """Close the socket after its last read, unless systemd owns it. Any thread."""
+        if not self._passed:
+            self.socket.close()
 
     def close(self) -> None:
         """Close the socket and remove its file. May be called twice."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 from typing import Any
 
 import pytest
@@ -11,7 +13,16 @@ from aiokq.broker.log.appending import Appendable
 from aiokq.broker.log.partition_log import AppendResult
 from aiokq.broker.replica.partition import Partition
 from aiokq.errors import BrokerError, NotEnoughReplicas, PolicyViolation
-from tests.fault.gateway_support import cross_checked, discarded, message, rig
+from aiokq.gateway import Gateway
+from tests.fault.gateway_support import (
+    Rig,
+    configuration,
+    cross_checked,
+    directory,
+    discarded,
+    message,
+    rig,
+)
 
 
 class Moods:
@@ -100,3 +111,49 @@ async def test_in_flight_is_what_the_parts_hold_at_any_moment(
         if letters:
             assert snapshot.total.dead_lettered > 0
         assert r.gateway.reports.queues() == (0, [], 0)
+
+
+async def test_each_datagram_that_the_system_took_at_the_end_is_counted() -> None:
+    """Regression: the socket stayed open until the messages were delivered, and ten more datagrams
+    were taken that nobody read.
+    """
+    with directory() as path:
+        values = {"delivery": {"shutdown_max_delay_ms": 1000}}
+        gateway = Gateway(configuration(path, values))
+        await gateway.start()
+        sent = 0
+
+        def send() -> None:
+            nonlocal sent
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as opened:
+                opened.connect(f"{path}/datagram")
+                with contextlib.suppress(OSError):
+                    while True:
+                        opened.send(message("orders", b"v"))
+                        sent += 1
+
+        sending = asyncio.ensure_future(asyncio.to_thread(send))
+        await asyncio.sleep(0.2)
+        final = await gateway.close()
+        await sending
+        assert final.total.received == sent > 0
+
+
+async def test_no_connection_is_taken_while_the_rest_is_delivered() -> None:
+    """Regression: programs wrote to TCP connections that nobody accepted, for up to 30 seconds."""
+    with directory() as path:
+        values = {"delivery": {"shutdown_max_delay_ms": 1000}, "http": {"port": 0}}
+        gateway = Gateway(configuration(path, values))
+        await gateway.start()
+        r = Rig(None, None, gateway, path)  # type: ignore[arg-type]
+        await r.send(message("orders", b"v"))
+        await r.until(lambda: gateway.snapshot().total.received == 1)
+        (tcp,) = (one for one in gateway.inputs if one.type == "tcp")
+        where, port = tcp.where, tcp.socket.port
+        closing = asyncio.create_task(gateway.close())
+        await r.until(lambda: tcp.socket.socket.fileno() < 0)
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port))
+        assert not closing.done()
+        assert where in [one.where for one in gateway.inputs]  # for the reports
+        assert (await closing).total.document()["discarded"] == {"shutdown": 1}
