@@ -388,7 +388,7 @@ class Gateway:
         inputs = self._inputs
         differ = input_changes(inputs.inputs, settings.inputs)
         async with contextlib.AsyncExitStack() as undo:
-            opened = inputs.open_added(differ, undo)
+            opened = await inputs.open_added(differ, undo)
             http = self.http
             if settings.http != old.http:
                 http = await self._exchange_http(settings, undo)

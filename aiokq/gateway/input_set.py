@@ -22,6 +22,7 @@ from aiokq.gateway.inputs import (
     adopt_passed,
     check_datagram_limit,
     open_input,
+    open_input_soon,
     user_ids,
 )
 
@@ -109,7 +110,7 @@ class InputSet:
 
     # ------------------------------------------------------------ reload
 
-    def open_added(
+    async def open_added(
         self, changes: InputChanges, undo: contextlib.AsyncExitStack
     ) -> list[InputSocket]:
         """Open the sockets of new inputs.
@@ -123,7 +124,7 @@ class InputSet:
         _check([*changes.added, *(one.new for one in changes.changed)])
         opened = []
         for one in changes.added:
-            opened.append(open_input(one))
+            opened.append(await open_input_soon(one))
             undo.callback(opened[-1].close)
         return opened
 
@@ -207,6 +208,7 @@ class InputSet:
         except OSError as error:  # /readyz reports the input as stopped
             logger.error("input cannot be read: input=%s error=%s", old.where, error)
             return
+        self._closed[old.type] = self._closed[old.type].plus(old.counts())
         self.inputs = tuple(again if each is old else each for each in self.inputs)
 
     def _input(self, socket: InputSocket, settings: InputSettings | None = None) -> OpenInput:

@@ -6,6 +6,7 @@ tests/unit/gateway/test_inputs.py, tests/fault/test_gateway_process.py.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import fcntl
@@ -16,7 +17,7 @@ import pwd
 import socket
 import stat
 import time
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aiokq.errors import ConfigError
@@ -32,6 +33,7 @@ __all__ = [
     "adopt_passed",
     "check_datagram_limit",
     "open_input",
+    "open_input_soon",
     "user_ids",
 ]
 
@@ -42,6 +44,8 @@ BACKLOG: Final = 512
 LONGEST_ID: Final = 10
 LOCK_SECONDS: Final = 1.0
 """Longest time for which the opening of a UNIX socket waits while another gateway opens one."""
+LOCK_PAUSE: Final = 0.01
+"""Seconds between two attempts to lock the directory of a socket file."""
 KINDS: Final[Mapping[str, tuple[socket.AddressFamily, socket.SocketKind]]] = {
     "unix_datagram": (socket.AF_UNIX, socket.SOCK_DGRAM),
     "unix_stream": (socket.AF_UNIX, socket.SOCK_STREAM),
@@ -175,7 +179,19 @@ def open_input(settings: InputSettings) -> InputSocket:
         ConfigError: another process listens at the address, the path is not a socket, there is no
             such user or group, or the system refuses the address or the permissions.
     """
-    with contextlib.nullcontext() if settings.path is None else _only_opener(settings.path):
+    with _lock_of(settings.path) as locked:
+        end = time.monotonic() + LOCK_SECONDS
+        while not locked() and time.monotonic() < end:
+            time.sleep(LOCK_PAUSE)
+        return _opened(settings)
+
+
+async def open_input_soon(settings: InputSettings) -> InputSocket:
+    """Open the socket of an input as `open_input` does, without blocking the loop."""
+    with _lock_of(settings.path) as locked:
+        end = time.monotonic() + LOCK_SECONDS
+        while not locked() and time.monotonic() < end:  # noqa: ASYNC110  of another process
+            await asyncio.sleep(LOCK_PAUSE)
         return _opened(settings)
 
 
@@ -306,22 +322,20 @@ def _bound_unix(settings: InputSettings) -> socket.socket:
 
 
 @contextlib.contextmanager
-def _only_opener(path: str) -> Iterator[None]:
-    """Wait until no other gateway opens a socket in the same directory, and keep others waiting.
+def _lock_of(path: str | None) -> Iterator[Callable[[], bool]]:
+    """Yield a function that tries to lock the directory of a socket file, and tells if it has.
 
-    Otherwise, a gateway could take the file of another gateway for a file on which nobody listens,
-    because that gateway does not listen yet. The lock of the directory is only waited for during
-    LOCK_SECONDS, so that a program that holds the lock prevents no start.
+    While a gateway opens a socket, no other may open one in the same directory. Otherwise, a
+    gateway could take the file of another gateway for a file on which nobody listens, because that
+    gateway does not listen yet. The lock is only waited for during LOCK_SECONDS, so that a program
+    that holds it prevents no start.
     """
+    directory = -1
+    if path is not None:
+        with contextlib.suppress(OSError):  # there is no such directory, or it must not be read
+            directory = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        directory = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:  # there is no such directory, or it must not be read
-        directory = -1
-    try:
-        end = time.monotonic() + LOCK_SECONDS
-        while directory >= 0 and not _locked(directory) and time.monotonic() < end:
-            time.sleep(0.01)
-        yield
+        yield lambda: directory < 0 or _locked(directory)
     finally:
         if directory >= 0:
             os.close(directory)

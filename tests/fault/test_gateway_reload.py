@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import fcntl
 import gc
 import json
 import os
@@ -564,6 +565,51 @@ async def test_a_system_without_descriptors_refuses_a_reload(monkeypatch: pytest
             with pytest.raises(ConfigError, match="open files"):
                 await r.reload(mode="0220")
         assert await r.gateway.reload() == ["inputs"]
+
+
+async def test_the_counts_of_an_input_stay_after_a_reload_that_fails(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """Regression: an input that begins again after the failure has counts of its own."""
+
+    async def limited(one: OpenInput, settings: InputSettings) -> None:
+        one.intake.stop()  # as `change` does without a thread
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    async with running() as (r, _):
+        r.inputs.append(STREAM)
+        await r.reload()
+        for count in (1, 2):
+            with socket.socket(socket.AF_UNIX) as opened:
+                opened.connect(f"{r.path}/stream")
+                opened.sendall(b"\0\0")
+            await r.settled(count)
+            if count == 1:
+                with monkeypatch.context() as patch:
+                    patch.setattr(input_set, "_changed", limited)
+                    r.inputs[-1] = STREAM + "idle_ms = 60000\n"
+                    with pytest.raises(ConfigError, match="open files"):
+                        await r.reload()
+            assert r.gateway.input_totals()["unix_stream"].unclean_disconnects == count
+
+
+async def test_a_locked_directory_does_not_stop_the_loop():
+    """Regression: a program that had locked the directory of a new socket stopped everything for a
+    second.
+    """
+    async with running() as (r, _):
+        directory = os.open(r.path, os.O_RDONLY)
+        fcntl.flock(directory, fcntl.LOCK_EX)
+        r.inputs.append(STREAM)
+        reload = asyncio.create_task(r.reload())
+        longest = 0.0
+        while not reload.done():
+            begun = time.monotonic()
+            await asyncio.sleep(0.001)
+            longest = max(longest, time.monotonic() - begun)
+        os.close(directory)
+        assert await reload == ["inputs"]
+        assert longest < 0.5
 
 
 async def test_a_signal_before_the_start_or_after_the_end_is_only_logged(
