@@ -39,7 +39,7 @@ class Opened(NamedTuple):
 
     Attributes:
         lock_fd: closing it releases the lock.
-        segments: the segments with messages that have no outcome, in order.
+        segments: the first segment with a message that has no outcome, and those after it.
         sequence: number of the next message.
         stored_bytes: size of the segments.
         unfinished: number of messages without an outcome.
@@ -162,7 +162,10 @@ def _read(directory: str, lock_fd: int) -> Opened:
         segment.settle_end(size, end)
         segment.close()
         sequence = max(sequence, end)
-        if segment.left <= 0:
+        # After an unfinished segment, a finished one is kept for a `Change`, which first writes the
+        # end of the unfinished one: perhaps only the name of the next segment shows it. The writer
+        # may use the name of an empty newest segment again.
+        if segment.left <= 0 and (not segments or (following is None and end == base)):
             segment.remove()
             continue
         segments.append(segment)

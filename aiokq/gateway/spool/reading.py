@@ -234,7 +234,8 @@ class Reader:
 
     def _next_segment(self) -> Segment | None:
         for segment in self._segments:
-            if segment.base >= self._expected:
+            # A finished segment of an earlier process is not read.
+            if segment.base >= self._expected and segment.left:
                 self._current = segment
                 self._position, self._expected = SPOOL_HEADER_BYTES, segment.base
                 return segment

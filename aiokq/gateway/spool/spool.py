@@ -111,6 +111,9 @@ class Spool:
         self._reader = Reader(self._segments, pool, self._replay_end, self._touch, self._feed_soon)
         self._loop.add_reader(self._wake_fd, self._guarded(self._woken))
         self._stack.callback(self._loop.remove_reader, self._wake_fd)
+        for segment in self._segments:
+            if not segment.left:
+                self._touch(segment)  # to be deleted
         self._feed_soon()
 
     async def sync_forever(self) -> None:

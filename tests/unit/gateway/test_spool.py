@@ -202,6 +202,61 @@ async def test_a_segment_in_the_middle_is_deleted_first(path: Path) -> None:
     assert segments(path) == []
 
 
+async def test_a_finished_segment_that_a_start_finds_shows_the_end_of_the_one_before(
+    path: Path,
+) -> None:
+    """Regression: a start deleted it before the end of the segment before was on the disk, and the
+    next start took its messages for damaged ones of that segment.
+    """
+    run = Run(path)
+    run.append(*numbers(0, 80))
+    await run.values(80)
+    count = int(segments(path)[1].stem)  # messages of the first segment
+    run.settle(lambda value: int(value) >= count)
+    await run.written()
+    await run.kill()
+    for start in (1000, 1001):
+        run = Run(path)
+        left = numbers(0, count) + numbers(1000, start - 1000)
+        assert run.spool.recovered == run.spool.waiting == len(left)
+        run.append(b"%d" % start)
+        assert await run.values(len(left) + 1) == [*left, b"%d" % start]
+        assert run.spool.damaged == 0
+        await run.written()
+        await run.kill()
+    assert int(segments(path)[1].stem) == 80
+    run = Run(path)
+    assert await run.values(count + 2) == [*numbers(0, count), b"1000", b"1001"]
+    run.settle()
+    await run.close()
+    assert sorted(os.listdir(path)) == ["lock"]
+
+
+async def test_an_empty_segment_between_others_is_deleted(path: Path) -> None:
+    """A full disk empties a segment before it is deleted, and a kill may come between."""
+    run = Run(path)
+    run.append(*numbers(0, 200))
+    await run.values(200)
+    second, third = segments(path)[1:3]
+    await run.kill()
+    os.truncate(second, 0)
+    left = numbers(0, 200)
+    del left[int(second.stem) : int(third.stem)]
+    for _ in range(2):
+        run = Run(path)
+        assert run.spool.recovered == len(left)
+        assert await run.values(len(left)) == left
+        assert run.spool.damaged == 0
+        await run.written()
+        assert not second.exists()
+        await run.kill()
+    run = Run(path)
+    assert await run.values(len(left)) == left
+    run.settle()
+    await run.close()
+    assert sorted(os.listdir(path)) == ["lock"]
+
+
 async def test_messages_that_the_pool_discards_are_finished(path: Path) -> None:
     run = Run(path)
     run.append(b"a", topic=b"bad/name")
