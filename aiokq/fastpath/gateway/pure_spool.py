@@ -215,10 +215,18 @@ class SpoolWriter:
                 )
                 need = size + (HEADER.size if roll else 0)
                 full = self._stored + need > self._max_bytes and not force
-                if full and self._end > max(HEADER.size, self._max_bytes - size - HEADER.size):
-                    # Finish this segment, so that it can be deleted: no message fits beside it.
+                # Only a finished segment can be deleted. A segment that is less than half full is
+                # finished only if nothing fits beside it, so that there are few segments.
+                if (
+                    full
+                    and self._end > HEADER.size
+                    and (
+                        2 * self._end >= self._segment_bytes
+                        or self._end + size + HEADER.size > self._max_bytes
+                    )
+                ):
                     self._seal()
-                wakes = full and self._fd < 0 and not self._woken
+                wakes = full and bool(self._sealed) and not self._woken
                 self._woken = self._woken or wakes
             if full:
                 if wakes:

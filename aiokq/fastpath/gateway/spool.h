@@ -377,9 +377,12 @@ static inline int aiokq_spool_put(aiokq_spool *spool, const aiokq_piece *pieces,
            (spool->end + *size > spool->segment_bytes && spool->end > AIOKQ_SPOOL_HEADER);
     fits = force || spool->stored + *size + (roll ? AIOKQ_SPOOL_HEADER : 0) <= spool->max_bytes;
     error = vectors == 0 || !aiokq_spool_room(spool) ? ENOMEM : 0;
+    /* Only a finished segment can be deleted. A segment that is less than half full is finished only
+     * if nothing fits beside it, so that there are few segments. */
     if (error == 0 && !fits && spool->end > AIOKQ_SPOOL_HEADER &&
-        spool->end + *size + AIOKQ_SPOOL_HEADER > spool->max_bytes)
-        aiokq_spool_seal(spool); /* nothing fits beside this segment, so it has to be deleted, too */
+        (2 * spool->end >= spool->segment_bytes ||
+         spool->end + *size + AIOKQ_SPOOL_HEADER > spool->max_bytes))
+        aiokq_spool_seal(spool);
     pthread_mutex_unlock(&spool->mutex);
     if (error)
         return error;
@@ -409,7 +412,7 @@ static inline int aiokq_spool_append(aiokq_spool *spool, const aiokq_piece *piec
     pthread_mutex_lock(&spool->mutex);
     if (error < 0) {
         reason = -error;
-        wakes = spool->fd < 0 && !spool->woken && spool->wake_fd >= 0;
+        wakes = spool->sealed_count > 0 && !spool->woken && spool->wake_fd >= 0;
         spool->woken |= wakes;
     } else if (error) {
         reason = aiokq_spool_failed(spool, error);

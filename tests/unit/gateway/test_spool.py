@@ -722,6 +722,27 @@ async def test_a_full_spool_has_room_when_messages_have_outcomes(path: Path) -> 
     await run.close()
 
 
+async def test_a_full_spool_deletes_its_newest_segment(path: Path) -> None:
+    """Regression: an append without room did not finish it, so it stayed while an older message had
+    no outcome, and the spool stayed full.
+    """
+    run = Run(path, max_bytes=64 * 1024, segment_bytes=32 * 1024)
+    count = 0
+    while run.spool.writer.append(encode(b"t", b"%d" % count), 0) == -1:
+        count += 1
+    assert len(await run.values(count)) == count
+    assert len(segments(path)) == 2
+    run.settle(lambda value: value != b"0")
+    await run.written()
+    assert len(segments(path)) == 1
+    run.append(b"again")
+    assert await run.values(1) == [b"again"]
+    await run.close()
+    run = Run(path)
+    assert await run.values(2) == [b"0", b"again"]
+    await run.close()
+
+
 def _full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Refuse all writes of files of outcomes until blocks were freed."""
     freed: list[object] = []
