@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from aiokq.fastpath.gateway import BAD_TOPIC, TOO_LONG
+from aiokq.fastpath.gateway import BAD_TOPIC, SPOOL_ERROR, SPOOL_FULL, TOO_LONG
 
 if TYPE_CHECKING:
     from aiokq.gateway.settings import GatewaySettings
@@ -31,7 +31,7 @@ def refused_options(settings: GatewaySettings) -> dict[str, Any]:
     letters = () if settings.dead_letters is None else (TOO_LONG, BAD_TOPIC)
     options: dict[str, Any] = {"refused_bytes": QUEUE_BYTES, "refused_reasons": letters}
     if settings.discards.log_path is not None:
-        options["refused_reasons"] = range(BAD_TOPIC + 1)
+        options["refused_reasons"] = (*range(BAD_TOPIC + 1), SPOOL_FULL, SPOOL_ERROR)
         options["refused_whole"] = letters
         options["refused_prefix"] = max(LEAST_PREFIX, settings.discards.log_max_prefix_bytes)
         options["refused_per_s"] = LOGGED_PER_S

@@ -130,8 +130,10 @@ async def test_more_than_the_pool_waits_on_the_disk() -> None:
 
 
 async def test_a_full_spool_discards_and_recovers() -> None:
+    """The discard log has the messages for which there was no room."""
     with directory() as path:
         values = spooled(path, max_bytes="64 KiB", segment_bytes="16 KiB")
+        values = {**values, "discards": {"log_path": f"{path}/discards"}}
         async with away(path, values) as made:
             await made.send(*(message("t0", bytes(1000)) for _ in range(200)))
             await made.until(lambda: made.gateway.snapshot().total.received == 200)
@@ -140,6 +142,9 @@ async def test_a_full_spool_discards_and_recovers() -> None:
             lost = discarded(snapshot)["spool_full"]
             assert 100 < lost < 200
             assert snapshot.total.in_flight == 200 - lost
+        lines = (path / "discards").read_bytes().splitlines()
+        assert len(lines) == lost
+        assert all(b" info: SPOOL_FULL topic: 2[t0] " in line for line in lines)
         async with home(path, values) as made:
             await made.settled(200 - lost)
             await made.send(message("t0", b"again"))

@@ -24,6 +24,8 @@ from aiokq.fastpath.gateway import (
     RATE_LIMIT,
     REASONS,
     SHUTDOWN,
+    SPOOL_ERROR,
+    SPOOL_FULL,
     TOO_LONG,
     TRANSPORTS,
     UNCLEAN_DISCONNECT,
@@ -50,8 +52,10 @@ INFO: Final[Mapping[int, str]] = {
     ATTEMPT_LIMIT: "DELIVERY_ATTEMPT_LIMIT",
     AUTOCREATE_FAILED: "TOPIC_AUTOCREATE_FAIL",
     SHUTDOWN: "SERVER_SHUTDOWN",
+    SPOOL_FULL: "SPOOL_FULL",
+    SPOOL_ERROR: "SPOOL_ERROR",
 }
-"""Texts of the reasons. NOT_ALLOWED is a reason that Bruce and Dory do not have."""
+"""Texts of the reasons. Bruce and Dory do not have NOT_ALLOWED and those of the spool."""
 
 UNREADABLE: Final = frozenset({MALFORMED, API_KEY, API_VERSION, UNCLEAN_DISCONNECT, NOT_ALLOWED})
 """Reasons of messages of which only the bytes are known."""
