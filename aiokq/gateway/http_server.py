@@ -40,6 +40,14 @@ REST_SECONDS: Final = 2.0
 MOST_CONNECTIONS: Final = 256
 """Maximum number of open connections; each further connection closes the oldest one."""
 
+MOST_UNSENT: Final = 16 * 1024 * 1024
+"""Maximum bytes of large answers that programs have not read yet. For more, the oldest connections
+with such answers are closed.
+"""
+
+LARGE_ANSWER: Final = MOST_UNSENT // MOST_CONNECTIONS
+"""Size above which an answer is large: so many bytes on each connection are no concern."""
+
 MOST_ANSWERS: Final = 16
 """Requests of one connection that are answered in one iteration of the loop."""
 
@@ -124,6 +132,21 @@ class HttpServer:
             oldest.abort()
         self._open[connection] = None
 
+    def make_room(self, connection: _Connection, size: int) -> None:
+        """Abort connections whose programs do not read, until an answer of `size` bytes may wait.
+
+        Otherwise a local program could take memory by requests of large reports. The oldest
+        connections are aborted first; `connection`, which gets the answer, is not.
+        """
+        unsent = {one: one.unsent for one in self._open if one is not connection}
+        total = size + sum(unsent.values())
+        for one, waiting in unsent.items():
+            if total <= MOST_UNSENT:
+                break
+            if waiting:
+                one.abort()
+                total -= waiting
+
     def closed(self, connection: _Connection) -> None:
         """Remove a connection that has ended."""
         self._open.pop(connection, None)
@@ -197,6 +220,11 @@ class _Connection(asyncio.Protocol):
         self._ends = True
         if not self._busy and self._transport is not None:
             self._transport.close()
+
+    @property
+    def unsent(self) -> int:
+        """Number of bytes of answers that the system has not taken yet."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def abort(self) -> None:
         """Close the connection at once."""
@@ -331,6 +359,8 @@ class _Connection(asyncio.Protocol):
         """Send a response; `request` is None if it could not be parsed."""
         if self._transport is None:
             return
+        if len(response.body) > LARGE_ANSWER:
+            self._server.make_room(self, len(response.body))
         self._transport.write(self._encoded(response))
         if self._http.our_state is h11.DONE and self._http.their_state is h11.DONE:
             self._http.start_next_cycle()

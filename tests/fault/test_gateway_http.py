@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import json
+import os
 import re
 import socket
 import time
@@ -17,7 +18,7 @@ import pytest
 from aiokq.errors import Closed, ConfigError
 from aiokq.gateway import Gateway
 from aiokq.gateway.http_messages import Refusal, Request, Response
-from aiokq.gateway.http_server import MOST_CONNECTIONS, HttpServer
+from aiokq.gateway.http_server import MOST_CONNECTIONS, MOST_UNSENT, HttpServer
 from tests.fault.gateway_support import LIMIT, Rig, balanced, configuration, directory, message, rig
 
 WITH_HTTP = {"http": {"port": 0}}
@@ -445,6 +446,43 @@ async def test_a_program_that_does_not_read_its_answers_is_disconnected(
             await r.until(lambda: http._server.connections == 1)
             assert (await ask(r, "GET", "/healthz"))[0] == 200
             await r.until(lambda: http._server.connections == 0)
+
+
+async def test_large_answers_that_nobody_reads_take_limited_memory():
+    """Regression: 256 connections that did not read reports of many topics took hundreds of MB."""
+    body = bytes(8 << 20)  # more than the system takes
+    server = HttpServer(lambda request: Response(200, body), lambda work, name: work.close())
+    await server.start("127.0.0.1", 0)
+    loop = asyncio.get_running_loop()
+    try:
+        with contextlib.ExitStack() as stack:
+            deaf = []
+            for _ in range(8):
+                deaf.append(
+                    stack.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+                )
+                deaf[-1].setblocking(False)
+                deaf[-1].sendall(GET)
+                await asyncio.sleep(0.05)
+                assert sum(one.unsent for one in server._open) <= MOST_UNSENT
+            assert 0 < server.connections < 8
+            read = 0
+            async with asyncio.timeout(LIMIT):
+                while read < len(body):  # the last program has its answer
+                    read += len(await loop.sock_recv(deaf[-1], 1 << 20))
+    finally:
+        await server.close(1.0)
+
+
+async def test_a_path_of_any_bytes_is_text_in_reports():
+    with directory() as path:
+        name = os.fsdecode(os.fsencode(path) + b"/\xff")
+        async with Gateway(bootstrap_servers="127.0.0.1:1", unix_stream=name, http=0) as gateway:
+            gateway.inputs[0].intake.stop()
+            r = Rig(None, None, gateway, path)  # type: ignore[arg-type]
+            status, body = await ask(r, "GET", "/readyz")
+            assert status == 503
+            assert json.loads(body)["reasons"] == [f"the input {path}/\\xff does not run"]
 
 
 async def test_a_port_that_is_in_use_is_refused_and_left_free():

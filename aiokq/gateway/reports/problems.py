@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from aiokq.gateway.reports.texts import path_text
 from aiokq.gateway.served import Problems
 
 if TYPE_CHECKING:
@@ -41,4 +42,5 @@ def problems(gateway: Served) -> Problems:
         warnings.append(f"brokers that are not reachable: {len(health.brokers_down)}")
     if gateway.reload_error is not None:
         warnings.append(f"the configuration was not reloaded: {gateway.reload_error}")
-    return Problems(reasons, warnings)
+    # A path in a text may contain any bytes.
+    return Problems([*map(path_text, reasons)], [*map(path_text, warnings)])
