@@ -416,9 +416,6 @@ class ProducerEngine:
         errors: list[BaseException | None] = []
         self._launched(lane, piece)
         for row in piece.rows:
-            if errors and isinstance(errors[-1], NO_BROKER):
-                errors.append(errors[-1])
-                continue
             try:
                 producer = await self._producer_of(lane)
                 one = Piece(piece.load, [row], piece.number)
@@ -429,8 +426,12 @@ class ProducerEngine:
                 errors.append(failed.errors[0])
             except (KafkaError, ValueError) as error:
                 errors.append(_kafka_error(error))
+            if isinstance(errors[-1], NO_BROKER):
+                break  # the next records would fail, too
+        sent = len(errors)
+        errors += errors[-1:] * (len(piece.rows) - sent)
         if self._landed(lane, piece):
-            self._failed(lane, piece, errors)
+            self._failed(lane, piece, errors, sent=sent)
 
     def _columns(self, topic: TopicState, piece: Piece) -> RecordColumns:
         topic.update(self._cluster.metadata.topics.get(topic.name))
@@ -464,15 +465,26 @@ class ProducerEngine:
         self._started[compression] = producer
         return producer
 
-    def _failed(self, lane: Lane, piece: Piece, errors: Sequence[BaseException | None]) -> None:
-        """Decide for each row whether it is delivered, sent again, or discarded."""
+    def _failed(
+        self,
+        lane: Lane,
+        piece: Piece,
+        errors: Sequence[BaseException | None],
+        *,
+        sent: int | None = None,
+    ) -> None:
+        """Decide for each row whether it is delivered, sent again, or discarded.
+
+        Args:
+            sent: number of rows that were sent, if the last rows were not.
+        """
         topic = lane.topic
         delivered: list[int] = []
         reasons: dict[int, list[int]] = {}
         again: list[tuple[tuple[bool, bool], int]] = []
         uncertain: list[int] = []
         first: KafkaError | None = None
-        for row, cause in zip(piece.rows, errors, strict=True):
+        for number, (row, cause) in enumerate(zip(piece.rows, errors, strict=True)):
             if cause is None:
                 delivered.append(row)
                 continue
@@ -488,7 +500,7 @@ class ProducerEngine:
             again.append((how, row))
             if how == (piece.restamped, piece.alone):
                 lane.pauses = True  # the same attempt again
-            if error.may_have_been_written:
+            if error.may_have_been_written and (sent is None or number < sent):
                 uncertain.append(row)
         if uncertain:
             self._outcomes.possible_duplicates(topic, piece.load.taken, uncertain)

@@ -244,8 +244,10 @@ class GatewaySettings(Section):
         return settings
 
     def _check_kafka(self, place: Places) -> None:
-        for name in self.kafka:
+        for name, given in self.kafka.items():
             where = place.of(("kafka", name))
+            if isinstance(given, str) and "\0" in given:
+                raise ConfigError(f"{where}[kafka] `{name}` must not have a NUL character")
             if name in OF_GATEWAY:
                 raise ConfigError(f"{where}[kafka] has no {name!r}: {OF_GATEWAY[name]}")
             if name not in ProducerSettings.model_fields:

@@ -88,8 +88,9 @@ class Section(BaseModel):
     @field_validator("*")
     @classmethod
     def _check_text(cls, value: object) -> object:
-        if isinstance(value, str) and "\0" in value:
-            raise ValueError("must not have a NUL character")
+        for one in value if isinstance(value, tuple) else (value,):
+            if isinstance(one, str) and "\0" in one:
+                raise ValueError("must not have a NUL character")
         return value
 
 

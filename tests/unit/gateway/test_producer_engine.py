@@ -75,6 +75,7 @@ class Run(ProducerEngine):
         sent: values of the pieces, in the order in which they were sent.
         pieces: the outcome of each of them, to be set.
         discards: reason and number of messages of each discard.
+        duplicates: rows of the pieces that may be written twice.
         restamped: for each piece that is sent, whether its timestamps are replaced.
         refuses: raised for each piece that is sent; None if it is accepted.
         full: raised for each piece that is sent without waiting.
@@ -85,6 +86,7 @@ class Run(ProducerEngine):
         self.sent: list[list[bytes]] = []
         self.pieces: list[asyncio.Future[None]] = []
         self.discards: list[tuple[int, int]] = []
+        self.duplicates: list[list[int]] = []
         self.restamped: list[bool] = []
         self.refuses: KafkaError | None = None
         self.full: KafkaError | None = None
@@ -146,8 +148,8 @@ class Run(ProducerEngine):
     def acked(self, *outcome: object) -> None:
         pass
 
-    def possible_duplicates(self, *outcome: object) -> None:
-        pass
+    def possible_duplicates(self, topic: TopicState, taken: Taken, rows: Sequence[int]) -> None:
+        self.duplicates.append(list(rows))
 
     def discarded(
         self, topic: TopicState, taken: Taken, rows: Sequence[int], reason: int, *_: Any, **__: Any
@@ -304,6 +306,26 @@ async def test_a_record_that_is_sent_alone_keeps_its_replaced_timestamp(run: Run
     await run.until(lambda: len(run.pieces) == 4)
     assert run.sent[2:] == [[b"0"], [b"1"]]
     assert run.restamped == [False, True, True, True]
+
+
+async def test_records_that_are_not_sent_alone_are_no_possible_duplicates(run: Run) -> None:
+    """Regression: a broker that cannot be used ends the attempts, and the rest counted, too."""
+    run.feed(b"0", b"1", b"2")
+    await run.until(lambda: len(run.pieces) == 1)
+    run.fail(0, *[InvalidRecord("refused")] * 3)
+    await run.until(lambda: len(run.pieces) == 2)
+    run.pieces[1].set_result(None)
+    await run.until(lambda: len(run.pieces) == 3)
+    lost = AuthenticationFailed("refused")
+    lost.may_have_been_written = True
+    run.fail(2, lost)
+    await run.until(lambda: len(run.sent) == 4)
+    assert run.sent[1:] == [[b"0"], [b"1"], [b"1"]]
+    assert run.duplicates == [[1]]
+    run.pieces[3].set_result(None)
+    await run.until(lambda: len(run.sent) == 5)
+    assert run.sent[4] == [b"2"]
+    assert run.discards == []
 
 
 async def test_a_producer_that_has_failed_ends_the_gateway_and_is_asked_once(run: Run) -> None:

@@ -112,6 +112,16 @@ REFUSED = [
     ('mode = "0222"', "allowed_users = [0, 4294967296]", "there is no user or group 4294967296"),
     ("gateway.sock", "gateway\\u0000.sock", "gateway.toml:5: [[inputs]] #1 `path`: must not"),
     ('engine = "producer"', '[spool]\npath = "/var/\\u0000"', "must not have a NUL"),
+    (
+        'mode = "0222"',
+        'allowed_users = [7, "a\\u0000"]',
+        "gateway.toml:6: [[inputs]] #1 `allowed_users`: must not have a NUL",
+    ),
+    (
+        "[[inputs]]",
+        'ssl_cafile = "/a\\u0000"\n[[inputs]]',
+        "gateway.toml:3: [kafka] `ssl_cafile` must not have a NUL",
+    ),
     ("time_ms = 5", 'mode = "combined"', '"combined" belongs to the engine bruce'),
 ]
 
