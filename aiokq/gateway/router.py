@@ -490,8 +490,9 @@ class Router:
             sizes.append(rules.max_message_bytes)
         if topic.max_batch_bytes is not None and rules.compression.type == "none":
             # A compressed batch may fit although its message is larger.
-            sizes.append(max(0, topic.max_batch_bytes - BATCH_OVERHEAD))
-        limits = {"max_message_bytes": min(sizes), **_batching(rules)}
+            sizes.append(topic.max_batch_bytes - BATCH_OVERHEAD)
+        # A limit that is smaller than the overhead of a message leaves nothing for the message.
+        limits = {"max_message_bytes": max(0, min(sizes)), **_batching(rules)}
         if rules.rate_limit is not None:
             limits["rate_interval_ms"] = rules.rate_limit.interval_ms
             limits["rate_max_messages"] = rules.rate_limit.max_messages

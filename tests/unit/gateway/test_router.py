@@ -14,8 +14,11 @@ from aiokq.errors import Closed
 from aiokq.fastpath.gateway import BAD_TOPIC, Pool
 from aiokq.gateway import GatewaySettings
 from aiokq.gateway.accounting import Accounting
+from aiokq.gateway.bruce.engine import _max_message_bytes
+from aiokq.gateway.bruce.options import BruceOptions
 from aiokq.gateway.client import encode
 from aiokq.gateway.engine import TopicState
+from aiokq.gateway.producer_engine import RECORD_OVERHEAD, _producer_options
 from aiokq.gateway.router import NO_LIMIT_MS, Router, _set_limits
 from aiokq.wire import (
     DescribeConfigsResourceResult,
@@ -109,6 +112,26 @@ def test_limits_of_timestamps(
     _set_limits(one, DescribeConfigsResult(resource_name="orders", configs=configs))
     assert (one.earliest_ms, one.latest_ms) == expected
     assert one.max_batch_bytes == 1_048_588
+
+
+@pytest.mark.parametrize(
+    ("delivery", "kafka"),
+    [({"engine": "bruce", "message_max_bytes": 20}, {}), ({}, {"max_request_size": 20})],
+)
+def test_a_limit_below_the_overhead_of_a_message_makes_all_too_long(
+    delivery: dict[str, Any], kafka: dict[str, Any]
+):
+    """Regression: the limit was negative, and the first message ended the gateway."""
+    settings = GatewaySettings.checked({"delivery": delivery, "kafka": kafka})
+    if delivery:
+        most = _max_message_bytes(BruceOptions.of(settings))
+    else:
+        most = _producer_options(settings)["max_request_size"] - RECORD_OVERHEAD
+    routes = router(settings)
+    routes.configure(settings, most)
+    slot = routes._pool.register(b"orders", **routes._limits(topic(settings)))
+    routes._pool.feed(encode("orders", b"v"))
+    assert routes._pool.counts_of(slot).too_long == 1
 
 
 async def test_the_books_of_a_deleted_topic_have_what_arrives_meanwhile():
