@@ -426,8 +426,8 @@ class ProducerEngine:
                 errors.append(failed.errors[0])
             except (KafkaError, ValueError) as error:
                 errors.append(_kafka_error(error))
-            if isinstance(errors[-1], NO_BROKER):
-                break  # the next records would fail, too
+            if isinstance(errors[-1], (*NO_BROKER, *NO_TOPIC)):
+                break  # the next records would fail, too, perhaps each after some seconds
         sent = len(errors)
         errors += errors[-1:] * (len(piece.rows) - sent)
         if self._landed(lane, piece):

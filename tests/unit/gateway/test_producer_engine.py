@@ -16,13 +16,14 @@ from aiokq.errors import (
     DeliveryFailed,
     InvalidRecord,
     InvalidTimestamp,
+    InvalidTopic,
     KafkaError,
     ProtocolError,
     RequestTimeout,
     UnsupportedSaslMechanism,
     UnsupportedVersion,
 )
-from aiokq.fastpath.gateway import SHUTDOWN, Pool, Taken
+from aiokq.fastpath.gateway import BAD_TOPIC, SHUTDOWN, Pool, Taken
 from aiokq.gateway import GatewaySettings
 from aiokq.gateway.client import encode
 from aiokq.gateway.engine import TopicState
@@ -326,6 +327,18 @@ async def test_records_that_are_not_sent_alone_are_no_possible_duplicates(run: R
     await run.until(lambda: len(run.sent) == 5)
     assert run.sent[4] == [b"2"]
     assert run.discards == []
+
+
+async def test_records_of_a_topic_that_is_gone_are_not_sent_one_by_one(run: Run) -> None:
+    """Regression: each waited for MISSING_TOPIC_MS, one after the other."""
+    run.feed(b"0", b"1", b"2")
+    await run.until(lambda: len(run.pieces) == 1)
+    run.fail(0, *[InvalidRecord("refused")] * 3)
+    await run.until(lambda: len(run.pieces) == 2)
+    run.fail(1, InvalidTopic("gone"))
+    await run.until(lambda: bool(run.discards))
+    assert run.discards == [(BAD_TOPIC, 3)]
+    assert run.sent[1:] == [[b"0"]]
 
 
 async def test_a_producer_that_has_failed_ends_the_gateway_and_is_asked_once(run: Run) -> None:
