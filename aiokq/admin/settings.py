@@ -1,4 +1,4 @@
-"""AdminSettings: the settings of the cluster; the admin client adds none."""
+"""AdminSettings: the client settings of `ClusterSettings`; the admin client adds none."""
 
 from __future__ import annotations
 

@@ -367,7 +367,7 @@ class Connection:
     # The transport calls the following public methods.
 
     def connected(self) -> None:
-        """Do nothing, because the handshake continues when the transport exists."""
+        """Do nothing: `open_connection` waits for the transport, and then sends ApiVersions."""
 
     def bytes_received(self) -> None:
         """Do nothing, because only complete frames are handled."""

@@ -207,9 +207,13 @@ class Router:
             self._pool.configure(topic.slot, **self._limits(topic))
 
     def use(self, cluster: Cluster, max_message_bytes: int) -> None:
-        """Use another engine, and look up topics on its Cluster.
+        """Look up topics on this Cluster, that of a new engine, from now on.
 
-        If the Cluster is another one, the answers of the earlier Cluster are forgotten.
+        What the previous Cluster has answered is forgotten.
+
+        Args:
+            cluster: may also be the previous Cluster, whose answers then stay.
+            max_message_bytes: the size of the largest message that the engine takes.
         """
         self._max_message_bytes = max_message_bytes
         if cluster is not self._cluster:

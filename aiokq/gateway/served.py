@@ -1,4 +1,4 @@
-"""Served: the part of a gateway that reports and the HTTP interface use."""
+"""Served: the part of a gateway that its HTTP interface and its reports use."""
 
 from __future__ import annotations
 

@@ -238,10 +238,12 @@ class ShardContext(Generic[S]):
 
         Returns:
             The outcome, and the log end offset after its records. The offset is None if the outcome
-            has no records, or if they were not appended and `on_written` has set the response.
+            has no records, or if they were not appended and `Outcome.on_written` has set the
+            response.
 
         Raises:
-            BrokerError: the operation failed, or its records were not appended.
+            BrokerError: the operation failed; or its records were not appended, and no response is
+                set.
         """
         instant = self.instant()
         try:

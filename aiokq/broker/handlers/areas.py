@@ -282,7 +282,7 @@ class Logs(Protocol):
 
     @property
     def cold_reads(self) -> ColdReads:
-        """The reads that wait for the disk."""
+        """Reads log data that is not in the page cache, without blocking the loop."""
         ...
 
     @property

@@ -481,7 +481,7 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
         """Decrypt into the memory of the application's protocol."""
         assert self._ssl is not None
         incoming = self._memory.incoming
-        # With a buffer, `read` returns a number of bytes, but its annotation says bytes.
+        # With a buffer, `read` returns an int, but its annotation says `bytes`.
         decrypt = cast("Callable[[int, memoryview], int]", self._ssl.read)
         protocol = self._protocol
         size = len(data)

@@ -57,7 +57,7 @@ class Delivery(Protocol):
         """Discard messages in flight."""
 
     def restamp(self, chunk: Chunk) -> None:
-        """Replace timestamps by the time of arrival, and keep them in a header."""
+        """Replace timestamps by the time of arrival, and keep the old timestamps in a header."""
 
     def duplicates(self, chunk: Chunk) -> None:
         """Note that messages in flight are sent again, and may have been written already."""

@@ -334,7 +334,7 @@ class Transactions:
             state.advanced()
 
     def record_failed(self, error: KafkaError) -> None:
-        """Record that records failed, so that the transaction cannot be committed."""
+        """Note that a batch failed, so that the transaction cannot be committed."""
         if error.may_have_been_written:
             # The batch may arrive late: a new epoch keeps it out of the next transaction.
             self._epochs.need()

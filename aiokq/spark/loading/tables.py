@@ -1,4 +1,4 @@
-"""Table: protocol of a target in which batches of rows become visible."""
+"""Table: the protocol of a table that a load writes, and functions for its rows."""
 
 from __future__ import annotations
 

@@ -377,8 +377,9 @@ class ClusterMetadataLog:
             self._newest_named = newest
 
     def _apply(self, records: Iterable[Message]) -> None:
-        # A transaction is complete within one append, and all records of the append are durable
-        # now. Records of a transaction that an earlier leader left open are not in the image.
+        # Transaction markers are skipped: each transaction begins and ends within one append, whose
+        # records are all durable now. The first append may abort a transaction that an earlier
+        # leader did not end; the image has none of its records.
         for record in records:
             if not isinstance(record, TRANSACTION_MARKERS):
                 self.image.replay(record)
