@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import secrets
+import itertools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,6 +25,9 @@ __all__ = ["Gssapi", "KerberosTickets", "gssapi"]
 
 _NO_LAYER: Final = 0x01
 """The bit for "no security layer", the only choice that Kafka offers."""
+
+_caches: Final = itertools.count(1)
+"""The numbers of the caches of tickets of this process."""
 
 
 class KerberosTickets:
@@ -58,7 +61,7 @@ class KerberosTickets:
         self._keytab = keytab
         # The library keeps a cache until the process ends, so the name must not be used again: with
         # it, a later client would log in by the tickets of this one.
-        self._cache = f"MEMORY:aiokq-{secrets.token_hex(16)}"
+        self._cache = f"MEMORY:aiokq-{next(_caches)}"
         self._library = library
 
     def context(self, host: str) -> Any:
