@@ -41,8 +41,8 @@ MOST_CONNECTIONS: Final = 256
 """Maximum number of open connections; each further connection closes the oldest one."""
 
 MOST_UNSENT: Final = 16 * 1024 * 1024
-"""Maximum bytes of large answers that programs have not read yet. For more, the oldest connections
-with such answers are closed.
+"""Maximum bytes of answers that programs have not read yet. Before a large answer with which there
+would be more, the oldest connections with unread answers are closed.
 """
 
 LARGE_ANSWER: Final = MOST_UNSENT // MOST_CONNECTIONS

@@ -89,8 +89,9 @@ class GatewaySettings(Section):
     delivery: DeliverySettings = DeliverySettings()
     """How messages are delivered."""
     batching: BatchingSettings = DEFAULT_BATCHING
-    """When messages are sent: a batch is sent at the first limit that it reaches. Without this
-    table, `time_ms` is 10 and `bytes` is 128 KiB."""
+    """When messages are sent: a batch is sent at the first limit that it reaches, or before if less
+    than an eighth of the pool is free. Without this table, `time_ms` is 10 and `bytes` is 128
+    KiB."""
     combined: CombinedSettings | None = None
     """Combined batches of the engine `bruce`."""
     compression: CompressionSettings = CompressionSettings()

@@ -276,7 +276,10 @@ class DeliverySettings(Section):
 
 
 class BatchingSettings(Section):
-    """The limits of batches. A batch is sent at the first limit that it reaches."""
+    """The limits of batches. A batch is sent at the first limit that it reaches.
+
+    It is sent before if less than an eighth of the pool is free.
+    """
 
     mode: Literal["per_topic", "combined", "off"] = "per_topic"
     """`off` sends each message at once. `combined` needs the engine `bruce`, see [combined]."""
