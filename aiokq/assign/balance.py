@@ -267,11 +267,12 @@ class _Work:
         light: str,
         owners: Mapping[TopicPartition, str],
     ) -> None:
-        """Move partitions along a path.
+        """Move partitions along the path of members from `heavy` to `light`.
 
-        Every member on the path, except the last, passes on the same number of partitions of one
-        topic: the topic that leads to the next member. The number is limited by the member that has
-        the fewest partitions of its topic.
+        Every member on the path, except the last, passes on the same number of partitions, all of
+        one topic to which the next member is subscribed, too. The number is a `PORTION`th of the
+        difference between the loads of `heavy` and `light`, but at least 1, and at most the number
+        that each of these members has of its topic.
         """
         steps: list[tuple[str, str, str]] = []
         target = light

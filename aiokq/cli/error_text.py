@@ -57,13 +57,13 @@ def reason(error: KafkaError) -> str:
 def _advice(error: KafkaError) -> str | None:
     """Return the advice for the error, or for the first of its causes that has advice.
 
-    Returns None if there is no advice, or if the text of the error contains advice.
+    Returns None if there is no advice, or if the text of that error contains its own.
     """
     cause: BaseException | None = error
     while isinstance(cause, KafkaError):
         if isinstance(cause, RecordTooLarge) and cause.api is None:
             return _OWN_LIMIT  # the record was refused by the producer, not by a broker
-        if _is_of_a_directory(cause):
+        if _is_of_a_directory(cause) or _is_of_an_old_peer(cause):
             return None
         if cause.operation is not None and cause.resource is not None:
             return f"{_RIGHTS}: aiokq acls add '{_missing_acl(cause)}'"
@@ -96,6 +96,13 @@ def _is_of_a_directory(error: KafkaError) -> bool:
         and error.api is None
         and error.message not in ("", error.default_message)
     )
+
+
+def _is_of_an_old_peer(error: KafkaError) -> bool:
+    """Return whether the peer closed the connection on ApiVersions, and the text says why."""
+    from aiokq.connection.handshake import ClosedOnApiVersions
+
+    return isinstance(error, ClosedOnApiVersions)
 
 
 def _text(error: KafkaError) -> str:

@@ -215,7 +215,7 @@ class Registry:
 
 
 class RegistryWatch:
-    """An async iterator over the changes of one node, until the watch or the cluster is closed.
+    """An async iterator over the changes of one registry node, until watch or cluster is closed.
 
     The iterator raises the error of a failed poll. The watch stays active after that: iterate again
     to wait for more changes.

@@ -94,7 +94,7 @@ class ClusterStateStore:
         self.changes.emit(event.key, event)
 
     def forget(self, topics: set[str] | frozenset[str]) -> None:
-        """Drop the latest events about partitions of topics."""
+        """Drop the latest events about partitions of these topics."""
         for key in self.changes.snapshot():
             subject = key.subject
             if isinstance(subject, TopicPartition) and subject.topic in topics:

@@ -1,6 +1,6 @@
 """`open_connection`: opens a connection, and does its TLS, ApiVersions and SASL handshakes.
 
-The error messages give advice.
+The message of an error says which setting of the client or which listener may be wrong.
 
 Source: KIP-35, KIP-511 (ApiVersions), KIP-43, KIP-152, KIP-368 (SASL).
 """

@@ -129,7 +129,8 @@ class Strangers:
     def __init__(self, turn: Turn, now: Callable[[], float]) -> None:
         self._turn = turn
         self._now = now
-        # By network of the client, None for accepts; the one whose turn is next comes first.
+        # What waits, by client address (see `_network`; None for accepts). The address that has the
+        # next turn comes first.
         self._waiting: OrderedDict[str | bytes | None, _Waiting] = OrderedDict()
         self._beginnings = 0  # number of connections that wait to begin
         # The addresses with a number of these connections, for each number up to the largest.

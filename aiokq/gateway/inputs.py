@@ -277,7 +277,7 @@ def check_datagram_limit(settings: InputSettings) -> None:
 
 
 def user_ids(users: Iterable[str | int] | None) -> list[int] | None:
-    """Return users as numbers; None, for all users, stays None.
+    """Return the user ids of users; None means all users.
 
     Raises:
         ConfigError: there is no such user.

@@ -138,7 +138,7 @@ METRICS: Final = (
         "counter",
         INPUT,
         "seconds",
-        "Time for which an input waited for room in the pool.",
+        "Time for which an input waited for room in the pool or the spool.",
     ),
     GatewayMetric("input_up", "gauge", INPUT, "", "1 if the input is read, else 0."),
     GatewayMetric("discard_log_lines", "counter", (), "lines", "Lines written to the discard log."),

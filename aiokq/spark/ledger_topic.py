@@ -40,10 +40,10 @@ CONFIGS: Final[Mapping[str, str]] = {
 
 
 class LedgerTopic:
-    """Reader of the topic, which yields each committed record once; used on the event loop only.
+    """Reads the ledger topic, and yields each committed record once; used on the event loop only.
 
     Args:
-        option: name of the option that names the topic, for messages.
+        option: name of the Spark option that names the topic, for error messages.
 
     Attributes:
         name: name of the topic.

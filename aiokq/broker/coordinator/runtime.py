@@ -291,7 +291,7 @@ class CoordinatorRuntime(Generic[S]):
         return outcome.response  # type: ignore[return-value]  # None only if R permits it
 
     def leads(self, key: str, shard: S) -> bool:
-        """Whether a shard is this node's current shard for a key, usable or not."""
+        """Whether a shard is this node's current shard for a key, even if its log is offline."""
         if self._closed or not self._partitions:
             return False
         context = self._contexts.get(self._partition_of(key, self._partitions))

@@ -96,6 +96,7 @@ def read_batch(file: File, position: int, header: BatchHeader) -> bytes:
 
     Raises:
         CorruptRecord: the file ends inside the batch.
+        OSError: the disk failed.
     """
     data = file.pread(header.size, position)
     if len(data) != header.size:

@@ -60,7 +60,8 @@ class _SparseIndex:
         self._files = files
         self._base = base_offset
         self._max_entries = max_bytes // self.ENTRY
-        # One number per entry, in ascending order; None until loaded.
+        # The numbers by which entries are found, in ascending order: of `OffsetIndex`, offset and
+        # position in one number; of `TimeIndex`, the timestamp. None until loaded.
         self._column: array[int] | None = None
         self._written = 0
         self._stale = False

@@ -102,12 +102,14 @@ class HandlerLimit:
         return self._options.transaction_timeout_ms / 1000 * HANDLER_SHARE
 
     def _check_suspended(self) -> None:
-        """Raise an error if the transaction has to be aborted, or a suspension explains the delay.
+        """Raise TransactionAborted if handlers are late only because the process was suspended.
 
-        After `MAX_SUSPENSIONS`, a suspension raises no error here.
+        The transaction is then aborted, and its records are handled again. After `MAX_SUSPENSIONS`
+        such transactions without a commit between them, the method returns, and the caller raises
+        RequestTimeout.
 
         Raises:
-            TransactionAborted: see `over`.
+            TransactionAborted: see above; or the transaction has to be aborted anyway.
             ProducerFenced: see `Commits.check`.
         """
         commits = self._commits

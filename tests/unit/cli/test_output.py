@@ -8,6 +8,7 @@ import pytest
 
 from aiokq.cli.error_text import explain, one_line
 from aiokq.cli.output import Output, OutputClosed, error_json
+from aiokq.connection.handshake import TOO_OLD, ClosedOnApiVersions
 from aiokq.core.errors import (
     ConnectionLost,
     RequestTimeout,
@@ -103,6 +104,14 @@ def test_an_error_is_explained_with_its_cause():
         "name": "TOPIC_ALREADY_EXISTS",
         "message": "there",
     }
+
+
+def test_an_error_with_its_own_advice_gets_no_other():
+    """The broker runs and can be reached, so the general advice for lost connections is wrong."""
+    error = RequestTimeout("nothing succeeded within 60 s")
+    error.__cause__ = ClosedOnApiVersions(f"the peer {TOO_OLD}")
+    assert "security_protocol=SSL" in explain(error)
+    assert "->" not in explain(error)
 
 
 def test_one_line_is_one_line_whatever_is_in_it():
