@@ -125,7 +125,8 @@ class Accounting:
 
     Attributes:
         on_discard: called with each `Discard` of messages that were taken from the pool.
-        on_refused: called with messages that the pool refused, if the pool has a queue for them.
+        on_refused: called with messages that the pool or the spool did not take, if the pool has a
+            queue for them.
         on_duplicates: called with topic, messages and rows that may be written twice.
         dead_letters: takes messages that would otherwise be discarded, if there is a topic for dead
             letters. None until `Delivery` sets it.

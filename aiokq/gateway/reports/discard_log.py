@@ -85,7 +85,7 @@ class DiscardLog:
         self.dropped = 0
 
     def refused(self, messages: Sequence[Refused]) -> None:
-        """Log messages that the pool has refused."""
+        """Log messages that the pool or the spool did not take."""
         now = self._now_ms()
         size = sum(len(one.key) + len(one.value) + MESSAGE_BYTES for one in messages)
         self._submit(lambda: self._refused_lines(messages, now), len(messages), size)
