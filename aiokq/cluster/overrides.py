@@ -162,7 +162,7 @@ class ClusterOverrides(TypedDict, total=False):
     """
     sasl_login_read_timeout_ms: int | None
     """Maximum time in milliseconds for which the authorization server sends nothing. Default: 10
-    seconds.
+    seconds. A whole answer may take 30 seconds, or this time if it is longer.
     """
     sasl_login_retry_backoff_ms: int
     """Pause in milliseconds before a request to the authorization server is repeated; the pause

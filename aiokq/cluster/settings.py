@@ -297,7 +297,8 @@ class ClusterSettings(ClusterRules, Settings):
         ge=1,
         le=INT32_MAX,
         description="Maximum time in milliseconds for which the authorization server sends "
-        "nothing. Default: 10 seconds.",
+        "nothing. Default: 10 seconds. A whole answer may take 30 seconds, or this time if it is "
+        "longer.",
     )
     sasl_login_retry_backoff_ms: int = Field(
         default=100,

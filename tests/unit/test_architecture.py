@@ -50,6 +50,7 @@ CLOCK_AND_CHANCE = {
     "aiokq/connection/tls/verified_chains.py": {"time.time"},
     "aiokq/admin/users.py": {"secrets.token_bytes"},
     "aiokq/broker/security/authentication/key_source.py": {"time.monotonic"},
+    "aiokq/connection/timed_answer.py": {"time.monotonic"},
     "aiokq/broker/security/authentication/scram.py": {"secrets.token_bytes"},
     "aiokq/broker/security/authentication/user_passwords.py": {"secrets.token_bytes"},
 }
@@ -57,9 +58,9 @@ CLOCK_AND_CHANCE = {
 
 The compiled core reads the system clock in C unless it gets another one; network.py creates the
 real environment. The password of a temporary key must be random, and nobody may be able to predict
-the salts and nonces of SCRAM and the ids of assertions. A thread fetches keys of tokens. OpenSSL
-compares certificates with the system's clock, and so does the check of resumed sessions. The
-gateway's pool seeds the hash of topics, on which no result depends.
+the salts and nonces of SCRAM and the ids of assertions. Threads fetch tokens and their keys.
+OpenSSL compares certificates with the system's clock, and so does the check of resumed sessions.
+The gateway's pool seeds the hash of topics, on which no result depends.
 """
 
 

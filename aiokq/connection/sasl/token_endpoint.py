@@ -19,12 +19,14 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from email.message import Message
+from functools import partial
 from typing import IO, TYPE_CHECKING, Any, Final
 from urllib.parse import quote_plus, urlsplit
 
 from aiokq.connection.sasl.jwt_lifetime import lifetime_of
 from aiokq.connection.sasl.oauth_token import OAuthToken
 from aiokq.connection.sasl.token_sources import checked_token
+from aiokq.connection.timed_answer import TimedAnswer
 from aiokq.core.errors import AuthenticationFailed, ConfigError, ConnectionLost
 from aiokq.core.frozen import frozen
 
@@ -48,6 +50,11 @@ _NOT_RETRIED: Final = frozenset((*range(400, 408), *range(409, 416), 501, 505))
 
 _MAX_BYTES: Final = 1 << 20
 _MAX_SHOWN: Final = 200
+LONGEST: Final = 30.0
+"""Seconds after which a request fails if the answer is not complete, unless the limit of a silence
+is longer. Otherwise a server that sends a byte now and then would keep all logins waiting.
+"""
+
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
 
@@ -320,7 +327,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 class _Http(urllib.request.HTTPHandler):
-    """Opens connections with one timeout for connecting and another for reads."""
+    """Opens connections with one timeout for connecting, and others for the answer."""
 
     def __init__(self, read_timeout: float) -> None:
         super().__init__()
@@ -361,4 +368,6 @@ def _limited(
         connection.sock.settimeout(read_timeout)
 
     connection.connect = connect_then_limit  # type: ignore[method-assign]
+    whole: Any = partial(TimedAnswer, read_timeout, max(LONGEST, read_timeout))
+    connection.response_class = whole
     return connection

@@ -9,19 +9,18 @@ Tests: ``tests/unit/broker/security/authentication/test_key_source.py``.
 
 from __future__ import annotations
 
-import http.client
-import io
 import ipaddress
 import os
-import socket
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Collection
+from functools import partial
 from http.client import HTTPMessage
 from typing import IO, Any, Final
 
+from aiokq.connection.timed_answer import TimedAnswer
 from aiokq.core.errors import ConfigError
 
 __all__ = ["KeySource"]
@@ -146,47 +145,13 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-class _Reads(io.RawIOBase):
-    """The bytes of an HTTP response; reads fail `LONGEST` seconds after the request.
-
-    A socket's own timeout begins again with each byte, so a slow server could go on sending the
-    header for hours.
-    """
-
-    def __init__(self, connection: socket.socket, stream: io.RawIOBase) -> None:
-        self._connection = connection
-        self._stream = stream
-        self._deadline = time.monotonic() + LONGEST
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int | None:
-        left = self._deadline - time.monotonic()
-        if left <= 0:
-            raise TimeoutError(f"the answer takes more than {LONGEST:g} s")
-        self._connection.settimeout(min(SILENCE, left))
-        return self._stream.readinto(buffer)
-
-    def close(self) -> None:
-        self._stream.close()
-        super().close()
-
-
-class _Answer(http.client.HTTPResponse):
-    def __init__(self, sock: socket.socket, *args: Any, **kwargs: Any) -> None:
-        super().__init__(sock, *args, **kwargs)
-        stream: Any = self.fp
-        self.fp: Any = io.BufferedReader(_Reads(sock, stream.detach()))
-
-
 class _TimedConnections(urllib.request.AbstractHTTPHandler):
     """Makes connections whose responses have a time limit."""
 
     def do_open(self, http_class: Any, req: urllib.request.Request, **arguments: Any) -> Any:
         def connection(*args: Any, **kwargs: Any) -> Any:
             made = http_class(*args, **kwargs)
-            made.response_class = _Answer
+            made.response_class = partial(TimedAnswer, SILENCE, LONGEST)
             return made
 
         return super().do_open(connection, req, **arguments)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import base64
 import json
+import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs
 
 import pytest
 
+from aiokq.connection.sasl import token_endpoint
 from aiokq.connection.sasl.token_endpoint import (
     EndpointTokens,
     Form,
@@ -160,6 +163,32 @@ async def test_a_server_that_is_silent_is_left(server: Server) -> None:
     server.answers = [0.6, 0.6]
     with pytest.raises(ConnectionLost, match="cannot be reached: timed out"):
         await fetch(server)
+
+
+@pytest.mark.parametrize("begin", [b"X: ", b"Content-Length: 1000\r\n\r\n"], ids=["header", "body"])
+async def test_a_server_that_sends_a_byte_now_and_then_is_left(
+    server: Server, monkeypatch: pytest.MonkeyPatch, begin: bytes
+) -> None:
+    """Each byte comes in time; all logins would wait for this answer."""
+    monkeypatch.setattr(token_endpoint, "LONGEST", 0.4)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def answer() -> None:
+            connection, _ = listening.accept()
+            with connection, suppress(OSError):
+                connection.sendall(b"HTTP/1.1 200 OK\r\n" + begin)
+                for _ in range(100):
+                    connection.sendall(b"x")
+                    time.sleep(0.05)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        server.url = f"http://127.0.0.1:{listening.getsockname()[1]}/token"
+        began = time.monotonic()
+        with pytest.raises(ConnectionLost, match=r"more than 0\.4 s|timed out"):
+            await fetch(server)
+        assert time.monotonic() - began < 3
+        thread.join()
 
 
 async def test_a_server_that_is_down_is_named(server: Server) -> None:
