@@ -1,7 +1,9 @@
 """The gateway's unit: inputs, and the pool of messages that they receive (ADR 18).
 
 An Intake reads a socket in a thread of its own, independently of the event loop. It parses messages
-and stores them in the Pool, in arenas by topic. The event loop takes the messages as columns.
+and stores them in the Pool, in arenas by topic. With a spool, it appends them to the spool's files
+instead, and the event loop feeds them to the Pool. The event loop takes messages from the Pool as
+columns.
 """
 
 from __future__ import annotations

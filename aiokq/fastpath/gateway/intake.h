@@ -33,7 +33,7 @@
 #define AIOKQ_CROWDED_MS 30000 /* time limit of incomplete messages that others wait for */
 #define AIOKQ_LONGEST_MS 60000 /* longest wait for a connection that may be displaced */
 #define AIOKQ_LATE_MS 100 /* if a check for limits in time is later, the thread did not run */
-#define AIOKQ_HEAD_BYTES 281 /* the most bytes of a message beside key and value */
+#define AIOKQ_HEAD_BYTES 281 /* most bytes of a message with a valid topic, beside key and value */
 #define AIOKQ_RESERVE 64 /* descriptors that connections leave to others; at most an eighth of all */
 #define AIOKQ_STACK_BYTES (256 * 1024)
 #define AIOKQ_LOCKED_BYTES (64 * 1024) /* bytes that are stored without releasing the mutex */
@@ -890,9 +890,10 @@ static inline aiokq_connection *aiokq_displaceable(aiokq_intake *intake) {
     return NULL;
 }
 
-/* Ends a connection that nobody uses, because another one waits for its place or its descriptor. From
- * now on its program cannot write to it, and what it has written before is read: the connection is
- * closed when it is read next and nothing is left. (TCP takes one more write, and then says so.) */
+/* Ends an idle connection, because another connection waits for its place or descriptor. From now
+ * on, the client's program cannot write to the connection. The input still reads the data that was
+ * written before, and then closes the connection. (With TCP, one more write succeeds before the
+ * program gets the error.) */
 static inline void aiokq_displace(aiokq_intake *intake) {
     aiokq_connection *connection;
     if (intake->idle_when_full_ms == 0 || intake->displacing)
@@ -1138,7 +1139,7 @@ static inline int aiokq_serve(aiokq_intake *intake) {
     if (aiokq_stopping(intake) && intake->draining) {
         aiokq_connection *connection, *after;
         int64_t before, count;
-        intake->max_connections = INT64_MAX; /* no connection is closed any more that one waits for */
+        intake->max_connections = INT64_MAX; /* accept all waiting connections */
         do {
             before = intake->counts.accepted;
             aiokq_accept_connections(intake);
@@ -1200,7 +1201,8 @@ static void *aiokq_intake_run(void *given) {
     return NULL;
 }
 
-/* Starts the thread; returns 0 or an errno. */
+/* Starts the thread; returns 0 or an errno. If the descriptor is not a socket, no thread is
+ * started, the errno is stored in the counts, and the result is 0. */
 static inline int aiokq_intake_start(aiokq_intake *intake) {
     pthread_attr_t attributes;
     sigset_t all, before;

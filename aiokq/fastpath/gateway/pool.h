@@ -35,11 +35,11 @@
 #define AIOKQ_NEVER INT64_MAX
 #define AIOKQ_RESERVED 8 /* when less than this part of the pool is free, all messages become due */
 
-/* Names that are not known are bounded. A new one then ends an old one, of the senders that have
- * most names, unless many messages wait for it. */
-#define AIOKQ_SENDERS 1024 /* groups of senders, of which each sender is in one */
-#define AIOKQ_CANDIDATES 8 /* names of a group that are looked at */
-#define AIOKQ_FEW 64       /* messages */
+/* The number of unregistered topics is limited. At the limit, a new topic replaces an old topic
+ * with few messages, of the group of senders with the most unregistered topics. */
+#define AIOKQ_SENDERS 1024 /* groups of senders; each sender is in one of them */
+#define AIOKQ_CANDIDATES 8 /* topics of a group that are examined */
+#define AIOKQ_FEW 64       /* a topic with more messages is not replaced */
 #define AIOKQ_FEW_BYTES (16 * 1024)
 
 /* What happens to a message for which there is no room. */
@@ -142,8 +142,8 @@ static inline void aiokq_segment_release(aiokq_segment *segment) {
         free(segment);
 }
 
-/* Makes room for a message; returns 0 if the segment is full. Keys move when they grow, so they
- * grow only while nothing was taken of the segment. */
+/* Makes room for a message; returns 0 if that is not possible. Keys move when they grow, so they
+ * grow only while nothing that was taken refers to the segment. */
 static inline int aiokq_segment_room(aiokq_segment *segment, int64_t key_size, int64_t value_size) {
     size_t used = aiokq_value_start(segment, segment->count);
     size_t rows = ((size_t)segment->count + 1) * sizeof(aiokq_row);
@@ -865,8 +865,8 @@ static inline void aiokq_finish(aiokq_pool *pool, int64_t sequence) {
     pool->finished[pool->finished_count++] = sequence;
 }
 
-/* Notes that the messages of segments of no slot have an outcome, and frees the segments. Without
- * the mutex, which is taken for one segment at a time. */
+/* Notes that the messages of segments that belong to no slot any more have an outcome, and frees
+ * the segments. The caller does not hold the mutex; it is taken for one segment at a time. */
 static inline void aiokq_finish_segments(aiokq_pool *pool, aiokq_segment *segments) {
     if (pool->spooled) {
         for (const aiokq_segment *segment = segments; segment != NULL; segment = segment->next) {
@@ -962,8 +962,8 @@ static inline aiokq_refused *aiokq_take_refused(aiokq_pool *pool) {
     return first;
 }
 
-/* Discards a message; or, if it is asked for, puts it into the queue of refused messages, with
- * `apart` as there. */
+/* Discards a message, or puts it into the queue of refused messages if `refused_reasons` includes
+ * the reason; see aiokq_queue_refused for `apart`. */
 static inline void aiokq_discard(aiokq_pool *pool, int reason, int transport,
                                  const aiokq_message *message, int64_t value_size, int64_t wall,
                                  aiokq_slot *slot, int apart) {
@@ -1101,8 +1101,10 @@ static inline void aiokq_discard_held(aiokq_pool *pool, aiokq_slot *slot, const 
     aiokq_discard(pool, reason, AIOKQ_FED, &message, message.value_size, row->arrival, slot, 0);
 }
 
-/* Ends a name with few messages, which are discarded: the oldest one of the senders that have most
- * names. So a program that makes names up loses its own. Returns 0 if all have many messages. */
+/* Removes an unregistered topic with few messages, and discards its messages. The topic is the
+ * oldest such topic of the group of senders with the most unregistered topics, so that a program
+ * that invents topic names loses its own topics. Returns 0 if there is no such topic among the
+ * AIOKQ_CANDIDATES oldest topics of this group. */
 static inline int aiokq_evict(aiokq_pool *pool, int64_t wall) {
     aiokq_names *most = pool->names_of;
     aiokq_slot *slot;
@@ -1233,7 +1235,7 @@ again:
                           message.value_size, arrival);
     }
     if (when_full == AIOKQ_WAIT && pool->used <= pool->partial)
-        when_full = AIOKQ_FORCE; /* only incomplete messages fill the pool: nothing would end it */
+        when_full = AIOKQ_FORCE; /* only incomplete messages fill the pool: waiting frees nothing */
     if (reason < 0 && (need > pool->max_bytes || (when_full != AIOKQ_FORCE &&
                                                   pool->used + need > pool->max_bytes))) {
         if (need <= pool->max_bytes)
@@ -1247,7 +1249,7 @@ again:
     if (reason < 0 && slot == NULL && pool->names >= pool->max_names &&
         transport == AIOKQ_FED && wanted == AIOKQ_WAIT) {
         aiokq_drop_filled(pool, filled);
-        return 0; /* what is fed waits elsewhere: no name is ended for it */
+        return 0; /* fed messages wait in the spool, so no topic is removed for them */
     }
     if (reason < 0 && own > AIOKQ_LARGE && filled == NULL) {
         if (!lacks) {
@@ -1363,7 +1365,8 @@ static inline int aiokq_crowded(const aiokq_pool *pool) {
     return pool->used >= pool->max_bytes && pool->used > pool->partial;
 }
 
-/* Stores the messages of `size` bytes; returns the number of bytes that are whole messages. */
+/* Stores the messages in `size` bytes; returns the number of bytes of the messages that were stored
+ * or discarded, or `size` after an impossible size of a message. */
 static inline int64_t aiokq_feed(aiokq_pool *pool, const unsigned char *data, int64_t size,
                                  int64_t sequence, int replayed, int when_full, int64_t limit,
                                  int64_t arrival) {
@@ -1507,9 +1510,10 @@ static inline int64_t aiokq_sift(aiokq_pool *pool, aiokq_slot *slot, aiokq_segme
     return discarded;
 }
 
-/* Applies the limits of a slot that becomes that of a registered topic to the messages that it
- * holds. It may hold the whole pool, and no input may wait for that, so the mutex is released between.
- * What arrives meanwhile is looked at in its turn. Returns how many are discarded. */
+/* Applies the limits of a slot whose topic becomes registered to the messages that the slot holds.
+ * The slot may hold the whole pool, and no input may wait for the whole pass, so the mutex is
+ * released between two segments. Messages that arrive meanwhile are examined later in the same
+ * pass. Returns the number of messages that are discarded. */
 static inline int64_t aiokq_sift_all(aiokq_pool *pool, aiokq_slot *slot) {
     aiokq_segment **link = &slot->head, *segment, *before = NULL;
     int64_t mono, wall, discarded = 0;
@@ -1556,9 +1560,9 @@ static inline int64_t aiokq_sift_all(aiokq_pool *pool, aiokq_slot *slot) {
     return discarded;
 }
 
-/* Makes a slot that of a registered topic, and applies the limits to the messages that it holds. The
- * mutex may be released meanwhile; only the caller's thread takes messages or ends slots that are
- * registered or, like this one, in no list. */
+/* Marks the topic of a slot as registered, and applies the limits to the messages that the slot
+ * holds. The mutex may be released meanwhile: only the caller's thread takes messages, or ends
+ * slots that are registered or that, like this slot, are in no list. */
 static inline void aiokq_resolve(aiokq_pool *pool, aiokq_slot *slot) {
     int64_t mono, wall, held = slot->held, discarded = 0;
     if (held)
@@ -1656,9 +1660,9 @@ static inline int64_t aiokq_rows_within(const aiokq_segment *segment, int64_t fr
     return least;
 }
 
-/* Takes the first messages that are due: rows `from` to `to` of the segment that is returned. Beyond
- * one message they are charged at most `max_bytes`; 0: no limit. The mutex may be released meanwhile.
- */
+/* Takes the first messages that are due: rows `from` to `to` of the segment that is returned; NULL
+ * if there are none. Together they are charged at most `max_bytes`, but at least one message is
+ * taken; a `max_bytes` of 0 means no limit. The mutex may be released meanwhile. */
 static inline aiokq_segment *aiokq_take(aiokq_pool *pool, aiokq_slot *slot, int64_t max_bytes,
                                         int64_t *from, int64_t *to) {
     aiokq_segment *segment = slot->head;
@@ -1724,8 +1728,8 @@ typedef struct {
     int64_t numbers[8];
 } aiokq_report;
 
-/* Returns whether a slot is in the report of all topics: if its topic is registered, or has discards.
- * The others say nothing, and a program may make up as many as it likes. */
+/* Returns whether a slot is in the report of all topics: if its topic is registered, or has
+ * discards. Other topics have nothing to report, and a program may invent any number of them. */
 static inline int aiokq_reported(const aiokq_slot *slot) {
     return slot->registered || slot->too_long || slot->rate_limited || slot->no_memory;
 }

@@ -309,11 +309,15 @@ class Taken:
         Args:
             partitions: number of partitions of the topic, for messages with a partition key.
             usable: a byte for each partition, 0 if the partition is not usable: its messages go to
-                the next usable partition. None if all partitions are usable.
+                the next usable partition, or keep their partition if no partition is usable. None
+                if all partitions are usable.
             null_keys, null_values: whether empty keys and values become null.
             earliest_ms, latest_ms: a timestamp outside of this range is replaced by the time of
                 arrival, and kept in a header.
             header: name of this header.
+
+        Raises:
+            ValueError: `usable` does not have one byte for each partition.
         """
         self._check()
         earliest: int64_t = max(earliest_ms, 0)
@@ -453,7 +457,9 @@ class Pool:
         sample_bytes: number of bytes of a sample.
         max_topic_names: maximum number of unregistered topics; fewer if half of `max_bytes` is too
             little for their names. A further topic replaces the oldest topic with few messages, of
-            the sender with the most topics; the messages are discarded as BAD_TOPIC.
+            the sender with the most topics; the messages are discarded as BAD_TOPIC. If the 8
+            oldest topics of this sender all have many messages (more than 64 messages, or more than
+            16 KiB), no topic is replaced, and the new message is discarded as BAD_TOPIC.
         refused_bytes: size of the queue of `refused()`, in addition to `max_bytes`.
         refused_reasons: the reasons for which messages are put into this queue.
         refused_whole: reasons in `refused_reasons` to which the next two limits do not apply.
@@ -630,7 +636,11 @@ class Pool:
         rate_interval_ms=0,
         rate_max_messages=-1,
     ):
-        """Set all limits of a slot. If a limit for batches changed, all its messages become due."""
+        """Set all limits of a slot. If a limit for batches changed, all its messages become due.
+
+        Raises:
+            ValueError: the slot is not in use, or a limit is out of range.
+        """
         limits = _numbers(
             batch_messages,
             batch_bytes,
@@ -648,6 +658,9 @@ class Pool:
         """Make the topic of a slot unregistered.
 
         The messages that the slot holds are due; `take()` frees the slot when it returns None.
+
+        Raises:
+            ValueError: the slot is not in use.
         """
         self._find(slot)
         found: cython.pointer(aiokq_slot) = self.found
@@ -766,6 +779,9 @@ class Pool:
             flush: make all messages of the slot due.
             max_bytes: maximum charge of the returned messages in bytes; a single message may exceed
                 it. The remaining messages stay due. 0 for no limit.
+
+        Raises:
+            ValueError: the slot is not in use.
         """
         most: int64_t = max_bytes
         first: int64_t = 0
@@ -786,7 +802,12 @@ class Pool:
         return _taken(segment, first, end, number)
 
     def release(self, messages, charge):
-        """Free the memory of messages that were taken and whose outcome is known."""
+        """Free the memory of messages that were taken and whose outcome is known.
+
+        Raises:
+            ValueError: a number is negative, `messages` is more than the messages that are taken,
+                or `charge` is more than the bytes in use.
+        """
         self._check()
         count: int64_t = messages
         size: int64_t = charge
@@ -879,7 +900,11 @@ class Pool:
         return used
 
     def counts_of(self, slot):
-        """Return the counts of one topic."""
+        """Return the counts of one topic.
+
+        Raises:
+            ValueError: the slot is not in use.
+        """
         report = cython.declare(aiokq_report)
         self._find(slot)
         aiokq_report_topic(self.found, cython.address(report))
@@ -956,13 +981,15 @@ class Pool:
             sequence: sequence of the first message; the next messages get the next sequences. -1
                 for sequences in the order of arrival.
             replayed: whether the messages were received by another process before.
-            stop_when_full: stop before a message for which there is no room.
+            stop_when_full: stop before a message for which there is no room, and before the first
+                message of another topic if the number of unregistered topics is at its limit.
             max_message_bytes: largest size of a message, without its 4-byte size field.
             arrival_ms: time at which the messages arrived; -1 for now.
 
         Returns:
-            The number of bytes of whole messages. After an impossible size, the rest cannot be
-                read: it counts as one malformed message, and the result includes all bytes.
+            The number of bytes of the messages that were stored or discarded. After an impossible
+                size, the rest cannot be read: it counts as one malformed message, and the result
+                includes all bytes.
         """
         self._check_open()
         buffer = cython.declare(Py_buffer)

@@ -53,7 +53,7 @@ LATE_SECONDS: Final = 0.1
 """If a check for limits in time is later than this, the thread did not run."""
 
 HEAD_BYTES: Final = 281
-"""The most bytes of a message beside key and value."""
+"""The most bytes of a message with a valid topic, beside key and value."""
 
 RESERVE: Final = 64
 """Number of descriptors that connections may not use; at most an eighth of the limit."""

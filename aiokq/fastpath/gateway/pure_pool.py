@@ -221,7 +221,7 @@ class Taken:
         count: number of messages.
         charge: bytes of the pool that the messages use.
         size: bytes of the keys and values.
-        slot: the slot of the topic.
+        slot: the slot of the topic; -1 if the topic was not registered.
         oldest_ms: the smallest of the timestamps and arrival times.
     """
 
@@ -393,7 +393,9 @@ class Pool:
         sample_bytes: number of bytes of a sample.
         max_topic_names: maximum number of unregistered topics; fewer if half of `max_bytes` is too
             little for their names. A further topic replaces the oldest topic with few messages, of
-            the sender with the most topics; the messages are discarded as BAD_TOPIC.
+            the sender with the most topics; the messages are discarded as BAD_TOPIC. If the 8
+            oldest topics of this sender all have many messages (more than 64 messages, or more than
+            16 KiB), no topic is replaced, and the new message is discarded as BAD_TOPIC.
         refused_bytes: size of the queue of `refused()`, in addition to `max_bytes`.
         refused_reasons: the reasons for which messages are put into this queue.
         refused_whole: reasons in `refused_reasons` to which the next two limits do not apply.
@@ -429,7 +431,10 @@ class Pool:
         self._sample_bytes = sample_bytes
         self._max_topic_names = most_names(max_topic_names, max_bytes)
         self._names_of: dict[int, OrderedDict[bytes, Slot]] = {}
-        """For each group of senders, its unregistered topics, oldest last message first."""
+        """The unregistered topics of each group of senders.
+
+        They are ordered by their last messages, the oldest first.
+        """
         self.turn: object = None
         """The connection whose incomplete message may still grow."""
         self._refused_bytes = refused_bytes
@@ -965,9 +970,9 @@ class Pool:
     def _evict(self, wall: int) -> bool:
         """Remove an unregistered topic with few messages, and discard its messages.
 
-        The topic is the oldest such topic of the sender with the most unregistered topics, so that
-        a program that invents topic names loses its own topics. Return False if all topics have
-        many messages.
+        The topic is the oldest such topic of the group of senders with the most unregistered
+        topics, so that a program that invents topic names loses its own topics. Return False if
+        there is no such topic among the CANDIDATES oldest topics of this group.
         """
         if not self._names_of:
             return False

@@ -142,7 +142,9 @@ class SpoolWriter:
         segment_bytes: size at which a new segment is begun.
         fsync: "never", "interval" (the owner calls `sync`), or "each": each append is synced before
             it is accepted.
-        wake_fd: an eventfd that is written at the first append after each `progress`.
+        wake_fd: an eventfd that is written at most once after each `progress`: at the first append
+            that is accepted, or that is refused for lack of room while there are finished segments
+            that `progress` has not reported. -1 to write nothing.
     """
 
     def __init__(
@@ -191,9 +193,11 @@ class SpoolWriter:
         """Append whole messages; return -1 if they are accepted, else the reason of the refusal.
 
         Args:
+            arrival_ms: time at which the messages arrived, which is stored with them.
             force: append beyond `max_bytes`, if the disk has room.
 
         Raises:
+            RuntimeError: the writer was created by another process, such as the parent of a fork.
             ValueError: `data` are not whole messages.
         """
         view = memoryview(data).cast("B")
@@ -260,7 +264,10 @@ class SpoolWriter:
                 pass  # the loop has closed the eventfd
 
     def wait(self, size: int) -> bool:
-        """Wait a limited time until an append may succeed; return False if it never can."""
+        """Wait a limited time until an append of `size` bytes may succeed.
+
+        Return False if it never can, or if the writer is closed.
+        """
         with self._lock:
             if not self.fits(size) or self._closed:
                 return False

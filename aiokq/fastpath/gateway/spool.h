@@ -445,7 +445,8 @@ static inline int aiokq_spool_fits(const aiokq_spool *spool, int64_t size, int64
     return size + (frames + 1) * AIOKQ_SPOOL_FRAME + AIOKQ_SPOOL_HEADER <= spool->max_bytes;
 }
 
-/* Waits until an append may succeed, at most a while; returns 0 if it never can. */
+/* Waits a limited time until an append may succeed; returns 0 if it never can, or if the spool is
+ * closed. */
 static inline int aiokq_spool_wait(aiokq_spool *spool, int64_t size, int64_t frames) {
     struct timespec until;
     int64_t pause = AIOKQ_SPOOL_RETRY_MS;

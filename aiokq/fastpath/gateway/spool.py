@@ -165,7 +165,9 @@ class SpoolWriter:
         segment_bytes: size at which a new segment is begun.
         fsync: "never", "interval" (the owner calls `sync`), or "each": each append is synced before
             it is accepted.
-        wake_fd: an eventfd that is written at the first append after each `progress`.
+        wake_fd: an eventfd that is written at most once after each `progress`: at the first append
+            that is accepted, or that is refused for lack of room while there are finished segments
+            that `progress` has not reported. -1 to write nothing.
     """
 
     def __init__(
@@ -219,9 +221,11 @@ class SpoolWriter:
         """Append whole messages; return -1 if they are accepted, else the reason of the refusal.
 
         Args:
+            arrival_ms: time at which the messages arrived, which is stored with them.
             force: append beyond `max_bytes`, if the disk has room.
 
         Raises:
+            RuntimeError: the writer was created by another process, such as the parent of a fork.
             ValueError: `data` are not whole messages.
         """
         self._check()
@@ -269,7 +273,10 @@ class SpoolWriter:
         return reason
 
     def wait(self, size):
-        """Wait a limited time until an append may succeed; return False if it never can."""
+        """Wait a limited time until an append of `size` bytes may succeed.
+
+        Return False if it never can, or if the writer is closed.
+        """
         self._check()
         wanted: int64_t = size
         may: cython.int

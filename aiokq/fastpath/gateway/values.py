@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 NAME_BYTES: Final = 1280
-"""Bytes of the pool that an unregistered topic uses, without its messages."""
+"""Upper bound of the bytes of the pool that an unregistered topic uses, without its messages."""
 
 LEAST_NAMES: Final = 16
 
@@ -102,14 +102,14 @@ SAMPLES: Final = 25
 """Number of samples that are kept for each reason and transport."""
 
 NEVER: Final = (1 << 63) - 1
-"""The smallest timestamp where there is none."""
+"""The smallest timestamp if there are no messages; the largest timestamp is then -NEVER."""
 
 
 class TopicCounts(NamedTuple):
     """Counts of the messages of one topic since the pool first knew the topic.
 
     Attributes:
-        received: messages received, without replayed messages.
+        received: messages received, including replayed messages.
         held, held_bytes: messages that were not taken, and their charge.
         too_long, rate_limit, no_memory: messages that the core discarded, or put into the queue of
             `refused()`.
@@ -144,7 +144,8 @@ class PoolCounts(NamedTuple):
             of streams.
         unresolved: messages of `held` whose topics are not registered.
         names: unregistered topics of which messages are held.
-        refused_lost: messages for which the queue of `refused()` had no room.
+        refused_lost: messages for the queue of `refused()` that the queue did not take, because of
+            a lack of room or memory, or because of `refused_per_s`.
         discarded: messages that the core discarded, by reason.
         versions: messages of unsupported versions of the format, by version.
         topics: counts of topics by slot, if they were requested: of each registered topic, and of
@@ -188,9 +189,10 @@ class IntakeCounts(NamedTuple):
         idle_closed, partial_closed: connections closed by the two timeouts.
         displaced: idle connections that were closed because other connections waited for their
             places.
-        blocked_ms: milliseconds in which the input waited for memory.
+        blocked_ms: milliseconds in which the input waited for room in the pool, or for the spool.
         running: whether the thread runs.
-        error: errno that ended the thread; 0 if none did.
+        error: errno that ended the thread, or because of which `start()` began no thread; 0 if
+            there is none. An error that `start()` raises is not included.
     """
 
     received: int
