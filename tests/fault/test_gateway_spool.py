@@ -112,13 +112,14 @@ async def test_what_was_not_delivered_is_delivered_after_a_restart(engine: str) 
         assert os.listdir(path / "spool") == ["lock"]
 
 
-async def test_more_than_the_pool_waits_on_the_disk() -> None:
+@pytest.mark.parametrize("kind", ["unix_stream", "tcp"])
+async def test_more_than_the_pool_waits_on_the_disk(kind: str) -> None:
     """The pool has 64 KiB; 3 MB of messages wait for Kafka, and none is discarded."""
     with directory() as path:
         values = {**spooled(path), "pool": {"max_bytes": "64 KiB"}}
         async with away(path, values) as made:
             sent = [message("t0", b"%d" % n + bytes(1000)) for n in range(3000)]
-            await made.send(*sent, kind="unix_stream")
+            await made.send(*sent, kind=kind)
             await made.until(lambda: made.gateway.snapshot().total.received == 3000)
             snapshot = made.gateway.snapshot()
             assert snapshot.total.in_flight == 3000

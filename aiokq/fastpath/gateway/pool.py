@@ -65,6 +65,7 @@ if cython.compiled:
         aiokq_pool_make,
         aiokq_pool_now,
         aiokq_pool_unlock,
+        aiokq_press,
         aiokq_refused,
         aiokq_report,
         aiokq_report_topic,
@@ -800,6 +801,17 @@ class Pool:
         if segment == cython.NULL:
             return None
         return _taken(segment, first, end, number)
+
+    def press(self):
+        """Make all messages due at the next `due()`, because there is no room for further ones.
+
+        The pool does that itself when less than an eighth of it is free, or when a message that is
+        fed, or comes from an input, has no room.
+        """
+        self._check_open()
+        aiokq_pool_lock(self.pool)
+        aiokq_press(self.pool)
+        aiokq_pool_unlock(self.pool)
 
     def release(self, messages, charge):
         """Free the memory of messages that were taken and whose outcome is known.

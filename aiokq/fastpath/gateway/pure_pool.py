@@ -635,6 +635,11 @@ class Pool:
             self._taken += taken.count
             return taken
 
+    def press(self) -> None:
+        self._check()
+        with self._lock:
+            self._press()
+
     def release(self, messages: int, charge: int) -> None:
         self._check(closed=True)
         with self._lock:

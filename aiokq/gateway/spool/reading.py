@@ -177,29 +177,54 @@ class Reader:
             if not self._runs:
                 continue
             run = self._runs[0]
-            if used >= self._room:
+            data = self._fitting(run, self._room - used)
+            if not data:
+                self._pool.press()
                 return False, True
-            size = len(run.data)
+            size = len(data)
             taken = self._pool.feed(
-                run.data,
+                data,
                 sequence=run.sequence,
                 replayed=run.sequence < self._replay_end,
                 stop_when_full=True,
                 arrival_ms=run.arrival_ms,
             )
             left -= taken
-            if taken == size:
+            if taken == len(run.data):
                 used += taken + run.messages * self._pool.MESSAGE_OVERHEAD
                 self.fed += run.messages
                 self._runs.popleft()
                 continue
             messages = sum(1 for _ in _sizes(run.data[:taken]))
+            used += taken + messages * self._pool.MESSAGE_OVERHEAD
             self.fed += messages
             self._runs[0] = _Run(
                 run.data[taken:], run.sequence + messages, run.messages - messages, run.arrival_ms
             )
-            return False, True
+            if taken < size:
+                return False, True
         return True, False
+
+    def _fitting(self, run: _Run, room: int) -> memoryview:
+        """Return the first messages of a run that are charged at most `room` bytes.
+
+        The first message is returned in any case if no message is in the pool: no later call would
+        have more room for it.
+        """
+        overhead = self._pool.MESSAGE_OVERHEAD
+        if len(run.data) + run.messages * overhead <= room:
+            return run.data
+        end = 0
+        for size in _sizes(run.data):
+            room -= size + overhead
+            if room < 0:
+                break
+            end += size
+        if not end:
+            counts = self._pool.counts()
+            if counts.used_bytes <= counts.partial_bytes:
+                end = next(_sizes(run.data))
+        return run.data[:end]
 
     def _load(self) -> bool:
         """Read the next frames; return False if there are none yet, or they cannot be read now."""

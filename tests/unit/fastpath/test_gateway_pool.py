@@ -881,6 +881,19 @@ def test_a_pool_that_new_topics_fill_makes_the_others_due(benches: Any) -> None:
     assert bench.due() == [new]
 
 
+def test_a_pressed_pool_has_everything_due(bench: Bench) -> None:
+    bench.pool.press()
+    assert not bench.woken()  # nothing waits
+    slot = bench.pool.register(b"t", batch_messages=10)
+    bench.feed(encode(b"t"))
+    assert bench.due() == []
+    bench.pool.press()
+    assert bench.woken()
+    assert bench.due() == [slot]
+    bench.feed(encode(b"t"))
+    assert len(bench.take(slot)) == 1
+
+
 def test_a_message_without_room_makes_the_others_due(benches: Any) -> None:
     bench = benches(10_000)
     slot = bench.pool.register(b"t", batch_bytes=1_000_000)

@@ -312,6 +312,53 @@ async def test_a_full_pool_is_fed_when_messages_are_released(path: Path) -> None
     await run.close()
 
 
+async def test_an_eighth_of_the_pool_is_left_to_incomplete_messages(path: Path) -> None:
+    """Regression: the messages of a frame were fed together, and filled a small pool. Messages of
+    connections that came in two parts were then discarded, although the spool had room.
+    """
+    room = 64 * 1024 - 8 * 1024
+    run = Run(path, pool_bytes=64 * 1024)
+    run.append(*[b"%d" % n + bytes(1000) for n in range(200)], together=True)
+    found: list[bytes] = []
+    async with asyncio.timeout(10):
+        while len(found) < 200:
+            found += run.take()
+            used = run.pool.used_bytes()
+            assert used <= room
+            if used > room - 2000:
+                run.settle()
+            await asyncio.sleep(0)
+            if len(found) > 150:
+                run.settle()
+    assert [int(value.rstrip(b"\0")) for value in found] == list(range(200))
+    await run.close()
+
+
+async def test_a_large_message_waits_until_the_others_have_an_outcome(path: Path) -> None:
+    run = Run(path, pool_bytes=64 * 1024)
+    run.append(bytes(30_000), bytes(40_000), bytes(60_000), b"last")
+    for size in (30_000, 40_000, 60_000, 4):
+        assert [len(value) for value in await run.values(1)] == [size]
+        run.settle()
+    await run.close()
+
+
+async def test_batches_are_due_when_nothing_can_be_fed(path: Path) -> None:
+    """Without a limit of time they would wait for messages for which there is no room."""
+    run = Run(path, pool_bytes=64 * 1024)
+    run.pool.register(b"t", batch_messages=1000)
+    run.append(*[bytes(10_000)] * 3, bytes(40_000))
+    found: list[bytes] = []
+    async with asyncio.timeout(10):
+        while len(found) < 3:
+            if run.pool.due()[0]:
+                found += run.take()
+            await asyncio.sleep(0.001)
+    run.settle()
+    assert [len(value) for value in found] == [10_000] * 3
+    await run.close()
+
+
 async def test_outcomes_across_segments_and_twice(path: Path) -> None:
     run = Run(path)
     run.append(*numbers(0, 200))
