@@ -163,7 +163,9 @@ class Reader:
 
     # hot: once per wake-up of the loop
     def feed(self) -> tuple[bool, bool]:
-        """Feed messages until TURN_BYTES are fed, the pool is full, or none is left.
+        """Feed messages until TURN_BYTES are fed, none is left, or the pool has no room for them.
+
+        An eighth of the pool is kept free for incomplete messages.
 
         Returns:
             Whether more can be fed at once, and whether the pool has no room.
