@@ -110,6 +110,7 @@ class NodeServers:
         turn: Turn,
         max_frame_bytes: int,
         failed: Callable[[RequestContext, str, str], None] | None = None,
+        on_failure: Callable[[BaseException], None] | None = None,
     ) -> None:
         """Bind the port of every listener, or of none.
 
@@ -119,6 +120,7 @@ class NodeServers:
             max_frame_bytes: the largest request that the gate admits.
             failed: called with the connection, "SSL" and the reason if the TLS handshake of a
                 client fails, or no mapping rule applies to its certificate.
+            on_failure: called if a server fails; its listener then serves no clients any more.
 
         Raises:
             ListenerFailed: a port cannot be bound, for example because it is in use.
@@ -173,6 +175,7 @@ class NodeServers:
                     security=server_security(
                         listeners.security.get(endpoint.name), environment.offload, failed
                     ),
+                    on_failure=on_failure,
                 )
                 try:
                     await server.bind()

@@ -627,6 +627,7 @@ class BrokerNode:
                 turn=self.turn,
                 max_frame_bytes=self.gate.frame_limit(SessionState.READY),
                 failed=None if self.gate.audit is None else self.gate.audit.login_failed,
+                on_failure=self._fail,
             )
             await self._open()
             recovery = self._supervisor.spawn(self._recover(), name="recover logs")

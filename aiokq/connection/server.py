@@ -35,6 +35,7 @@ from aiokq.core.background import BackgroundTask, BackgroundWork
 from aiokq.core.environment import SocketOptions
 from aiokq.core.errors import Closed, ProtocolError
 from aiokq.core.supervisor import Supervisor
+from aiokq.core.user_errors import is_for_caller
 from aiokq.core.warning_backoff import WarningBackoff
 
 if TYPE_CHECKING:
@@ -81,6 +82,8 @@ class Server:
         sockets: options of the listening sockets; None for the defaults.
         strangers: limits the loop's time for unauthenticated connections, for all servers of the
             node; None for a limit of this server alone.
+        on_failure: called once if a task of the server fails because of a bug. The server then
+            serves no clients any more.
 
     Attributes:
         handler: handles the requests. May be replaced before `start`.
@@ -110,6 +113,7 @@ class Server:
         budgets: RequestBudgets | None = None,
         sockets: SocketOptions | None = None,
         strangers: Strangers | None = None,
+        on_failure: Callable[[BaseException], None] | None = None,
     ) -> None:
         self.handler = handler
         self.login_handler: LoginHandler | None = None
@@ -129,7 +133,7 @@ class Server:
             listener=listener,
         )
         self.idle = self._quotas.idle
-        self.supervisor = Supervisor(f"server {listener}")
+        self.supervisor = Supervisor(f"server {listener}", on_failure=on_failure)
         self._network = network
         self._host = host
         self._port = port
@@ -360,7 +364,10 @@ class Server:
             while True:
                 try:
                     await tls.current(self.clock, self.security.offload)
-                except Exception as error:  # noqa: BLE001 - the former certificate stays in use
+                except BaseException as error:
+                    # The former certificate stays in use, also if `cryptography` panics.
+                    if is_for_caller(error):
+                        raise
                     await asyncio.sleep(task.failed(error))
                 else:
                     task.succeeded()

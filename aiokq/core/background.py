@@ -69,7 +69,7 @@ class BackgroundWork:
         """
         return BackgroundTask(self, name)
 
-    def _failed(self, task: str, error: Exception) -> None:
+    def _failed(self, task: str, error: BaseException) -> None:
         bug = not isinstance(error, _EXPECTED)
         self._counters.background_failures[task] += 1
         level, times = self._warnings.note((task, type(error)))
@@ -97,11 +97,11 @@ class BackgroundTask:
         self._name = name
         self._pause = FIRST_PAUSE
 
-    def failed(self, error: Exception) -> float:
+    def failed(self, error: BaseException) -> float:
         """Report a failure and return the seconds to wait before the next attempt.
 
         Raises:
-            Exception: `error`, if it is a bug and the environment variable `AIOKQ_FAIL_ON_BUGS`
+            BaseException: `error`, if it is a bug and the environment variable `AIOKQ_FAIL_ON_BUGS`
                 is 1.
         """
         self._work._failed(self._name, error)

@@ -195,6 +195,21 @@ async def test_a_closed_node_says_that_it_is_closed():
         _ = broker.node.cluster_id
 
 
+async def test_a_listener_that_fails_ends_the_node():
+    """Regression: the node went on, with a listener that closed all connections."""
+
+    async def fail() -> None:
+        raise RuntimeError("a bug")
+
+    async with EmbeddedCluster() as kafka:
+        node = kafka.node
+        [opened] = node.servers._opened
+        opened.server.supervisor.spawn(fail(), name="fails")
+        async with asyncio.timeout(10):
+            with pytest.raises(RuntimeError, match="a bug"):
+                await node.run_until(asyncio.Event())
+
+
 async def test_a_clean_close_leaves_the_marker_and_an_unclean_one_bumps_the_epochs():
     """A kill may have lost records, which readers detect by the new epoch (KIP-320)."""
     async with Broker() as broker:

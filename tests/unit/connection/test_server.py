@@ -110,6 +110,7 @@ class Bench:
         self.simulation = simulation
         self.environment = environment
         self.handler = Handler()
+        self.failures: list[BaseException] = []
         self.server = Server(
             environment.network,
             None,
@@ -118,6 +119,7 @@ class Bench:
             clock=environment.clock,
             counters=BrokerCounters(),
             limits=limits,
+            on_failure=self.failures.append,
         )
 
     async def client(self, host: str = CLIENT) -> Client:
@@ -153,6 +155,59 @@ def test_requests_of_a_connection_are_handled_one_at_a_time_and_in_order() -> No
             assert b.handler.most_in_work == 1
 
     run(1, main)
+
+
+class Panic(BaseException):
+    """As of a Rust extension."""
+
+
+def test_a_failed_server_tells_its_owner() -> None:
+    """Regression: its listener accepted connections that were closed, and nobody noticed."""
+
+    async def main(simulation: Simulation) -> None:
+        async with bench(simulation) as b:
+            panic = Panic()
+
+            def fail() -> None:
+                raise panic
+
+            b.server._quotas.report = fail  # type: ignore[method-assign]
+            await asyncio.sleep(60)
+            assert b.failures == [panic]
+
+    run(1, main)
+
+
+def test_a_panic_does_not_end_the_renewal_of_certificates(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`cryptography` reads files of the key store; the former certificate stays in use."""
+    monkeypatch.delenv(FAIL_ON_BUGS, raising=False)
+
+    class Stores:
+        expires_at = None
+        looks = 0
+
+        async def current(self, *arguments: object) -> None:
+            self.looks += 1
+            if self.looks == 1:
+                raise Panic("broken")
+
+        def pause(self, clock: object) -> float:
+            return 5.0
+
+    async def main(simulation: Simulation) -> None:
+        async with bench(simulation) as b:
+            stores = Stores()
+            renewal = asyncio.create_task(b.server._renew(stores))  # type: ignore[arg-type]
+            await asyncio.sleep(60)
+            assert stores.looks > 2
+            renewal.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await renewal
+
+    run(1, main)
+    assert "renewal of certificates" in caplog.text
 
 
 def test_connections_are_served_independently() -> None:
@@ -739,10 +794,6 @@ def test_an_error_in_a_handler_closes_its_connection_and_no_other(
     (record,) = [r for r in caplog.records if r.levelno >= logging.ERROR]
     assert "api=Metadata" in record.getMessage()
     assert record.exc_info is not None
-
-
-class Panic(BaseException):
-    """As of a Rust extension."""
 
 
 @pytest.mark.parametrize(

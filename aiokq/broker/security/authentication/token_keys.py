@@ -22,6 +22,7 @@ from jwt.exceptions import PyJWTError
 from aiokq.broker.security.authentication.key_source import LONGEST
 from aiokq.core.errors import Closed
 from aiokq.core.named_tuple import NamedTuple
+from aiokq.core.user_errors import is_for_caller
 from aiokq.core.warning_backoff import WarningBackoff
 
 if TYPE_CHECKING:
@@ -171,7 +172,9 @@ class TokenKeys:
             worked = True
         except Closed:
             pass  # the broker is closing
-        except Exception as error:  # noqa: BLE001 - a server may answer anything
+        except BaseException as error:  # a server may answer anything, and `cryptography` may panic
+            if is_for_caller(error):
+                raise
             level, times = self._warnings.note("keys")
             logger.log(
                 level,

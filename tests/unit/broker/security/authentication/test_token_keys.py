@@ -93,7 +93,7 @@ class Source:
     def read(self):
         self.reads += 1
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        if isinstance(answer, Exception):
+        if isinstance(answer, BaseException):
             raise answer
         return answer
 
@@ -211,6 +211,27 @@ def test_a_server_that_sends_slowly_does_not_keep_logins_waiting(caplog):
     with caplog.at_level(logging.WARNING):
         with_keys(source, main)
     assert "no complete answer within 15 s" in caplog.text
+
+
+class Panic(BaseException):
+    """As of a Rust extension."""
+
+
+@pytest.mark.parametrize("error", [Panic, GeneratorExit, asyncio.CancelledError])
+def test_whatever_reading_the_keys_raises_is_a_failed_fetch(error, caplog):
+    """Regression: a panic of `cryptography` failed the broker's supervisor, and so the node."""
+    source = Source(A, error("broken"), B)
+
+    async def main(keys):
+        await asyncio.sleep(11)
+        assert await keys.find("b", "RSA", None) == []
+        assert len(await keys.find("a", "RSA", None)) == 1
+        await asyncio.sleep(11)
+        assert len(await keys.find("b", "RSA", None)) == 1
+
+    with caplog.at_level(logging.WARNING):
+        with_keys(source, main)
+    assert "keys of tokens cannot be read" in caplog.text
 
 
 def test_an_error_page_does_not_replace_the_keys():
