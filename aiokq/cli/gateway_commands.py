@@ -287,7 +287,7 @@ def _ask(
         try:
             token = Path(http.token_file).read_text(encoding="ascii").strip()
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"cannot read `token_file`: {error}") from error
+            raise ConfigError(f"cannot read `token_file`: {error}") from None
         headers["Authorization"] = f"Bearer {token}"
     request = urllib.request.Request(url, method=method, headers=headers)
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))

@@ -151,4 +151,4 @@ def _from_file(path: Path) -> dict[str, str]:
         return parse_properties(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise ConfigError(f"cannot read --config {path}: {reason}") from error
+        raise ConfigError(f"cannot read --config {path}: {reason}") from None

@@ -74,7 +74,7 @@ def _from_file(kind: type[ClusterSettings], path: Path) -> dict[str, object]:
         reason = str(error.strerror) if isinstance(error, OSError) else "it is not UTF-8 text"
         if "=" in str(path):
             reason += "; a config of a topic or a group is given as --set NAME=VALUE"
-        raise ConfigError(f"cannot read --config {path}: {reason}") from error
+        raise ConfigError(f"cannot read --config {path}: {reason}") from None
     try:
         given = resolve_variables(parse_properties(text))
     except ConfigError as error:

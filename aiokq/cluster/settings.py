@@ -213,11 +213,13 @@ class ClusterSettings(ClusterRules, Settings):
     )
     sasl_oauthbearer_token_endpoint_url: str | None = Field(
         default=None,
+        repr=False,  # the query may have a secret
         description="URL of the authorization server from which tokens for OAUTHBEARER are "
         "requested, or file:///PATH of a file with a token.",
     )
     sasl_oauthbearer_allowed_urls: tuple[str, ...] = Field(
         default=(),
+        repr=False,
         description="URLs that sasl_oauthbearer_token_endpoint_url may have besides those with "
         "https, and with http on this machine. Each is compared as a whole.",
     )

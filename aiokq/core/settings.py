@@ -235,7 +235,8 @@ class Settings(Rules, BaseModel):
         try:
             text = Path(path).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"cannot read settings from {os.fspath(path)}: {error}") from error
+            # The error has all bytes of the file, which may contain a password.
+            raise ConfigError(f"cannot read settings from {os.fspath(path)}: {error}") from None
         try:
             given = resolve_variables(parse_properties(text))
         except ConfigError as error:

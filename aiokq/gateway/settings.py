@@ -133,8 +133,8 @@ class GatewaySettings(Section):
             text = Path(path).read_bytes().decode("utf-8")
         except OSError as error:
             raise ConfigError(f"cannot read {path}: {error.strerror}") from error
-        except UnicodeDecodeError as error:
-            raise ConfigError(f"cannot read {path}: it is not UTF-8 text") from error
+        except UnicodeDecodeError:
+            raise ConfigError(f"cannot read {path}: it is not UTF-8 text") from None
         try:
             values = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:

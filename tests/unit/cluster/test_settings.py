@@ -97,6 +97,19 @@ def test_a_cluster_in_place_of_its_address_is_refused_with_the_attribute_to_use(
         aiokq.Producer(aiokq.EmbeddedCluster())
 
 
+def test_the_query_of_a_token_endpoint_is_in_no_representation():
+    """It may have a secret, such as the key of a function in a cloud."""
+    settings = ClusterSettings(
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="OAUTHBEARER",
+        sasl_oauthbearer_token_endpoint_url="http://idp/token?code=s3cret",
+        sasl_oauthbearer_allowed_urls=("http://idp/token?code=s3cret",),
+        sasl_oauthbearer_client_credentials_client_id="me",
+        sasl_oauthbearer_client_credentials_client_secret="x",
+    )
+    assert "s3cret" not in repr(settings) + str(settings)
+
+
 def test_the_password_is_in_no_representation():
     """Settings appear in logs and tracebacks."""
     settings = ClusterSettings(

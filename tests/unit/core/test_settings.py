@@ -74,6 +74,19 @@ def test_a_name_of_librdkafka_is_refused_with_the_setting_that_means_the_same(
         ProducerSettings.from_properties(path)
 
 
+def test_an_error_about_a_file_does_not_keep_its_bytes(tmp_path):
+    """An UnicodeDecodeError has the whole file, and tools that collect errors show its attributes.
+
+    The position is in the message, with no more than one byte.
+    """
+    path = tmp_path / "client.properties"
+    path.write_bytes(b"sasl.jaas.config=s3cret\xff\n")
+    with pytest.raises(ConfigError, match="can't decode byte 0xff in position 23") as caught:
+        ProducerSettings.from_properties(path)
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__
+
+
 def test_every_suggestion_for_a_name_of_librdkafka_is_a_setting():
     known = {
         name.replace("_", ".")
