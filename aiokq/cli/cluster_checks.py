@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import statistics
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Final
@@ -84,6 +85,7 @@ class ClusterChecks:
         self._environment: Environment = session.environment or system_environment()
         self._options = connection_options(ClusterValues.of(settings), self._environment)
         self._reached: set[BootstrapAddress] = set()
+        self._others: list[Address] = []  # addresses that are not of this machine
         self._permissions: Check | None = None
 
     async def checks(self) -> AsyncIterator[Check]:
@@ -104,6 +106,14 @@ class ClusterChecks:
         for address in self._settings.bootstrap_addresses:
             for check in await self._try(address, "bootstrap"):
                 yield check
+        if self._others and self._sends_secrets:
+            yield Check(
+                "login",
+                Status.WARN,
+                f"{self._settings.sasl_mechanism} without TLS sends the password or token to "
+                f"{self._others[0]} in clear text",
+                "use a listener with SASL_SSL, or SCRAM, which does not send the password",
+            )
         if not self._reached:
             return  # a Cluster would fail in the same way, but only after bootstrap_timeout_ms
         try:
@@ -128,6 +138,15 @@ class ClusterChecks:
             for check in await self._try(address, f"broker {broker.node_id}"):
                 yield check
 
+    @property
+    def _sends_secrets(self) -> bool:
+        """Whether the login sends something that can be used again by whoever reads it."""
+        settings = self._settings
+        return settings.security_protocol == "SASL_PLAINTEXT" and settings.sasl_mechanism in (
+            "PLAIN",
+            "OAUTHBEARER",
+        )
+
     def close(self) -> None:
         """End the threads that were started for name resolution."""
         if self._session.environment is None:
@@ -151,6 +170,8 @@ class ClusterChecks:
             return [Check(name, Status.FAIL, detail, f"check the name in {where}, and DNS")]
         checks = []
         for numeric in found:
+            if not ipaddress.ip_address(numeric.host).is_loopback:
+                self._others.append(numeric)
             of_name = "" if str(numeric) == str(address) else f" ({address})"
             try:
                 detail = await self._handshake(numeric, address)

@@ -189,3 +189,29 @@ def test_the_token_is_obtained_before_the_addresses_are_tried(tmp_path: Path, cl
     done = cli("doctor", "--config", str(config), servers=None)
     assert "ok    token: the source of SASL tokens gave a token" in done.lines
     assert any(line.startswith("fail  bootstrap: ") for line in done.lines)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "mechanism", "host", "warns"),
+    [
+        ("SASL_PLAINTEXT", "PLAIN", "10.0.0.9", True),
+        ("SASL_PLAINTEXT", "PLAIN", "kafka", True),
+        ("SASL_PLAINTEXT", "PLAIN", "127.0.0.1", False),
+        ("SASL_PLAINTEXT", "SCRAM-SHA-256", "10.0.0.9", False),
+    ],
+)
+def test_a_password_in_clear_text_is_warned_of(
+    tmp_path: Path, cli: CommandLine, protocol: str, mechanism: str, host: str, warns: bool
+):
+    """Kafka's clients say nothing. On this machine nobody reads it."""
+    cli.session.world.network.name("kafka", "127.0.0.1", "10.0.0.9")
+    config = tmp_path / "client.properties"
+    config.write_text(
+        f"bootstrap.servers={host}:1\nsecurity.protocol={protocol}\nsasl.mechanism={mechanism}\n"
+        "sasl.plain.username=me\nsasl.plain.password=s3cret\n"
+    )
+    lines = cli("doctor", "--config", str(config), servers=None).lines
+    found = [line for line in lines if line.startswith("warn  login: ")]
+    assert len(found) == warns
+    assert all("PLAIN without TLS sends the password or token to 10.0.0.9:1" in x for x in found)
+    assert "s3cret" not in "".join(lines)
