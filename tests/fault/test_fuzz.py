@@ -22,6 +22,12 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 SECONDS = 20.0
 """For each of six kinds of listeners, side by side."""
 
+LEAST = 100
+"""Number of connections of each kind; on a busy machine they take longer than `SECONDS`.
+
+One of ten connections with a login fails to log in.
+"""
+
 
 def digest(seed: int, kinds: tuple[str, ...] = KINDS, count: int = 40) -> str:
     """Return a hash of the bytes of the first plans of a seed."""
@@ -63,11 +69,11 @@ def test_plans_have_many_apis_and_nothing_that_is_forbidden() -> None:
 async def test_fuzzed_listeners_leave_nothing_and_working_clients_are_served(
     tmp_path: Path,
 ) -> None:
-    outcome = await run_round(tmp_path, seed=18, seconds=SECONDS)
+    outcome = await run_round(tmp_path, seed=18, seconds=SECONDS, least=LEAST)
     print(outcome.numbers)
     assert outcome.violations == []
     connections = outcome.numbers["connections"]
-    assert all(connections[kind] > SECONDS for kind in KINDS)
+    assert all(connections[kind] >= LEAST for kind in KINDS)
     assert outcome.numbers["apis"] > 40
     assert outcome.numbers["logins"] > 20
     assert outcome.numbers["failed_logins"] > 10

@@ -1,8 +1,9 @@
 """A process that carries out plans against one broker, many connections at a time.
 
-`python -m tests.fault.fuzz.attack DIRECTORY SEED SECONDS CONNECTIONS KIND...` writes a JSON object
-to standard output in the end: the number of connections of each kind, and violations. With
-KIND/NUMBER in place of each KIND, it carries out these single plans, one after the other.
+`python -m tests.fault.fuzz.attack DIRECTORY SEED SECONDS CONNECTIONS LEAST KIND...` writes a JSON
+object to standard output in the end: the number of connections of each kind, and violations. It
+goes on after SECONDS until there were LEAST connections of each kind. With KIND/NUMBER in place of
+each KIND, it carries out these single plans, one after the other.
 """
 
 from __future__ import annotations
@@ -52,19 +53,24 @@ class Attack:
         self.counts: Counter[str] = Counter()
         self.violations: list[str] = []
 
-    async def run(self, kinds: list[str], seconds: float, connections: int) -> None:
+    async def run(self, kinds: list[str], seconds: float, connections: int, least: int) -> None:
         end = time.monotonic() + seconds
         await asyncio.gather(
             *(
-                self._loop(kind, first, connections, end)
+                self._loop(kind, first, connections, end, least)
                 for kind in kinds
                 for first in range(connections)
             )
         )
 
-    async def _loop(self, kind: str, number: int, step: int, end: float) -> None:
-        while (left := end - time.monotonic()) > 0:
-            await self.carry_out(make_plan(self.seed, kind, number), min(left, CONNECTION_WITHIN))
+    async def _loop(self, kind: str, number: int, step: int, end: float, least: int) -> None:
+        while True:
+            within = CONNECTION_WITHIN
+            if self.counts[kind] >= least:
+                within = min(within, end - time.monotonic())
+                if within <= 0:
+                    return
+            await self.carry_out(make_plan(self.seed, kind, number), within)
             number += step
 
     async def carry_out(self, plan: Plan, within: float = CONNECTION_WITHIN) -> None:
@@ -295,7 +301,7 @@ class Connection:
 
 
 def main() -> int:
-    directory, seed, seconds, connections, *kinds = sys.argv[1:]
+    directory, seed, seconds, connections, least, *kinds = sys.argv[1:]
     attack = Attack(Fixture.load(Path(directory)), int(seed))
 
     async def run() -> None:
@@ -304,7 +310,7 @@ def main() -> int:
                 kind, _, number = one.partition("/")
                 await attack.carry_out(make_plan(attack.seed, kind, int(number)))
         else:
-            await attack.run(kinds, float(seconds), int(connections))
+            await attack.run(kinds, float(seconds), int(connections), int(least))
 
     asyncio.run(run())
     print(json.dumps({"counts": attack.counts, "violations": sorted(set(attack.violations))}))

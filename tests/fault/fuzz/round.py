@@ -146,6 +146,7 @@ async def run_round(
     connections: int = 12,
     processes: int = 2,
     plans: Collection[str] = (),
+    least: int = 0,
 ) -> Outcome:
     """Run a round.
 
@@ -155,6 +156,7 @@ async def run_round(
         connections: connections at a time for each kind.
         processes: number of processes of fuzzers.
         plans: "KIND/NUMBER" of single plans, which are carried out in place of fuzzing.
+        least: number of connections of each kind until which the fuzzing goes on after `seconds`.
     """
     began = time.monotonic()
     fixture = Fixture.create(directory)
@@ -166,7 +168,7 @@ async def run_round(
         (directory / "ids.json").write_text(json.dumps(await furnish(fixture)))
         before = await secrets_of(fixture)
         violations += await _fuzz(
-            broker, numbers, seed, seconds, kinds, connections, processes, plans
+            broker, numbers, seed, seconds, kinds, connections, processes, plans, least
         )
         if broker.exit_code is None:
             after = await secrets_of(fixture)
@@ -199,6 +201,7 @@ async def _fuzz(
     connections: int,
     processes: int,
     plans: Collection[str],
+    least: int,
 ) -> list[str]:
     """Fuzz the broker, and wait until nothing of it is left; return what is wrong."""
     fixture = broker.fixture
@@ -211,7 +214,9 @@ async def _fuzz(
             await worker.ready.wait()
         groups = [[*plans]] if plans else [list(kinds)[n::processes] for n in range(processes)]
         attacks = [
-            await _attack(fixture, seed, seconds, connections, group) for group in groups if group
+            await _attack(fixture, seed, seconds, connections, least, group)
+            for group in groups
+            if group
         ]
         ends = asyncio.gather(*(attack.communicate() for attack in attacks))
         while not ends.done() and broker.exit_code is None:
@@ -258,11 +263,16 @@ async def _fuzz(
 
 
 async def _attack(
-    fixture: Fixture, seed: int, seconds: float, connections: int, kinds: list[str]
+    fixture: Fixture,
+    seed: int,
+    seconds: float,
+    connections: int,
+    least: int,
+    kinds: list[str],
 ) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tests.fault.fuzz.attack", str(fixture.directory)),
-        *(str(seed), str(seconds), str(connections), *kinds),
+        *(str(seed), str(seconds), str(connections), str(least), *kinds),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )

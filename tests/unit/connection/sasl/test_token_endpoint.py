@@ -191,6 +191,29 @@ async def test_a_server_that_sends_a_byte_now_and_then_is_left(
         thread.join()
 
 
+async def test_a_tls_handshake_that_goes_on_and_on_is_left(server: Server) -> None:
+    """The time for connecting is that of the whole handshake."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def answer() -> None:
+            connection, _ = listening.accept()
+            with connection, suppress(OSError):
+                connection.recv(4096)
+                connection.sendall(b"\x16\x03\x03\x3f\xff")  # the head of a long record
+                for _ in range(100):
+                    connection.sendall(b"\x02")
+                    time.sleep(0.05)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        server.url = f"https://127.0.0.1:{listening.getsockname()[1]}/token"
+        began = time.monotonic()
+        with pytest.raises(ConnectionLost, match="timed out"):
+            await fetch(server, limits=HttpLimits(0.4, 9.0, 0.01, 0.0))
+        assert time.monotonic() - began < 3
+        thread.join()
+
+
 async def test_a_server_that_is_down_is_named(server: Server) -> None:
     server.url = "http://127.0.0.1:1/token"
     with pytest.raises(ConnectionLost, match=r"127\.0\.0\.1:1/token cannot be reached: .*refused"):
