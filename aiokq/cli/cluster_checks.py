@@ -91,8 +91,9 @@ class ClusterChecks:
     async def checks(self) -> AsyncIterator[Check]:
         """Check every address of bootstrap_servers, then all other brokers in the metadata.
 
-        If the clients log in with a token, obtain a token first. The checks end early if there is
-        no token, if no address answers, or if the cluster cannot be described.
+        If the clients log in with a token, obtain a token first. Warn if a password or token is
+        sent to another machine without TLS. The checks end early if there is no token, if no
+        address answers, or if the cluster cannot be described.
         """
         prepare = self._options.security.prepare
         if prepare is not None:
