@@ -160,8 +160,8 @@ class ClusterValues(ClusterRules, Values):
         "sasl_oauth_token_provider": Row(
             instance, None, optional=True, types=(object,), hidden=True, after=token_source
         ),
-        "sasl_oauthbearer_token_endpoint_url": Row(text, None, optional=True),
-        "sasl_oauthbearer_allowed_urls": Row(instances, (), types=(str,), splits=True),
+        "sasl_oauthbearer_token_endpoint_url": Row(text, None, optional=True, hidden=True),
+        "sasl_oauthbearer_allowed_urls": Row(instances, (), types=(str,), splits=True, hidden=True),
         "sasl_oauthbearer_client_credentials_client_id": Row(text, None, optional=True),
         "sasl_oauthbearer_client_credentials_client_secret": Row(secret, None, optional=True),
         "sasl_oauthbearer_scope": Row(text, None, optional=True),
