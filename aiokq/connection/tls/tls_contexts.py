@@ -8,6 +8,7 @@ Tests: tests/unit/connection/tls/test_tls_contexts.py.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import ssl
@@ -38,6 +39,9 @@ SETTLED_SECONDS: Final = 1.0
 
 A trust store of which only the first certificates are written looks complete.
 """
+
+_PASSING_ERRORS: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO))
+"""Errors of reading a file that say nothing of the file, such as too many open files."""
 
 WARN_SECONDS: Final = 14 * 24 * 3600
 """Seconds before the expiry of a certificate from which a warning is logged once a day."""
@@ -197,6 +201,9 @@ class TlsContexts:
                 self._name,
                 error.message,
             )
+            with self._lock:
+                if _may_pass(error) and number == self._reads:
+                    self._seen = ()  # read the files again at the next check
             return False
         with self._lock:
             if number < self._newest:
@@ -307,6 +314,16 @@ def _state(path: str) -> tuple[int, int, int] | None:
     except (OSError, ValueError):  # there is no file, or the text cannot be a path
         return None
     return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _may_pass(error: ConfigError) -> bool:
+    """Return whether the files may be usable, although they could not be read."""
+    cause = error.__cause__
+    return (
+        isinstance(cause, OSError)
+        and not isinstance(cause, ssl.SSLError)
+        and cause.errno in _PASSING_ERRORS
+    )
 
 
 def _never(settings: TlsSettings) -> Made:

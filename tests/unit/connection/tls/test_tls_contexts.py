@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import ssl
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from aiokq.connection.tls import stores
 from aiokq.connection.tls.contexts import Made, client_context, server_context
 from aiokq.connection.tls.tls_contexts import SETTLED_SECONDS, TlsContexts
 from aiokq.connection.tls.tls_settings import TlsSettings
@@ -97,6 +99,28 @@ def test_a_replaced_file_is_taken_up(store: Path, caplog: pytest.LogCaptureFixtu
     assert tls.expires_at is not None
     assert "taken up: listener SSL" in caplog.text
     assert not tls.renew()
+
+
+@pytest.mark.parametrize(("number", "is_read_again"), [(errno.EMFILE, True), (errno.EACCES, False)])
+def test_files_that_could_not_be_opened_are_read_again(
+    number: int, is_read_again: bool, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a change of the files, if the error is none of theirs.
+
+    Regression: a certificate that was renewed while too many files were open was never used.
+    """
+
+    def fail(*arguments: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    tls = contexts(store)
+    new = PKI.issue()
+    replace(store, content(new))
+    with monkeypatch.context() as patched:
+        patched.setattr(stores, "open", fail, raising=False)
+        assert not tls.renew()
+    assert tls.renew() is is_read_again
+    assert (served_by(tls.context) == new.der) is is_read_again
 
 
 def test_a_rewritten_file_is_taken_up(store: Path) -> None:
