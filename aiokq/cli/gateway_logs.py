@@ -45,9 +45,9 @@ class RepeatedLines(logging.Filter):
 
 @contextmanager
 def gateway_logs() -> Iterator[None]:
-    """Log warnings of the client and changes of state of the gateway, unless --verbose is given.
+    """Log at least warnings of the client and changes of state of the gateway.
 
-    In both cases `RepeatedLines` limits the lines.
+    With --verbose more may be logged. `RepeatedLines` limits the lines in any case.
     """
     logger, own = logging.getLogger("aiokq"), logging.getLogger("aiokq.gateway")
     before = logger.level, own.level
@@ -55,9 +55,8 @@ def gateway_logs() -> Iterator[None]:
     handlers = list(logger.handlers)
     for handler in handlers:
         handler.addFilter(limit)
-    if logger.level > logging.WARNING:
-        logger.setLevel(logging.WARNING)
-        own.setLevel(logging.INFO)
+    logger.setLevel(min(logger.level, logging.WARNING))
+    own.setLevel(min(logger.level, logging.INFO))
     try:
         yield
     finally:

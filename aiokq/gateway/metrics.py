@@ -86,7 +86,11 @@ METRICS: Final = (
         "Messages in flight by state: new, batch, send_wait, ack_wait, dead_letter.",
     ),
     GatewayMetric(
-        "replayed", "counter", (), "messages", "Messages that were read from the spool again."
+        "replayed",
+        "counter",
+        (),
+        "messages",
+        "Messages that were in the spool at the start of the gateway.",
     ),
     GatewayMetric("spool_bytes", "gauge", (), "bytes", "Size of the files of the spool."),
     GatewayMetric(

@@ -466,12 +466,12 @@ class Router:
         return True
 
     async def _refresh_limits(self) -> None:
-        pause = REFRESH_SECONDS
+        pause, retry = REFRESH_SECONDS, RETRY_SECONDS[1]
         while True:
             try:
                 async with asyncio.timeout(pause):
                     await self._limits_wanted.wait()
-                pause = RETRY_SECONDS[1]
+                retry = RETRY_SECONDS[1]
             except TimeoutError:
                 pass
             self._limits_wanted.clear()
@@ -484,7 +484,11 @@ class Router:
             for topic in topics:
                 if not topic.gone:
                     self._pool.configure(topic.slot, **self._limits(topic))
-            pause = REFRESH_SECONDS if answered else min(2 * pause, REFRESH_SECONDS)
+            pause = REFRESH_SECONDS
+            if answered:
+                retry = RETRY_SECONDS[1]
+            else:
+                pause, retry = retry, min(2 * retry, REFRESH_SECONDS)
 
     def _limits(self, topic: TopicState) -> dict[str, int]:
         """Return the limits of a topic as arguments for the pool."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 
-from aiokq.cli.gateway_logs import EVERY, MOST, RepeatedLines
+import pytest
+
+from aiokq.cli.gateway_logs import EVERY, MOST, RepeatedLines, gateway_logs
 
 
 def line(created: float, text: str = "topic is bad: topic=%s") -> logging.LogRecord:
@@ -30,3 +32,18 @@ def test_different_texts_cost_no_memory():
     for n in range(5000):
         assert limit.filter(line(1000.0, f"text {n}"))
     assert len(limit._seen) <= 1000
+
+
+@pytest.mark.parametrize("level", [logging.CRITICAL, logging.WARNING, logging.DEBUG])
+def test_verbose_logs_no_less(level: int):
+    """`aiokq gateway` logs changes of state, and `aiokq -v gateway` does, too."""
+    logger, own = logging.getLogger("aiokq"), logging.getLogger("aiokq.gateway")
+    before = logger.level
+    logger.setLevel(level)
+    try:
+        with gateway_logs():
+            assert logger.level == min(level, logging.WARNING)
+            assert own.level == min(level, logging.INFO)
+        assert (logger.level, own.level) == (level, logging.NOTSET)
+    finally:
+        logger.setLevel(before)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from types import SimpleNamespace
 from typing import Any
 
@@ -413,3 +414,31 @@ async def test_names_that_the_pool_has_ended_are_forgotten(monkeypatch: pytest.M
     names = routes._pool.counts().names
     assert names < 400
     assert names <= len(routes._missing) <= most <= 1100
+
+
+async def test_limits_are_requested_again_soon_after_no_answer(monkeypatch: pytest.MonkeyPatch):
+    """A refresh that fails must not leave old limits until the next refresh."""
+    monkeypatch.setattr("aiokq.gateway.router.REFRESH_SECONDS", 0.3)
+    monkeypatch.setattr("aiokq.gateway.router.RETRY_SECONDS", (0.001, 0.002))
+    routes = router()
+    one = topic()
+    one.slot = routes._pool.register(b"orders", **routes._limits(one))
+    routes.topics[one.slot] = one
+    times: list[float] = []
+
+    async def no_answer(topics: list[TopicState]) -> bool:
+        times.append(asyncio.get_running_loop().time())
+        return len(times) in (4, 5)
+
+    monkeypatch.setattr(routes, "_learn_limits", no_answer)
+    refreshing = asyncio.ensure_future(routes._refresh_limits())
+    try:
+        async with asyncio.timeout(30):
+            while len(times) < 6:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+    finally:
+        refreshing.cancel()
+    pauses = [later - before for before, later in itertools.pairwise(times)]
+    assert all(0.002 * 2**n <= pause for n, pause in enumerate(pauses[:3]))
+    assert sum(pauses[:3]) < 0.29
+    assert min(pauses[3:]) >= 0.29
