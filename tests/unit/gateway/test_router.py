@@ -438,7 +438,7 @@ async def test_limits_are_requested_again_soon_after_no_answer(monkeypatch: pyte
                 await asyncio.sleep(0.01)
     finally:
         refreshing.cancel()
-    pauses = [later - before for before, later in itertools.pairwise(times)]
+    pauses = [later - before for before, later in itertools.pairwise(times[:6])]
     assert all(0.002 * 2**n <= pause for n, pause in enumerate(pauses[:3]))
     assert sum(pauses[:3]) < 0.29
     assert min(pauses[3:]) >= 0.29
