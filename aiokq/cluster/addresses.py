@@ -40,6 +40,11 @@ def parse_bootstrap_servers(servers: str | Iterable[str]) -> tuple[BootstrapAddr
                 f"an address has no user and no password: write {text.rpartition('@')[2]!r}; "
                 "logins are settings, such as sasl_plain_username"
             )
+        if "?" in text:  # a URL with settings, which may be secrets and are not shown
+            raise ValueError(
+                f"an address has no settings: write {text.partition('?')[0]!r}; settings are "
+                "keywords, such as client_id='me'"
+            )
     items = [item.strip() for text in texts for item in text.split(",")]
     return tuple(dict.fromkeys(_parse_item(item) for item in items if item))
 

@@ -51,6 +51,12 @@ def test_an_unreadable_address_is_refused_with_the_fix(text: str, fix: str):
     assert fix in str(caught.value)
 
 
+def test_an_address_with_settings_is_refused_without_their_values():
+    with pytest.raises(ValueError, match="write 'a:9092'; settings are keywords") as caught:
+        parse_bootstrap_servers(["b:9092", "a:9092?sasl_password=hidden"])
+    assert "hidden" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -107,7 +107,7 @@ def test_the_query_of_a_token_endpoint_is_in_no_representation():
         sasl_oauthbearer_client_credentials_client_id="me",
         sasl_oauthbearer_client_credentials_client_secret="x",
     )
-    assert "s3cret" not in repr(settings) + str(settings)
+    assert "s3cret" not in repr(settings) + str(settings) + repr(ClusterValues.of(settings))
 
 
 def test_the_password_is_in_no_representation():
