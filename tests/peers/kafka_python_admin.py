@@ -46,6 +46,8 @@ def commands(node: str, prefix: str, log_dir: str) -> Iterator[tuple[str, list[s
 
     topic = ("-r", "topic", "-n", one)
     yield command("topics create", "-t", one, "--num-partitions", "3", "--replication-factor", "1")
+    # The records are of 1970. Otherwise a broker that has run for some minutes may delete them.
+    yield command("configs alter", *topic, "-c", "retention.ms=-1", called="configs alter, keep")
     yield command("topics create", "-t", two, called="topics create, defaults")
     yield command("topics create", "-t", one, called="topics create, again")
     yield command("topics create", "-t", f"{prefix}no/name", called="topics create, no name")
