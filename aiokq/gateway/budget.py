@@ -33,11 +33,13 @@ MOST_BUDGET: Final = 32 * 1024 * 1024
 def budget_bytes(settings: GatewaySettings) -> int:
     """Return the largest number of bytes of messages that an engine may hold.
 
-    This is an eighth of the pool, within limits, but never less than the largest message.
+    This is an eighth of the pool, within limits, but never less than the largest message. It is at
+    most the whole pool: otherwise, incomplete batches in the engine `bruce` could fill the pool
+    before the engine refuses messages and completes the batches.
     """
     most = settings.pool.max_bytes
     largest = max([one.limit for one in settings.inputs], default=0)
-    return max(min(MOST_BUDGET, most // 8), min(LEAST_BUDGET, most), largest)
+    return min(max(min(MOST_BUDGET, most // 8), LEAST_BUDGET, largest), most)
 
 
 class Budget:

@@ -554,8 +554,9 @@ class Gateway:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self.accounting.drain()
         ready, delay_ms = self.pool.due()
+        # After `due`, because the pool then writes to `wake_fd` again for later messages.
+        self.accounting.drain()
         topics = self.router.topics
         for slot in ready:
             topic = topics.get(slot)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -246,3 +247,33 @@ async def test_a_shutdown_without_kafka_discards_within_its_time(engine: str):
         balanced(snapshot)
         assert discarded(snapshot) == {"shutdown": 300}
         assert snapshot.total.in_flight == 0
+
+
+async def test_a_message_that_is_refused_while_the_loop_looks_becomes_a_dead_letter_at_once():
+    """Regression: the loop emptied the queue of refused messages before it allowed the pool to wake
+    it again, so a message in between waited for the next one.
+    """
+    given = {**values("producer"), "limits": {"max_message_bytes": 100}}
+    given["discards"] = {"log_lines": False}  # the lines look at the queue, too
+    async with rig(given, topics=TOPICS) as r:
+        await r.send(message("orders", b"first"))
+        await r.settled(1)
+        gateway, opened = r.gateway, r.socket()
+        drain, refused = gateway.accounting.drain, False
+
+        def drain_and_refuse() -> int:
+            nonlocal refused
+            count = drain()
+            if not refused:
+                refused = True
+                opened.send(message("orders", bytes(500)))
+                while gateway.pool.counts().received < 3:
+                    time.sleep(0.001)
+            return count
+
+        gateway.accounting.drain = drain_and_refuse  # type: ignore[method-assign]
+        opened.send(message("orders", b"second"))
+        async with asyncio.timeout(20):
+            # A snapshot of the gateway would look, too.
+            while not await r.records("dead"):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)

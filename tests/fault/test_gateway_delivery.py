@@ -346,3 +346,22 @@ async def test_batches_that_are_larger_than_the_pool_are_sent(engine: str, spool
             await asyncio.sleep(0.02)
         await r.until(lambda: r.gateway.snapshot().total.acked > 1000)
         balanced(r.gateway.snapshot())
+
+
+@pytest.mark.parametrize("spool", [False, True], ids=["memory", "spool"])
+async def test_batches_of_the_engine_that_are_larger_than_the_pool_are_sent(spool: bool):
+    """Regression: if the pool was smaller than the largest message, the engine refused nothing, and
+    so did not complete the batches that filled the pool.
+    """
+    values = {
+        "delivery": {"engine": "bruce"},
+        "pool": {"max_bytes": "512 KiB"},
+        "batching": {"messages": 100_000},
+    }
+    async with rig(values, spool=spool) as r:
+        for n in range(40):
+            one = message("orders", b"%d" % n + bytes(200), partition_key=0)
+            await r.send(*[one] * 100, kind="unix_stream")
+            await asyncio.sleep(0.02)
+        await r.until(lambda: r.gateway.snapshot().total.acked > 1000)
+        balanced(r.gateway.snapshot())

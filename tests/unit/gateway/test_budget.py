@@ -108,4 +108,8 @@ def test_the_budget_depends_on_the_pool_and_holds_the_largest_message() -> None:
             "inputs": [{"type": "tcp", "port": 1, "max_message_bytes": "16 MiB"}],
         }
     )
-    assert budget_bytes(settings) == 16 * 1024 * 1024
+    assert budget_bytes(settings) == 8 * 1024 * 1024  # the pool has no larger message
+    settings = GatewaySettings.checked(
+        {"inputs": [{"type": "tcp", "port": 1, "max_message_bytes": "24 MiB"}]}
+    )
+    assert budget_bytes(settings) == 24 * 1024 * 1024
