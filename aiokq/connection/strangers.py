@@ -51,7 +51,7 @@ QUIET_SECONDS: Final = 0.001
 Requests of several clients often arrive shortly after each other.
 """
 
-SECONDS_PER_TURN: Final = 0.0005
+SECONDS_PER_TURN: Final = 0.0002
 """Time after which no more steps begin in an iteration of the loop, if no client has requests."""
 
 MOST_SECONDS_PER_TURN: Final = 0.001
