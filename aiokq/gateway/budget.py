@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["Budget", "budget_bytes"]
 
 LEAST_ROOM: Final = 64 * 1024
-"""Smallest result of `Budget.room` other than 0.
+"""The smallest result of `Budget.room` other than 0.
 
 A topic of which the engine holds no message has this room even above the limit, as long as all
 messages have less than one and a half times the limit.

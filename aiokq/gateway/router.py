@@ -62,7 +62,7 @@ RETRY_SECONDS: Final = (0.1, 2.0)
 REFRESH_SECONDS: Final = 300.0
 """Seconds until the limits of topics are requested again.
 
-After the Cluster was replaced, failed requests are repeated sooner.
+If no broker has answered, they are requested again after 2 seconds, then after 4, and so on.
 """
 
 TOPIC_RESOURCE: Final = 2

@@ -637,7 +637,9 @@ class Pool:
         rate_interval_ms=0,
         rate_max_messages=-1,
     ):
-        """Set all limits of a slot. If a limit for batches changed, all its messages become due.
+        """Set all limits of a slot.
+
+        If a limit of batches changed, all messages of the slot become due.
 
         Raises:
             ValueError: the slot is not in use, or a limit is out of range.
