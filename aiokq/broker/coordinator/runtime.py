@@ -280,8 +280,8 @@ class CoordinatorRuntime(Generic[S]):
 
         Args:
             shard: the shard for which the caller began its work. If the key has another shard now,
-                the write fails with NOT_COORDINATOR. Unlike a leader epoch, a shard also
-                distinguishes a topic from a later topic of the same name.
+                the write fails with NOT_COORDINATOR. A topic that was deleted and created again has
+                new shards, but may have the same leader epoch.
 
         Raises:
             BrokerError: see `write`.
@@ -291,7 +291,7 @@ class CoordinatorRuntime(Generic[S]):
         return outcome.response  # type: ignore[return-value]  # None only if R permits it
 
     def leads(self, key: str, shard: S) -> bool:
-        """Whether a shard is this node's current shard for a key, even if its log is offline."""
+        """Whether a shard is this node's current shard for a key; its log may be offline."""
         if self._closed or not self._partitions:
             return False
         context = self._contexts.get(self._partition_of(key, self._partitions))

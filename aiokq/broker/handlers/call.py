@@ -31,12 +31,12 @@ Question: TypeAlias = tuple[Operation, ResourceType, Iterable[str]]
 
 CHANGES_ALONE: Final = 100
 CHANGES_TOGETHER: Final = 100
-"""The first `CHANGES_ALONE` changes of a request are recorded one by one, and the others
-`CHANGES_TOGETHER` at a time.
+"""The first `CHANGES_ALONE` changes of a request are recorded one by one in the audit log, and the
+others `CHANGES_TOGETHER` at a time.
 """
 
 STEPS_PER_CHANGE: Final = 8
-"""Number of steps that are counted for the text of a change."""
+"""Number of steps of `Call.pace` that are spent for each change recorded in the audit log."""
 
 NAMES_AT_ONCE: Final = 64
 """Number of names about which the gate is asked before other tasks may run."""

@@ -68,7 +68,7 @@ FIRST_V2_VERSION: Final = 4
 """The first version whose clients read message format 2."""
 
 SIZE_BYTES: Final = 4
-"""Length of the size before a response, which Kafka counts for quotas."""
+"""Length of the size field before a response; Kafka counts this field for quotas."""
 
 
 @dataclass(slots=True)
@@ -128,7 +128,7 @@ async def handle(
     deadline = clock.monotonic() + request.max_wait_ms / 1000
     is_long = len(context.targets) > STEPS_PER_LOOK
     watch: Watch | None = None
-    """What was appended since the partitions of a long request were read."""
+    """Counts the records appended to each partition after it was read; None if not needed."""
 
     def look() -> Steps[Pass]:
         return _read_all(topics, call, permits, context.targets, request, max_bytes, logs, watch)
@@ -170,7 +170,7 @@ async def handle(
                     found = await _read_cold(logs, found, look_again)
                 break
     except ConnectionLost:
-        if quotas is not None:  # the time counts, although nobody gets the response
+        if quotas is not None:  # count the used loop time, although nobody gets the response
             quotas.fetched(call.connection, call.client_id, 0)
         raise
     finally:
@@ -204,7 +204,11 @@ async def handle(
 async def _settle(
     topics: Topics, call: Call, request: FetchRequest, targets: Sequence[FetchTarget]
 ) -> None:
-    """Authorize all topics in advance: once the session is open, the handler must not run again."""
+    """Await all answers of the authorizer, so that no later check raises `Undecided`.
+
+    After `Undecided`, the handler would run again. That must not happen once the fetch session is
+    open.
+    """
     if _replica_id(request, call.version) >= 0:
         await call.settle((Operation.CLUSTER_ACTION, ResourceType.CLUSTER, (CLUSTER_NAME,)))
         return
@@ -310,7 +314,7 @@ def _read_all(
 
     The first batch of the response is returned even if it is larger than `max_bytes`. Changes of
     other tasks between two steps affect only partitions that are not read yet. `watch` counts the
-    records that are appended to the other partitions.
+    records that are appended to partitions after they were read.
 
     Raises:
         ConnectionLost: the client has disconnected meanwhile.

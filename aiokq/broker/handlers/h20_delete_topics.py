@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from aiokq.broker.metadata.publisher.topics import Topic
 
 STRICT_SINCE: Final = 5
-"""The first version in which a topic beyond a client's quota of partitions is refused."""
+"""The first version in which a deletion beyond a client's quota of partitions is refused."""
 
 
 async def handle(

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 async def handle(acls: Acls, request: DescribeAclsRequest, call: Call) -> DescribeAclsResponse:
-    """List the matching ACLs by the pattern of their resources, in the order of their creation."""
+    """List the matching ACLs, grouped by resource pattern; within a group, the oldest is first."""
     acl_filter = AclFilter(
         request.resource_type_filter,
         request.resource_name_filter,

@@ -1,7 +1,7 @@
 """CreatePartitions (37), versions 0-3: add partitions to topics.
 
 The requested count is the new number of partitions. A topic that is named several times is refused.
-With `validate_only` no partitions are added, but they count against the client's quota.
+With `validate_only` the new partitions are not added, but count against the client's quota.
 
 Errors of a topic: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION (another topic has the same
 id), TOPIC_AUTHORIZATION_FAILED, INVALID_PARTITIONS, INVALID_REPLICA_ASSIGNMENT, INVALID_REQUEST,

@@ -6,7 +6,7 @@ describe. Java's Admin client tries this API before Metadata. Version 4.0 of tha
 list of eligible leader replicas is null, so these lists are empty.
 
 Errors of a topic: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED,
-INVALID_REQUEST (of all topics: the cursor names another topic or a negative partition).
+INVALID_REQUEST (every topic gets it if the cursor names another topic or a negative partition).
 
 Errors of a partition: LEADER_NOT_AVAILABLE. KIP-966.
 """

@@ -135,7 +135,7 @@ class TransactionCompletion:
         self._handle: asyncio.Handle | None = None
 
     def prepared(self, transaction: PreparedTransaction) -> None:
-        """Complete a transaction at most two iterations of the event loop later.
+        """Begin to complete a transaction, at most two iterations of the event loop later.
 
         Called when the record that prepares the transaction is replayed, or at the end of a load.
         In the first iteration, the connection sends a response to EndTxn. In the second iteration,
@@ -149,7 +149,7 @@ class TransactionCompletion:
         self._handle = asyncio.get_running_loop().call_soon(self.run)
 
     def close(self) -> None:
-        """Drop the transactions that wait for `run`; the next load finds them prepared."""
+        """Drop the transactions that wait for `run`; the next load reports them again."""
         self._prepared.clear()
         if self._handle is not None:
             self._handle.cancel()
@@ -219,8 +219,8 @@ class _Completion:
     async def finish(self) -> None:
         """Complete the transaction; wait and retry as long as this leadership lasts.
 
-        After the leadership, the next coordinator finds an incomplete transaction prepared, and
-        writes all its markers again.
+        If the leadership ends first, the next coordinator loads the transaction in its prepared
+        state, and writes all its markers again.
         """
         log, key, shard = self._transactions, self.transactional_id, self._shard
         pause = FIRST_RETRY_SECONDS

@@ -424,9 +424,9 @@ class TransactionCoordinator(CoordinatorRuntime["TransactionShard"]):
         )
 
     async def restore_epoch(self, found: TransactionMetadata, seen_epoch: int) -> bool:
-        """Take over an epoch that only a partition has; return False if the repair does not apply.
+        """Restore a producer epoch that a partition has and the coordinator's log has lost.
 
-        See `repairs`.
+        Return False if the repair does not apply. See `repairs`.
 
         Raises:
             BrokerError: see `write`.
@@ -443,9 +443,9 @@ class TransactionCoordinator(CoordinatorRuntime["TransactionShard"]):
     async def abandon(
         self, found: TransactionMetadata, partition: TopicPartition, seen_epoch: int
     ) -> bool:
-        """Abort a transaction that only a partition has; return False if `found` is outdated.
+        """Abort a transaction that is open in a partition and that the coordinator's log has lost.
 
-        See `repairs`.
+        Return False if `found` is outdated. See `repairs`.
 
         Raises:
             BrokerError: see `write`.

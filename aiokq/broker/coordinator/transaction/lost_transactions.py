@@ -63,7 +63,8 @@ class Verdict(enum.Enum):
     UNKNOWN = "unknown"
     """The coordinator does not have the transaction: the transaction is aborted.
 
-    If the coordinator has the producer id, and a later epoch is left, the producer is fenced, too.
+    If the coordinator has the producer id, and the epochs of this id are not used up, the abort
+    also fences the producer.
     """
 
 

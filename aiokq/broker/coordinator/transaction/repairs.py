@@ -36,9 +36,9 @@ def adding_partition(partition: TopicPartition) -> Repair:
 
 
 def abandoning(partition: TopicPartition, seen_epoch: int) -> Repair:
-    """Return the repair that aborts a transaction which only a partition has.
+    """Return the repair that aborts a transaction which is open in a partition.
 
-    The repair also fences the producer.
+    The coordinator's log has lost this transaction. The repair also fences the producer.
 
     Args:
         seen_epoch: the epoch of the producer in the partition.
@@ -53,11 +53,12 @@ def abandoning(partition: TopicPartition, seen_epoch: int) -> Repair:
 
 
 def taking_epoch(seen_epoch: int) -> Repair:
-    """Return the repair that takes over an epoch which only a partition has.
+    """Return the repair that takes over the epoch that a producer has in a partition.
 
-    If the coordinator has an open transaction, that transaction has an earlier epoch. The record of
-    its end was lost, too, so the repair aborts the transaction. The repair does not apply while a
-    transaction is prepared, or if a transaction is open and `seen_epoch` is after `LAST_EPOCH`.
+    The coordinator's log has lost this epoch. If the coordinator has an open transaction, that
+    transaction has an earlier epoch. The record of its end was lost, too, so the repair aborts the
+    transaction. The repair does not apply while a transaction is prepared, or if a transaction is
+    open and `seen_epoch` is after `LAST_EPOCH`.
     """
 
     def repaired(

@@ -240,8 +240,8 @@ class TransactionShard:
             NeedsProducerId: ``spare_id`` is None, and the epochs of the producer are used up.
             InvalidPidMapping: the transactional id has another producer id, or none.
             ProducerFenced: the producer id has another epoch.
-            ConcurrentTransactions: the request is a repetition, or ends a later transaction, and
-                the markers of the last transaction are being written.
+            ConcurrentTransactions: the markers of the last transaction are being written. The
+                request repeats the end of this transaction, or ends the next transaction.
             InvalidTxnState: no transaction is open, or the opposite decision was made. From
                 ``transaction.version`` 2 on, an abort needs no open transaction.
         """

@@ -102,7 +102,7 @@ class TransactionMetadata(NamedTuple):
             expected_epoch: the epoch that the producer has; None for a producer without an epoch.
 
         Raises:
-            ProducerFenced: ``expected_epoch`` is neither the current nor the last epoch.
+            ProducerFenced: ``expected_epoch`` is neither the current epoch nor `last_epoch`.
         """
         bumped = self.producer_epoch + 1
         if expected_epoch is None:
@@ -233,8 +233,8 @@ class TransactionMetadata(NamedTuple):
         """Return the metadata after a repair that sets the epoch, with no open transaction.
 
         Args:
-            seen_epoch: the producer's epoch in a partition, whose record in the log of the
-                coordinator was lost. The producer with this epoch may continue.
+            seen_epoch: the producer's epoch in a partition. The coordinator's log has lost the
+                record with this epoch. The producer with this epoch may continue.
         """
         return self._moved(
             TransactionState.EMPTY,

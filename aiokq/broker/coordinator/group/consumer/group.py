@@ -123,7 +123,7 @@ class ConsumerGroup:
     def heartbeat(
         self, request: ConsumerGroupHeartbeatRequest, caller: Caller, instant: Instant
     ) -> Outcome[ConsumerGroupHeartbeatResponse]:
-        """Handle a heartbeat that has passed `check_heartbeat`: a join, a heartbeat or a leave.
+        """Handle a request that `check_heartbeat` has accepted: the member joins, stays or leaves.
 
         Raises:
             BrokerError: UNKNOWN_MEMBER_ID, GROUP_MAX_SIZE_REACHED, FENCED_INSTANCE_ID,

@@ -130,7 +130,7 @@ def target_record(group_id: str, member_id: str, partitions: Partitions) -> Coor
 
 
 def assignment_epoch_record(group_id: str, epoch: int) -> CoordinatorRecord:
-    """Return the record of the group epoch of the target assignments."""
+    """Return the record of the group epoch for which the target assignments were computed."""
     return CoordinatorRecord(
         ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id),
         ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch),

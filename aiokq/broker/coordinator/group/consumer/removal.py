@@ -87,7 +87,7 @@ def temporary_leave_records(image: GroupImage, member: ConsumerMember) -> list[C
 def removal_records(
     image: GroupImage, members: Collection[ConsumerMember], topics: TopicView
 ) -> list[CoordinatorRecord]:
-    """Return the records that remove members, and increment the group epoch.
+    """Return the records that remove members, and the record that increments the group epoch.
 
     Expressions to which no remaining member subscribes are removed, too.
     """
