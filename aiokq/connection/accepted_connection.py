@@ -77,7 +77,7 @@ Anybody can connect, so the size that a client announces must not allocate memor
 """
 
 FREE_LOGIN_BYTES: Final = 16 * 1024
-"""Bytes that a connection may hold before its login although the memory for logins is used up.
+"""Bytes that a connection may hold before its login even if the memory for logins is used up.
 
 Common logins need less. Therefore clients that use up the memory without a login cannot keep other
 clients from logging in.
@@ -91,7 +91,10 @@ error, and an empty request costs 300 bytes that no budget counts.
 """
 
 LOGIN_REQUESTS_PER_STEP: Final = 4
-"""Number of requests before the login that are handled in one step of `Strangers`."""
+"""Maximum number of requests before the login that one call of `_log_in` handles.
+
+`Strangers`, which limits the loop time of connections before their login, decides when to call it.
+"""
 
 LOGIN_READ_BYTES: Final = 16 * 1024
 """Bytes that a transport of TLS receives at once before the login.
@@ -100,11 +103,12 @@ While reading is paused, the transport holds what it has received, and no budget
 """
 
 ANSWER_COST: Final = 16
-"""Weight of a response's byte in a connection's share of a turn; a request's byte has weight 1.
+"""Bytes of a connection's `Share` that one byte of a response uses; a byte of a request uses 1.
 
-Encoding a large response takes longer than appending as many bytes: a Metadata response of 80 KB
-takes 12 ms, a Produce request of 512 KB less than 1 ms. Small responses, such as those to Produce,
-use little of the share.
+A `Share` is the number of bytes that a connection may handle before other tasks run. Encoding a
+large response takes longer than appending as many bytes: a Metadata response of 80 KB takes 12 ms,
+a Produce request of 512 KB less than 1 ms. Small responses, such as those to Produce, use little of
+the share.
 """
 
 
@@ -132,7 +136,7 @@ class _Pause:
     REFUSED: Final = 16
     """The client's login has failed; reading never resumes."""
     SHARE: Final = 32
-    """Strangers have used their share of the loop's time."""
+    """Clients without a login have used their share of the loop's time (see `Strangers`)."""
 
 
 class AcceptedConnection:
@@ -425,9 +429,10 @@ class AcceptedConnection:
             self._server.strangers.do(self._log_in, self.context.peer_host)
 
     def _log_in(self) -> None:
-        """Handle the next requests of an unauthenticated client, in a step of `Strangers`.
+        """Handle the next requests of an unauthenticated client.
 
-        After the login, or if something has to be awaited, a task takes over.
+        `Strangers`, which limits the loop time of such clients, calls this method. After the login,
+        or if something has to be awaited, a task takes over.
         """
         self._will_log_in = False
         handle = self._login_handler
@@ -503,7 +508,8 @@ class AcceptedConnection:
             self._end_refused(answer)
 
     def _end_refused(self, answer: Sequence[Fragment] | None) -> None:
-        self._refusal = None  # its handle has this method
+        # The timer refers to this method, and so to the connection: a cycle.
+        self._refusal = None
         self.busy = False
         if self.transport.ended:
             return
@@ -561,7 +567,10 @@ class AcceptedConnection:
                 )
 
     def _handle(self, context: RequestContext) -> Awaitable[bool]:
-        """Return `_handle_queued`; count the time that it takes if the server asks for it."""
+        """Return an awaitable that runs `_handle_queued`.
+
+        If the server measures loop time, the awaitable also counts the loop time that it takes.
+        """
         if not self._server.measures_loop_time:
             if context.loop_time is not None:  # a quota that needed the count was removed
                 context.loop_time = self.transport.loop_time = None
@@ -573,7 +582,8 @@ class AcceptedConnection:
     async def _handle_stranger(self, context: RequestContext) -> bool:
         """Handle the first queued request of an unauthenticated client, when `Strangers` allows it.
 
-        The steps of `_handle_queued` are steps of `Strangers`.
+        `Strangers`, which limits the loop time of such clients, also counts the loop time that
+        `_handle_queued` takes.
         """
         strangers = self._server.strangers
         await strangers.next(context.peer_host)
@@ -590,11 +600,12 @@ class AcceptedConnection:
     async def _handle_queued(self, context: RequestContext) -> bool:
         """Handle the queued requests in order; return False if the connection must be closed.
 
-        Requests stay queued after a request before the login, after a request that muted the
-        client, and when the connection is being stopped.
+        The method returns early, and later requests stay queued, after a request of a client
+        without a login, after a request that muted the client, or when the connection is being
+        stopped.
         """
         # Hot path, measured by benchmarks/micro/produce.py.
-        of_stranger = self._before_login  # also if this request completes the login
+        of_stranger = self._before_login  # stays True if this request completes the login
         server, writer = self._server, self._writer
         handle = server.handler.handle
         counters, queue = server.counters, self._frames
@@ -652,7 +663,7 @@ class AcceptedConnection:
                 await share.next()
                 if self._stopping:
                     break
-        self.transport.push()  # the next turn of the loop would send it later
+        self.transport.push()  # otherwise, the next turn of the loop would send the held output
         self.busy = False
         self.last_active = self._loop.time()
         return True
@@ -697,7 +708,7 @@ class AcceptedConnection:
     async def _mute(self, context: RequestContext) -> None:
         """Stop reading until the throttle time is over or the client disconnects.
 
-        A client that has left is not throttled any more: what it sent before is the last.
+        A client that has left is not throttled any more, because it sends no further requests.
         """
         if self._has_left:
             return

@@ -44,7 +44,7 @@ class ConnectionRates:
 
     Attributes:
         of_node: the limit of the node (`max.connection.creation.rate`).
-        of_listener: limits by the name of a listener, in capitals.
+        of_listener: limits of listeners; the keys are their names in capitals.
         hosts: the quotas of client addresses.
     """
 

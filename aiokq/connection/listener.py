@@ -63,7 +63,7 @@ _WATCH_SECONDS: Final = 1.0
 """Seconds between two checks of the reserve of descriptors."""
 
 _ACCEPTS_PER_STEP: Final = 32
-"""Maximum number of connections that are accepted in one step; see `Strangers.accepts_many`."""
+"""Maximum number of connections that one call of `TcpListener._accept` accepts."""
 
 _LOG_AGAIN: Final = 60.0
 """Minimum seconds between two log lines about a listener's failures to accept connections."""
@@ -78,8 +78,8 @@ class TcpListener:
         sockets: bound sockets that are not listening yet; `close` closes them.
         acceptor: decides which connections are accepted.
         reserve: reports when descriptors are scarce.
-        tls: returns the TLS context of the next connection; None without TLS. The acceptor's
-            protocols must then be `SecuredProtocol`.
+        tls: returns the TLS context of the next connection; None without TLS. With TLS, the
+            acceptor's protocols must be `SecuredProtocol`.
         backlog: number of connections that the system queues until they are accepted.
 
     Attributes:
@@ -175,13 +175,14 @@ class TcpListener:
         the accept has to wait, the loop does not watch the socket meanwhile.
         """
         if self._closed or sock in self._waiting:
-            return  # the acceptor has closed the listener, or this event was on its way
+            # The listener was closed, or this call was scheduled before `remove_reader`.
+            return
         if not self._acceptor.strangers.do(functools.partial(self._accept, sock), None):
             self._waiting.add(sock)
             self._loop.remove_reader(sock)
 
     def _accept(self, sock: socket.socket) -> None:
-        """Accept a connection; accept more if it has to wait, and many may be accepted at once."""
+        """Accept one connection, and more while `_accept_one` says that more may be accepted."""
         has_waited = sock in self._waiting
         if has_waited:
             self._waiting.discard(sock)
@@ -271,7 +272,7 @@ class TcpListener:
         connecting.begin()
 
     def _make_room(self) -> bool:
-        """Close a connection that waits to begin; if there is none, a file or an idle one."""
+        """Close a connection that waits to begin, or else a file or an idle connection."""
         return self._acceptor.strangers.refuse_one() or self._reserve.make_room()
 
     def forget(self, connecting: _Connecting) -> None:

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class StepCounter(Protocol):
-    """Counts the time of steps."""
+    """Counts the loop time of a coroutine's steps; a step is the work between two waits."""
 
     def begin(self) -> None:
         """Begin to count the time of a step."""

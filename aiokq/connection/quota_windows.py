@@ -32,7 +32,7 @@ class QuotaWindow(NamedTuple):
 
     @property
     def full_ms(self) -> int:
-        """The duration of all samples but one, in ms: the least divisor of a rate."""
+        """The duration in ms of all samples but one. Rates are measured over at least this time."""
         return (self.samples - 1) * self.sample_ms
 
 

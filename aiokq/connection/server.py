@@ -270,7 +270,7 @@ class Server:
         return connection.transport
 
     def refused(self, peer: Address) -> None:
-        """Count a connection that is closed because too many of its address wait to begin."""
+        """Count a closed connection: too many connections of its address wait to begin already."""
         self._quotas.refuse(str(peer), "too many connections of this address wait")
 
     @property

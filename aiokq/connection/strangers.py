@@ -10,14 +10,14 @@ decides when a step may begin:
   for few of them.
 - While clients send requests, the steps of all strangers together use at most `SHARE` of the time
   in which the loop works, and `IDLE_SHARE` of the time in which it would wait for the next request.
-  The remaining steps wait, and new connections wait in the system.
+  The remaining steps wait, and new connections wait in the system's queue.
 - When no client has sent a request for `QUIET_SECONDS`, strangers may use all the time.
 - Of the steps that wait, one of each client address (of IPv6, each /64 network) is done in turn, so
   that many connections of one address delay those of other addresses little. A new connection
   begins when no step of its address waits, or after `STEPS_PER_BEGINNING` of them. So connections
   that keep steps waiting do not keep others out, and no more begin than can complete their logins.
-- Accepts of all listeners have a turn like an address. To accept a connection takes little time, so
-  the connections of other addresses do not wait in the system behind those of a storm.
+- The accepts of all listeners together have a turn, as an address has. An accept takes little time,
+  so a connection does not wait long in the system's queue behind many connections of one address.
 
 Time is read from the monotonic clock, because reading the CPU time of a thread is slow compared
 with a step. A step during which another process uses the CPU counts as at most `LONGEST_STEP`.
@@ -43,10 +43,10 @@ SHARE: Final = 0.06
 """The largest part of the loop's time that steps use while clients send requests."""
 
 IDLE_SHARE: Final = 0.25
-"""The largest part of the loop's idle time between the requests of clients that steps use."""
+"""The largest part that steps use of the loop's idle time between the requests of clients."""
 
 QUIET_SECONDS: Final = 0.001
-"""Seconds after the last request of a client from which strangers may use all the time.
+"""Strangers may use all the time when clients have sent no request for this number of seconds.
 
 Requests of several clients often arrive shortly after each other.
 """
@@ -61,10 +61,10 @@ LONGEST_STEP: Final = 0.002
 """Maximum seconds counted for one step; a TLS handshake with an RSA key takes about as long."""
 
 READ_SECONDS: Final = 0.00002
-"""Seconds as which a read counts that completes no message, so that there is no step for it."""
+"""Seconds that are counted for a read that completes no message; such a read is not a step."""
 
 STEPS_PER_BEGINNING: Final = 16
-"""Number of steps of an address before one of its connections begins although others wait.
+"""Number of steps of an address after which its next connection begins, even if more steps wait.
 
 A login has fewer steps, so that no more connections begin than can complete their logins.
 """
@@ -72,15 +72,15 @@ A login has fewer steps, so that no more connections begin than can complete the
 MOST_BEGINNINGS: Final = 2048
 """Maximum number of accepted connections that wait to begin.
 
-Each has a descriptor, but neither buffers nor a protocol. When the number is reached, a connection
-of the address with the most is closed.
+Each has a descriptor, but neither buffers nor a protocol. When the number is reached, the address
+with the most of these connections loses one.
 """
 
 MANY_BEGINNINGS: Final = 64
-"""Number of connections that wait to begin from which many are accepted at once in any case."""
+"""If at least this number of connections wait to begin, many are accepted at once in any case."""
 
 UNSEEN_SECONDS: Final = 0.0002
-"""Seconds that are added for each new connection, unless clients are quiet.
+"""Seconds that are counted for each new connection besides its steps, unless clients are quiet.
 
 The work of the system for the connection, and the end of the connection, are in no step.
 """
@@ -92,7 +92,8 @@ class _Waiting:
     Attributes:
         network: what counts as the address; None for accepts.
         steps: steps of connections that have begun.
-        beginnings: for each accepted connection, what begins and what refuses the connection.
+        beginnings: for each accepted connection that waits to begin, the function that begins it
+            and the function that refuses it.
         since_beginning: number of steps since the last beginning.
     """
 
@@ -133,7 +134,7 @@ class Strangers:
         # next turn comes first.
         self._waiting: OrderedDict[str | bytes | None, _Waiting] = OrderedDict()
         self._beginnings = 0  # number of connections that wait to begin
-        # The addresses with a number of these connections, for each number up to the largest.
+        # Item n has the addresses of which n connections wait to begin.
         self._by_beginnings: list[dict[_Waiting, None]] = [{}]
         self._scheduled = False
         self._tasks = 0  # requests of strangers that `turn` counts, because tasks handle them
@@ -173,8 +174,9 @@ class Strangers:
 
         Args:
             refuse: closes the connection; called instead of `begin` if too many wait.
-            has_waited: whether the accept had to wait. The connections of other addresses may then
-                wait in the system behind this one, so this one waits, and more are accepted.
+            has_waited: whether the accept had to wait. If so, connections of other addresses may
+                be behind this one in the system's queue. Therefore this one waits here, and more
+                are accepted.
 
         Returns:
             whether it has begun.
@@ -193,7 +195,7 @@ class Strangers:
     def accepts_many(self) -> bool:
         """Whether many connections may be accepted at once, so that none waits in the system.
 
-        Otherwise clients have sent no request for `QUIET_SECONDS`, and few connections wait to
+        If False, clients have sent no request for `QUIET_SECONDS`, and few connections wait to
         begin, so that all begin soon.
         """
         return not self._quiet or self._beginnings >= MANY_BEGINNINGS
@@ -209,7 +211,9 @@ class Strangers:
         return waiting is not None and len(waiting.beginnings) >= len(self._by_beginnings) - 1
 
     def refuse_one(self) -> bool:
-        """Refuse the last connection of the address with the most that wait to begin.
+        """Refuse a connection that waits to begin.
+
+        It is the newest one of the address that has the most of these connections.
 
         Returns:
             False if no connection waits to begin.
@@ -250,7 +254,7 @@ class Strangers:
         """Wait until a task may handle one request of a stranger.
 
         The caller counts the time of the request by `begin` and `end`. The dispatcher
-        also counts the request in the `Turn`, as if it were a client's.
+        also counts the request in the `Turn`, as if the client had logged in.
         """
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -282,7 +286,7 @@ class Strangers:
             self._left -= UNSEEN_SECONDS
 
     def begin(self) -> None:
-        """Begin to count the time of a task's step, as `Timed` does."""
+        """Begin to count the time of a task's step; `Timed` calls this method and `end`."""
         self._began_at = self._now()
 
     def end(self) -> None:

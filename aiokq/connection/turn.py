@@ -80,8 +80,9 @@ class Turn:
     continues.
 
     Attributes:
-        begun: number of requests that were counted so far, without the ApiVersions requests of
-            clients; and of the reads of their requests that are not complete yet.
+        begun: number of requests that were counted so far, except ApiVersions requests of clients
+            that have logged in. Each read after which a request of such a client is incomplete
+            counts as one more.
     """
 
     __slots__ = ("_left", "_long", "_reserved", "_waiting", "begun")

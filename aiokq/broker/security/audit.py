@@ -10,9 +10,9 @@ A client must not be able to fill a disk with log lines, or to keep lines about 
 the log. Therefore equal lines are logged once in `REPEAT_SECONDS`, and each client (a principal at
 an address) has a limit of its own. Each logger writes at most `LINES_PER_SECOND` lines per second
 on average, and `FIRST_LINES_PER_SECOND` more about clients without a line in the last
-`QUIET_SECONDS`. Lines that are not written are counted by client. Every change is logged, because
-only administrators can make changes. No record, password or token is logged, and no value of a
-setting except the levels of loggers.
+`QUIET_SECONDS`. Lines that are not written are counted by client. The logger of changes has none of
+these limits: it logs every change, because only administrators can make changes. No record,
+password or token is logged, and no value of a setting except the levels of loggers.
 
 Source: Kafka's ``kafka.authorizer.logger``.
 Tests: ``tests/unit/broker/security/test_audit.py``.
@@ -48,7 +48,10 @@ FIRST_LINES_BURST: Final = 50.0
 """Number of further lines that a logger may write at once, about clients that have been quiet."""
 
 QUIET_SECONDS: Final = 10.0
-"""Seconds without a line after which the next line of a client is a first line again."""
+"""Seconds without a line about a client after which the client counts as quiet.
+
+The limit `FIRST_LINES_PER_SECOND` is for lines about clients that have been quiet.
+"""
 
 CLIENT_LINES_PER_SECOND: Final = 2.0
 CLIENT_BURST: Final = 20.0
@@ -59,7 +62,7 @@ MOST_KEYS: Final = 64
 """Number of different lines of a client that are remembered, to recognize equal ones."""
 
 MOST_SUMMARIES: Final = 10
-"""Maximum number of clients that a report of left out lines names.
+"""Maximum number of clients that are named in a report about lines that were left out.
 
 A report is written once in `REPEAT_SECONDS`.
 """
@@ -68,7 +71,10 @@ LONGEST_VALUE: Final = 256
 """Number of characters of a value that are logged. A client may choose long names."""
 
 MOST_ITEMS: Final = 100
-"""Number of changes of one request that get a line each; a further line has up to as many."""
+"""Number of changes of one request that get a line each.
+
+Each further line lists up to this number of changes.
+"""
 
 
 class _Bucket:

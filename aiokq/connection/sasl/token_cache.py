@@ -38,8 +38,9 @@ _WAIT_SECONDS: Final = 10.0
 """Seconds for which a connection waits for a token, if none is valid."""
 
 _MARGIN_SECONDS: Final = 1.0
-"""Seconds before its expiry from which a token is not used; a tenth of its remaining lifetime
-if that is shorter.
+"""Seconds before its expiry at which a token ceases to be used.
+
+If a tenth of the lifetime that is left at the fetch is shorter, that tenth counts instead.
 
 Brokers accept a token that has just expired, but close the connection at its first request.
 """

@@ -51,8 +51,9 @@ _NOT_RETRIED: Final = frozenset((*range(400, 408), *range(409, 416), 501, 505))
 _MAX_BYTES: Final = 1 << 20
 _MAX_SHOWN: Final = 200
 LONGEST: Final = 30.0
-"""Seconds after which a request fails if the answer is not complete, unless the limit of a silence
-is longer. Otherwise a server that sends a byte now and then would keep all logins waiting.
+"""Seconds after which a request fails if the answer is not complete; `HttpLimits.read` if longer.
+
+Without this limit, a server that sends a byte now and then would keep all logins waiting.
 """
 
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")

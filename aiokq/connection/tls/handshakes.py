@@ -41,11 +41,12 @@ class Handshakes:
 
     The answer to a client's first message takes up to a millisecond of CPU. Each iteration of the
     event loop computes at most one answer, so that many new connections delay the requests of other
-    clients by at most that time per iteration. Answers and the ends of handshakes are steps of
-    `Strangers`.
+    clients by at most that time per iteration. `Strangers`, which limits the loop time of
+    connections before their login, decides when an answer is computed and when the end of a
+    handshake is processed.
 
     Args:
-        steps: decides when a handshake continues; None for a limit of this listener alone.
+        steps: the node's `Strangers`; None for one that limits this listener alone.
 
     Attributes:
         chains: the validity of the clients' certificates, if the listener asks for them.

@@ -136,8 +136,8 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
         self._plain: asyncio.Transport | None = None
         self._ssl: ssl.SSLObject | None = None
         self._hello = None if handshakes is None else ClientHello()
-        # Received bytes that are not decrypted, because reading is paused; None if reading need not
-        # be continued. OpenSSL may hold decrypted bytes, so empty bytes differ from None.
+        # Received bytes that are to be decrypted when reading is resumed; None if nothing is to be
+        # decrypted then. Empty bytes differ from None: OpenSSL may hold bytes that it has received.
         self._left: bytes | None = None
         self._eof = False  # the peer has ended the connection after the bytes of `_left`
         self._error: Exception | None = None
@@ -349,8 +349,8 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """Return information about TLS by asyncio's names, or that of the plain transport.
 
-        The name "undecrypted" is not asyncio's: whether received bytes wait until reading is
-        resumed.
+        For the name "undecrypted", which asyncio does not have, return whether received bytes wait
+        until reading is resumed.
         """
         if name == "ssl_object":
             return self._ssl
@@ -398,7 +398,7 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
             self._plain.pause_reading()
 
     def _count_read(self, handshakes: Handshakes) -> None:
-        """Count a read of a stranger that has completed no message; stop reading if needed."""
+        """Count a read before the login that completed no message; stop reading if needed."""
         assert self._plain is not None
         if not handshakes.read(self, self._read_on):
             self._plain.pause_reading()

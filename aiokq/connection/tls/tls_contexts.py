@@ -44,7 +44,7 @@ _PASSING_ERRORS: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM, er
 """Errors of reading a file that say nothing of the file, such as too many open files."""
 
 WARN_SECONDS: Final = 14 * 24 * 3600
-"""Seconds before the expiry of a certificate from which a warning is logged once a day."""
+"""A warning is logged once a day in this number of seconds before a certificate expires."""
 
 _DAY: Final = 24 * 3600
 
@@ -165,8 +165,8 @@ class TlsContexts:
     def _is_settled(self, found: _State, now_ms: int) -> bool:
         """Return whether changed files have been as they are for some time.
 
-        Files whose modification times are some time ago need no second check, so that a client
-        that connects rarely uses its new certificate at once.
+        Files that were modified more than `SETTLED_SECONDS` ago need no second check. Otherwise, a
+        client that seldom connects would use its old certificate once more.
         """
         latest_ns = (now_ms - int(SETTLED_SECONDS * 1000)) * 1_000_000
         return found == self._changed or all(

@@ -24,10 +24,11 @@ class TlsSettings:
     """Kafka's `ssl.*` settings of a client or listener, without the prefix and with underscores.
 
     Attributes:
-        key_location: PEM file with the private key, if it is not in the key store. Not Kafka's.
+        key_location: PEM file with the private key, if it is not in the key store. Kafka has no
+            such setting.
         keeps_identity: whether a renewed certificate must have the name and the alternative names
-            of the former one, unless `allow_dn_changes` or `allow_san_changes` is set, as on
-            Kafka's listeners. Not Kafka's.
+            of the former one, unless `allow_dn_changes` or `allow_san_changes` is set. True gives
+            the rule of Kafka's listeners; Kafka has no such setting.
         spelled: returns a setting's name as the user wrote it, for errors; the argument is Kafka's
             name, such as "ssl.keystore.location".
     """

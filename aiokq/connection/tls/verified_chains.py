@@ -63,7 +63,7 @@ class VerifiedChains:
         end = self._ends.get(key)
         if end is None:
             raise failure("the client's session is too old: it must do a full handshake")
-        # OpenSSL compares certificates with the same clock.
+        # OpenSSL, too, checks the validity of certificates by the system's clock.
         if time.time() > end:
             raise failure("the client's certificate has expired since its session began")
 

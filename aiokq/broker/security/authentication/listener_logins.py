@@ -115,7 +115,7 @@ def _plain(check: PasswordCheck, connection: RequestContext) -> PlainExchange:
 
 
 def _passwords(settings: ListenerSettings, resources: LoginResources) -> PasswordCheck:
-    """Return the check of passwords, against the settings or by the caller's function.
+    """Return a function that checks passwords with the settings or with the caller's function.
 
     The caller's function checks only users that the settings do not name. Of the options of the
     login module, only `user_NAME` with a password count; other options are for clients.

@@ -67,7 +67,7 @@ class OAuthExchange:
     __slots__ = ("_connection", "_reason", "_refusal", "_tokens", "_validate", "outcome")
 
     answer: Final = None
-    """See `Exchange`: the keys of tokens may have to be fetched."""
+    """See `Exchange`. It is None, because the keys of tokens may have to be fetched."""
 
     def __init__(self, connection: RequestContext, validate: TokenValidator) -> None:
         self._connection = connection

@@ -111,9 +111,9 @@ class SaslLogin:
                 version 0).
 
         Returns:
-            The response. It has the error ILLEGAL_SASL_STATE if the listener has no SASL; or if the
-            client has logged in, and its session does not expire, or its last re-authentication
-            began less than a second ago.
+            The response. It has the error ILLEGAL_SASL_STATE if the listener has no SASL. It also
+            has this error if the client has logged in already, and either its session does not
+            expire or its last re-authentication began less than a second ago.
 
         Raises:
             CloseConnection: the mechanism is not enabled; or the session has expired less than a

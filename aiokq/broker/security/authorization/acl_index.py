@@ -95,7 +95,7 @@ class _Patterns:
         self.literals: dict[str, _Pattern] = {}
         self.prefixes: dict[str, _Pattern] = {}
         self.of_clients: dict[_Client, dict[tuple[int, str], _Grant]] = {}
-        """The patterns that have ACLs of a client, by pattern type and name."""
+        """For each client, its grants by the type and the name of the pattern."""
         self._lengths: list[int] = []
         """The different lengths of `prefixes`, sorted."""
         self._times: dict[int, int] = {}

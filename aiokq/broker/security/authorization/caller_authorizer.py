@@ -1,7 +1,8 @@
 """`AuthorizationCallable`: an authorizer that asks a function or coroutine function of the user.
 
-A coroutine is awaited between two runs of the handler (`gate.Undecided`). Each question is asked
-once per request, and its answer counts for the whole request.
+If an answer has to be awaited, `gate.Undecided` ends the run of the request's handler. The answer
+is awaited, and the handler then runs again from its beginning. Each question is asked once per
+request, and its answer counts for the whole request.
 
 Tests: ``tests/unit/broker/security/test_caller_authorizer.py``.
 """

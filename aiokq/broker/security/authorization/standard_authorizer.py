@@ -36,7 +36,7 @@ LONGEST_CACHED: Final = 255
 """Maximum length of a name whose answer is cached. Names of topics have at most 249 characters."""
 
 MANY: Final = 500
-"""Number of changes from which the index is made anew, while other tasks run."""
+"""If at least this number of ACLs changes at once, a new index is made while other tasks run."""
 
 ADDED_AT_ONCE: Final = 200
 """Number of ACLs that are added to a new index before other tasks run."""

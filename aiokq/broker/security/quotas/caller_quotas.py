@@ -68,7 +68,7 @@ AT_ONCE: Final = 16
 MOST_RENEWALS: Final = 256
 """Maximum number of answers that wait to be renewed; the others are renewed at a later request.
 
-The number of first questions needs no limit: each belongs to a request that waits.
+Questions for the first answer of a client need no limit: each belongs to a request that waits.
 """
 
 _LOGGED_CHARACTERS: Final = 128

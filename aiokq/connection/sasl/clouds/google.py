@@ -40,7 +40,7 @@ class ManagedKafkaTokens:
         credentials: credentials of google-auth; the application default credentials if not given.
         request: the transport of google-auth.
         environ: returns the value of an environment variable. If the credentials do not name an
-            account, it is in ``GOOGLE_MANAGED_KAFKA_AUTH_PRINCIPAL``.
+            account, the variable ``GOOGLE_MANAGED_KAFKA_AUTH_PRINCIPAL`` names it.
 
     Raises:
         ConfigError: google-auth or requests is not installed.
