@@ -45,7 +45,11 @@ __all__ = ["Acl", "canonical_host", "operation_named", "parse_acl", "resource_ty
 E = TypeVar("E", bound="IntEnum")
 
 LONGEST_SHORT: Final = 1000
-"""Number of characters above which `str()` does not look for the shorter form of a line."""
+"""Maximum length, in characters, of the short form of a line.
+
+The short form leaves out the pattern type, and the host `*`. If the short form is longer, `str()`
+returns the full form.
+"""
 
 LONGEST_ADDRESS: Final = 128
 """Number of characters above which a host is no address; an address may have a zone."""
@@ -61,7 +65,7 @@ _LINE: Final = re.compile(
 )
 
 _PLAIN: Final = re.compile(r'[^\s"\\#]+')
-"""A principal, name or host that needs no quotes in a line that names everything."""
+"""A principal, name or host that needs no quotes in the full form of a line."""
 
 _FORM: Final = "PRINCIPAL Allow|Deny OPERATION TYPE:NAME [from HOST]"
 _EXAMPLE: Final = "'User:alice Allow Read Topic:orders'"
@@ -163,7 +167,7 @@ def parse_acl(line: str) -> tuple[Acl, ...]:
 
 
 def resource_type_named(text: str, line: str) -> ResourceType:
-    """Return the type of resources of this name, in any case and with or without `_`.
+    """Return the resource type that `text` names, in upper or lower case, with or without `_`.
 
     Raises:
         ConfigError: there is no such type; the message quotes `line`.
@@ -172,7 +176,7 @@ def resource_type_named(text: str, line: str) -> ResourceType:
 
 
 def operation_named(text: str, resource_type: ResourceType, line: str) -> Operation:
-    """Return the operation of this name, in any case and with or without `_`.
+    """Return the operation that `text` names, in upper or lower case, with or without `_`.
 
     Raises:
         ConfigError: there is no such operation, or it has no meaning for `resource_type`; the
@@ -259,7 +263,7 @@ def _quoted(text: str) -> str:
 
 
 def _unquoted(text: str, line: str) -> str:
-    """Return the text in quotes; text without quotes is returned unchanged.
+    """Return the text between the quotes; text without quotes is returned unchanged.
 
     Raises:
         ConfigError: the text in quotes is not valid JSON.

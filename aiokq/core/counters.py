@@ -22,7 +22,10 @@ Labels: TypeAlias = tuple[str, ...]
 LATENCY_BUCKETS: Final = (
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
 )  # fmt: skip
-"""Upper bounds of the buckets of a latency histogram, in seconds; the last bucket has no bound."""
+"""Upper bounds of the buckets of a latency histogram, in seconds.
+
+The histogram has one more bucket, for values above the last bound.
+"""
 
 
 class Metric(NamedTuple):

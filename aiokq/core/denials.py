@@ -32,7 +32,7 @@ _OPERATIONS: Final[dict[str, tuple[tuple[str, int], ...]]] = {
     "Produce": (
         ("WRITE", _TOPIC),
         ("WRITE", _TRANSACTIONAL_ID),
-        ("IDEMPOTENT_WRITE", _CLUSTER),  # InitProducerId is refused first
+        ("IDEMPOTENT_WRITE", _CLUSTER),  # rare: without this permission, InitProducerId fails first
     ),
     "Fetch": (("READ", _TOPIC),),
     "ListOffsets": (("DESCRIBE", _TOPIC),),

@@ -35,20 +35,20 @@ Listing takes time proportional to the number of open descriptors.
 """
 
 _LISTED_AGAIN: Final = 0.1
-"""Minimum age, in seconds, of a listing when `used` lists again; `missing` may list earlier."""
+"""`used` lists again only this many seconds after the last listing; `missing` may list earlier."""
 
 _LISTING_SHARE: Final = 0.01
 """Maximum fraction of the elapsed time that is spent on listings."""
 
 
 _FREE_PER_CALL: Final = 64
-"""Free descriptors beyond the reserve that permit one more call of `missing` without a check."""
+"""Number of free descriptors, beyond the reserve, for each call of `missing` without a check."""
 
 _MOST_UNCHECKED: Final = 64
 """Maximum number of calls of `missing` without a check."""
 
 _UNCHECKED_SECONDS: Final = 0.1
-"""Seconds after a check in which calls of `missing` without a check are permitted."""
+"""For this many seconds after a check, calls of `missing` may leave out the check."""
 
 
 def raise_limit() -> None:

@@ -63,7 +63,7 @@ class StrangerSteps(Protocol):
         *,
         has_waited: bool,
     ) -> bool:
-        """Let an accepted connection begin now or later; called by the step of its accept.
+        """Let an accepted connection begin now or later; called by the step that accepted it.
 
         Args:
             refuse: closes the connection; called instead of `begin` if too many wait.
@@ -88,7 +88,7 @@ class StrangerSteps(Protocol):
         ...
 
     def begun(self) -> None:
-        """Count what a connection takes outside of its steps; called when it begins."""
+        """Count loop time that a connection uses outside of its steps; called when it begins."""
         ...
 
     def end_turn(self) -> None:
@@ -121,7 +121,7 @@ class Acceptor(DescriptorHolder, Protocol):
         ...
 
     def refused(self, peer: Address) -> None:
-        """Count a connection that is closed because too many of its address wait to begin."""
+        """Count a connection that is closed because too many from its address wait to begin."""
         ...
 
 

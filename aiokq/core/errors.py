@@ -296,7 +296,10 @@ class WrongLoop(KafkaError, RuntimeError):
 
 
 class NoNode(KafkaError, LookupError):
-    """The registry view has no node at this path. The name of the error is ZooKeeper's."""
+    """`Cluster.registry`, the view of a cluster as ZooKeeper nodes, has no node at this path.
+
+    The name of the error is ZooKeeper's.
+    """
 
 
 class NoOffsetForPartition(KafkaError):
@@ -367,9 +370,9 @@ class CommitFailed(KafkaError):
     """Offsets were not committed.
 
     Attributes:
-        errors: the error of each partition that failed. If a commit raised the error, the offsets
-            of all other partitions were committed. `Consumer.offsets_for_transaction` and
-            `Transaction.send_offsets` commit no offsets if they raise it.
+        errors: the error of each partition that failed. If a commit raised CommitFailed, the
+            offsets of all other partitions were committed. `Consumer.offsets_for_transaction` and
+            `Transaction.send_offsets` commit no offsets if they raise CommitFailed.
         lost: failed partitions that this member no longer owns. Their new owner starts at the
             previously committed offset and may process the same records again. Repeating the commit
             can only succeed for the other failed partitions.

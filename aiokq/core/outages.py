@@ -45,7 +45,8 @@ class _Run:
         times: number of failures.
         records: number of lost records; 0 if the operation loses none.
         lasting: whether the latest attempt failed. If not, the run is over and kept until `due`.
-        told: whether the latest line reports a failure and not its end, which is then logged too.
+        told: whether the latest line reports a failure and not its end. The end of the failure is
+            logged only if `told` is True.
         members: failed members, such as partitions. The run is over when all have recovered.
     """
 
@@ -84,7 +85,8 @@ class _Run:
         """Record the first failure of all, or the first failure after a success.
 
         Returns:
-            False if `BURST` lines were logged within `EVERY` seconds, so that no line is logged.
+            False if no line may be logged, because `BURST` lines were logged in the last `EVERY`
+            seconds.
         """
         self.lasting = True
         if len(self.lines) == BURST and now - self.lines[0] < EVERY:

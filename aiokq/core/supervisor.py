@@ -139,16 +139,17 @@ class Supervisor:
         return task
 
     def guarded(self, callback: Callable[P, None], *, name: str) -> Callable[P, None]:
-        """Return `callback` for the event loop; its exception fails the supervisor.
+        """Return a function that calls `callback`; an exception of `callback` fails the supervisor.
 
-        asyncio only logs the exception of a callback, and the owner would continue although the
-        callback has not done its work.
+        Pass the returned function to the event loop in place of `callback`. asyncio only logs the
+        exception of a callback, and the owner would continue although the callback has not done its
+        work.
         """
 
         def run(*args: P.args, **kwargs: P.kwargs) -> None:
             try:
                 callback(*args, **kwargs)
-            except Exception as error:  # noqa: BLE001  its owner gets it
+            except Exception as error:  # noqa: BLE001  fails the supervisor
                 try:
                     self.spawn(_raised(error), name=name)
                 except Closed:  # the supervisor has failed or is closed

@@ -116,7 +116,8 @@ class Row:
             raise _NotTaken
 
 
-# These kinds accept exact types only. A value of a subclass, such as an enum, goes to the model.
+# Most of these kinds accept exact types only: a value of a subclass, such as an enum, goes to the
+# model. `instance` and `instances` accept instances of `row.types`, and of subclasses.
 
 
 def boolean(row: Row, value: object) -> bool:

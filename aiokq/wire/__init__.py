@@ -9,10 +9,11 @@ snake_case::
 
     from aiokq import wire
 
-    frame = wire.encode_request(
+    fragments = wire.encode_request(
         wire.MetadataRequest(topics=None), version=12, correlation_id=1, client_id="me"
     )
-    correlation_id, answer = wire.decode_response(wire.MetadataResponse, frame, 12)
+    # Send the fragments. Receive the response as `frame`, without its 4-byte size.
+    correlation_id, response = wire.decode_response(wire.MetadataResponse, frame, 12)
 
 Decoding raises `ProtocolError`, and no other error, if the bytes are not the expected message.
 Message classes are imported on first use; type checkers find them in the generated `__init__.pyi`.

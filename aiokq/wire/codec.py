@@ -97,7 +97,7 @@ def encode_bytes(message: Message, version: int) -> bytes:
 
 
 def decode(cls: type[M], data: Buffer, version: int, position: int = 0, *, exact: bool = True) -> M:
-    """Decode the message that starts at `position` and ends with the data.
+    """Decode the message that starts at `position` in `data`.
 
     Record data is a view of `data`, which must not change while the view is used; other values are
     copied.

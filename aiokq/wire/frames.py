@@ -47,7 +47,7 @@ class RequestHeader(NamedTuple):
     """Header of a request.
 
     Attributes:
-        api_key: the key of the API; aiokq does not support all APIs.
+        api_key: the key of the API, which may be an API that aiokq does not support.
         api_version: version of the API; it determines the formats of header and message.
         correlation_id: number of the request, which the response repeats.
         client_id: the client.id of the client; None if the request has none.

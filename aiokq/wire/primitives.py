@@ -154,7 +154,7 @@ class IntArrays(dict[int, Callable[..., object]]):
 def read_unknown(
     data: Buffer, position: int, end: int, into: dict[int, bytes], tag: int, size: int
 ) -> int:
-    """Store one tagged field that the class does not define; return the position after it."""
+    """Store one tagged field that is unknown in the version; return the position after it."""
     stop = position + size
     if stop > end:
         raise Malformed(f"tagged field {tag} of {size} bytes exceeds the message")
@@ -165,7 +165,7 @@ def read_unknown(
 
 
 def read_tags(data: Buffer, position: int, end: int, struct_: Struct) -> int:
-    """Read the tags of a struct whose class defines no tagged field; return the next position."""
+    """Read tagged fields that are all unknown in the version; return the position after them."""
     count, position = uvarint(data, position)
     if count > (end - position) // 2:
         raise Malformed(f"{count} tagged fields in {end - position} bytes")
@@ -180,7 +180,7 @@ def read_tags(data: Buffer, position: int, end: int, struct_: Struct) -> int:
 
 
 def write_tags(struct_: Struct, write: Callable[[bytes], None]) -> None:
-    """Write the unknown tagged fields of a struct whose class defines no tagged field."""
+    """Write the tagged fields of a struct, which are all unknown in the version."""
     write(tagged_section({}, struct_.unknown_tags))
 
 

@@ -241,7 +241,9 @@ def _compile_init(cls: StructType) -> Callable[..., None]:
 
 
 class Message(Struct):
-    """A struct that is not nested: a request, a response, or the key or value of a record.
+    """A struct that is not nested.
+
+    It is a request, a response, the key or value of a record, or data of the consumer protocol.
 
     Attributes:
         NAME: Kafka's name of the API if the message is a request or response, otherwise of the
