@@ -200,7 +200,8 @@ class ShardLog:
     async def replay(self, shard: Shard) -> int:
         """Replay the whole log into the shard; return the number of records.
 
-        Other tasks run between groups of records. Nothing may be appended until the replay ends.
+        Other tasks run after each read, and each time `records_per_turn` records were replayed.
+        Nothing may be appended until the replay ends.
 
         Raises:
             KafkaStorage, OSError, EOFError: the log cannot be read.

@@ -174,7 +174,8 @@ async def handle(
     if request.acks == 0:
         if refused:
             # No response can carry the error. Closing the connection makes the client refresh its
-            # metadata. The errors are counted here, because there is no response to count.
+            # metadata. The errors of a response are counted when it is sent. These errors are
+            # counted here, because no response is sent.
             count_errors(call.counters.errors, ProduceResponse(responses=answered))
             raise CloseConnection(NO_ANSWER_POSSIBLE)
         return None

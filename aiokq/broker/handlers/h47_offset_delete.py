@@ -62,7 +62,8 @@ async def _sifted(
 ) -> tuple[list[OffsetDeleteRequestTopic], dict[str, list[OffsetDeleteResponsePartition]]]:
     """Return the permitted partitions that exist, and the responses for all other partitions.
 
-    A partition that the request repeats is returned once. The responses are grouped by topic.
+    A permitted partition that the request repeats is returned once. The responses are grouped by
+    topic.
     """
     known: dict[str, dict[int, OffsetDeleteRequestPartition]] = {}
     refused: dict[str, list[OffsetDeleteResponsePartition]] = {}

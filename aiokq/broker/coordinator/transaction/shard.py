@@ -57,7 +57,7 @@ class PreparedTransaction(NamedTuple):
 
     metadata: TransactionMetadata
     shard: TransactionShard
-    """The shard that has the transaction; each leadership of the log's partition has its own."""
+    """The shard that has the transaction; each leadership of a partition has a new shard."""
     end_offset: int
     """The markers may be written when the records before this offset are committed."""
 
