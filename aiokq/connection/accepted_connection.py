@@ -261,7 +261,7 @@ class AcceptedConnection:
             self._idle.pop(self, None)
         self._account()
         if not self._before_login:
-            self._server.turn.begun += 1  # a client that sends a large request is at work
+            self._server.turn.begun += 1  # tells `Strangers` that a client is at work
         elif not self._server.strangers.read(self._read_on, self.context.peer_host):
             self._pause(_Pause.SHARE)
         if self.transport.loop_time is not None:
@@ -547,8 +547,8 @@ class AcceptedConnection:
                 elif context.mute_until > self._loop.time():
                     await self._mute(context)
         except BaseException as error:
-            # Without the `except`, whatever is no Exception, such as a panic of a Rust extension
-            # or the CancelledError of another task, would end the server.
+            # Without the `except`, an error that is not an Exception would end the server: a panic
+            # of a Rust extension, or the CancelledError of another task.
             if is_for_caller(error):
                 raise
             self._server.complain("none", context.peer, error)

@@ -280,7 +280,7 @@ class Strangers:
         return may_go_on
 
     def begun(self) -> None:
-        """Count what a connection takes outside of its steps; called when it begins."""
+        """Count a connection's time outside of its steps; called when the connection begins."""
         if not self._quiet:
             self._spent += UNSEEN_SECONDS
             self._left -= UNSEEN_SECONDS
@@ -342,7 +342,7 @@ class Strangers:
         self._left -= min(seconds, LONGEST_STEP)
 
     def _renew(self) -> None:
-        """Give time to steps: all time if clients are quiet, else their share."""
+        """Give time to steps: all time if clients are quiet, else `SHARE` or `IDLE_SHARE`."""
         now, begun = self._now(), self._turn.begun - self._tasks
         self._quiet = False
         others = now - self._renewed_at - self._spent

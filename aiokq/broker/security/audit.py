@@ -109,7 +109,7 @@ class _Share:
         bucket: the limit of the lines.
         known: for each remembered line, the monotonic time at which it was written, and how often
             it has occurred since.
-        left_out: number of lines that the limits kept out since a line last reported that number.
+        left_out: number of lines that the limits kept out and that no line has reported yet.
             Repetitions of a known line do not count.
         written: monotonic time of the last line that was written, in seconds.
     """

@@ -67,7 +67,7 @@ class Handshakes:
         return len(self._connections)
 
     def begin(self, connection: TlsConnection) -> None:
-        """Add a connection that has no TLS yet."""
+        """Add a connection whose TLS handshake has not begun."""
         self._connections[connection] = 0
 
     def hold(self, connection: TlsConnection, nbytes: int) -> bool:
