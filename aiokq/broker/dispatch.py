@@ -44,7 +44,7 @@ API_VERSIONS: Final = 18
 LONG_REQUEST_BYTES: Final = 16 * 1024
 """Size in bytes from which a request is decoded in steps, so that other tasks may run in between.
 
-Decoding names takes a millisecond for this many bytes.
+Decoding a request of this size takes about a millisecond if it consists mostly of names.
 """
 
 LONG_RESPONSE_STEPS: Final = 256
@@ -111,8 +111,9 @@ class Dispatcher:
             and nbytes < LONG_REQUEST_BYTES
             and self._gate.quotas is None
         ):
-            # A new connection begins with it, and `Strangers` counts the requests of clients at
-            # work. It takes those before the login off itself.
+            # `Strangers` reads in `turn.begun` whether clients are at work. ApiVersions does not
+            # show that, because every new connection begins with it, so it is not counted. Requests
+            # before the login need no correction here, because `Strangers` subtracts them.
             if context.session.state is SessionState.READY:
                 turn.begun -= 1
             logins = self._logins or self._login_requests()
@@ -226,7 +227,9 @@ class Dispatcher:
         return [len(token).to_bytes(4, "big") + token]
 
     def _no_token(self, header: RequestHeader) -> CloseConnection:
-        """Return the error that ends a connection whose client sends a request instead of a token.
+        """Return the error that ends a connection after a wrong request during a login.
+
+        The state is AUTHENTICATE, and the request is not SaslAuthenticate.
 
         The body of the request is not decoded. The response has the error ILLEGAL_SASL_STATE if the
         API has an error code outside of arrays.

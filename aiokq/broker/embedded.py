@@ -88,15 +88,15 @@ class EmbeddedCluster:
             whether the operation is allowed. It runs on the cluster's loop, so it must not block.
             An exception denies the operation.
         restore_from: a snapshot, or the directory of a stopped broker. The cluster starts with a
-            copy of the data, and `data_dir` must be missing or empty.
+            copy of the data. The directory `data_dir`, if given, must be empty or not exist yet.
         quota: `quota(principal, client_id, key)` returns the rate that a client may have, or None
             to apply the quotas stored in the cluster. `principal` is a text such as "User:alice".
             `key` is `producer_byte_rate`, `consumer_byte_rate`, `request_percentage` or
             `controller_mutation_rate`. All clients of a principal share the rate, whatever their
-            client ids; a `SharedQuota` lets other clients share a rate. `quota` is a function or a
-            coroutine function, called on the cluster's loop. The first request of a client waits
-            for the answer, at most ten seconds. An answer is used for a second; then the function
-            is called again in the background.
+            client ids; with a `SharedQuota`, `quota` decides which clients share a rate. `quota` is
+            a function or a coroutine function, called on the cluster's loop. The first request of a
+            client waits for the answer, at most ten seconds. An answer is used for a second; then
+            the function is called again in the background.
         users: passwords by user name. Clients must log in by SCRAM-SHA-256, SCRAM-SHA-512 or PLAIN.
             Their SCRAM credentials are added to those in the data.
         authenticate: checks a login. `authenticate(mechanism, listener, name, secret)` gets the

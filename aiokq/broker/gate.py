@@ -62,8 +62,9 @@ ADMITTED_APIS: Final[dict[SessionState, frozenset[int]]] = {
 }
 """The APIs that a session may use before a login.
 
-A request of any other API closes the connection. During a login, the dispatcher answers it with
-ILLEGAL_SASL_STATE before it closes the connection.
+In these states, a request of any other API closes the connection without an answer. In the state
+AUTHENTICATE, the dispatcher answers a request that is not SaslAuthenticate with ILLEGAL_SASL_STATE,
+and then closes the connection.
 """
 
 MOST_DENIALS: Final = 1000
@@ -170,7 +171,7 @@ class Audit(Protocol):
         ...
 
     def changed_also(self, connection: RequestContext, what: str, items: Collection[str]) -> None:
-        """Record further changes of a request together."""
+        """Record further changes of a request, all in one entry; see `changed`."""
         ...
 
     def login_failed(self, connection: RequestContext, mechanism: str, reason: str) -> None:
@@ -222,7 +223,8 @@ class Quotas(Protocol):
     def fetch_bytes(self, connection: RequestContext, client_id: str | None) -> int:
         """Return the largest response to a consumer's Fetch that is worth reading, in bytes.
 
-        A larger response would be throttled even if the client had fetched nothing before.
+        The result is the part of the client's quota that is left in the window of the quota, or the
+        quota of one sample of the window if that is more.
         """
         ...
 
@@ -308,8 +310,9 @@ class Gate:
 
         Returns:
             True if the handler of the API handles the request. False for an unsupported version of
-            ApiVersions, to be answered with UNSUPPORTED_VERSION, and, in the state AUTHENTICATE,
-            for a frame that is no SaslAuthenticate request.
+            ApiVersions, which the caller answers with UNSUPPORTED_VERSION. In the state
+            AUTHENTICATE, False for every frame that is not a SaslAuthenticate request, and for
+            every frame of a client that sends tokens without request headers.
 
         Raises:
             CloseConnection: the API or version is not supported; or the session is not READY, and
@@ -333,7 +336,10 @@ class Gate:
         raise CloseConnection(f"{API_NAMES[key]} version {version} is not supported")
 
     def _has_handler(self, session: Session, key: int, nbytes: int) -> bool:
-        """Return False if a client in a login sends something other than SaslAuthenticate.
+        """Return whether the handler of the API handles a frame.
+
+        In the state AUTHENTICATE, the handler handles only a SaslAuthenticate request, and no frame
+        of a client that sends tokens without request headers.
 
         An expired session becomes EXPIRED here, so that no session needs a timer.
 

@@ -95,7 +95,7 @@ class NodeServers:
         self._counts: ConnectionCounts | None = None
         self._host_rates: HostRates | None = None
         self._own_name = ""
-        # Addresses of the host names in the limits of addresses.
+        # Addresses by host name, for the names in `max.connections.per.ip.overrides`.
         self._addresses: Mapping[str, Sequence[str]] = {}
         # For each listener: in `_stores` the TLS settings in use; in `_prepared` a new context that
         # is not in use yet, with its settings.
@@ -224,10 +224,13 @@ class NodeServers:
             one.server.measures_loop_time = wanted
 
     def limit_connections(self, settings: BrokerSettings) -> bool:
-        """Apply changed limits on the numbers of connections; other settings are ignored.
+        """Apply changed limits on the numbers of connections and on the rates of new connections.
+
+        Other settings are ignored.
 
         Returns:
-            Whether `find_hosts` has to find hosts; their limits do not apply yet.
+            True if `max.connections.per.ip.overrides` has host names whose addresses are unknown.
+            Their limits do not apply until `find_hosts` has looked up the names.
         """
         self._settings = settings
         if self._counts is not None:
@@ -235,10 +238,10 @@ class NodeServers:
         return not named_hosts(settings) <= self._addresses.keys()
 
     async def find_hosts(self, offload: Offload) -> None:
-        """Look up the host names in the limits of addresses, and apply their limits."""
+        """Look up the host names in `max.connections.per.ip.overrides`; apply their limits."""
         names = named_hosts(self._settings)
         found = await offload.run(addresses_of, names)
-        self._addresses = {**self._addresses, **found}  # which another call may have changed
+        self._addresses = {**self._addresses, **found}  # another call may have changed it
         for unknown in sorted(names - self._addresses.keys()):
             logger.warning(
                 "host is unknown: setting=max.connections.per.ip.overrides host=%s", unknown

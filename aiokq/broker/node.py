@@ -534,8 +534,9 @@ class BrokerNode:
                 LoginResources(
                     credentials=lambda: metadata.image.principals.scram_credentials,
                     shapes=lambda: metadata.image.principals.scram_shapes,
-                    # The directory's id can be the secret: only clients that may list all users
-                    # can learn it.
+                    # The secret makes the salts of unknown users, so that a client cannot find out
+                    # which users exist. The directory's id can be the secret, because every client
+                    # that may read the id may also list all users.
                     secret=directories.metadata.directory_id.bytes,
                     clock=self.environment.clock,
                     offload=self.environment.offload,

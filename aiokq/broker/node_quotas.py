@@ -144,7 +144,7 @@ class NodeQuotas:
             if kind == IP and name and numeric_address(name) is None
         }
         found = await self._environment.offload.run(addresses_of, names) if names else _NONE
-        self._found.update(found)  # so that quotas of new names apply with the change
+        self._found.update(found)  # `apply` then knows the addresses of new host names
         return await self._changes.alter_client_quotas(
             changes, pace, unknown_hosts=names - found.keys(), validate_only=validate_only
         )

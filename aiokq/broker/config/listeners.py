@@ -149,8 +149,8 @@ class Listeners(NamedTuple):
         """The listeners for other brokers and administrators.
 
         The connection limits of the whole node do not apply to these listeners. As in Kafka, the
-        only listener of a node is not protected. If the node has no other listeners, only the
-        listener for administrators is protected.
+        only listener of a node is not protected. If a node has only the listener for other brokers
+        and the listener for administrators, only the listener for administrators is protected.
         """
         names = frozenset(one.name for one in self.opened)
         reserved = names & {self.inter_broker, self.admin}
@@ -565,10 +565,12 @@ def limits_of_hosts(
 ) -> dict[str, int]:
     """Return the limits in `max.connections.per.ip.overrides` by numeric address.
 
-    An IPv6 address is in brackets. The limit of a numeric address comes before that of a name.
+    An IPv6 address is in brackets. The limit of a numeric address takes precedence over the limit
+    of a host name that has this address.
 
     Args:
-        addresses: the addresses of host names; the limit of another name is left out.
+        addresses: the addresses of host names. The limit of a name that has no entry here is left
+            out.
 
     Raises:
         ConfigError: the setting is malformed.

@@ -26,10 +26,10 @@ _JAAS: Final = "plain.sasl.jaas.config"
 def with_logins(
     settings: Mapping[str, object] | None, users: Mapping[str, str] | None, *, own_check: bool
 ) -> Mapping[str, object]:
-    """Return settings that enable SASL mechanisms for the given users and check.
+    """Return `settings`, with added settings that enable the SASL mechanisms for logins.
 
-    A listener keeps the mechanisms that the settings name. Otherwise it gets SCRAM and PLAIN for
-    `users`, and PLAIN and OAUTHBEARER for the caller's own check.
+    If the settings name the mechanisms of a listener, the listener keeps them. If not, it gets
+    SCRAM and PLAIN for `users`, and PLAIN and OAUTHBEARER for the caller's own check.
 
     Args:
         users: passwords by name; None for no users.

@@ -151,7 +151,7 @@ class SecuritySettings:
     sasl_oauthbearer_allowed_urls: str = declared(
         "",
         "URLs from which keys may be fetched, also after a redirect; if it is empty, only the URL "
-        "of the setting. In Kafka, this is the property "
+        "in sasl.oauthbearer.jwks.endpoint.url. In Kafka, this is the property "
         "org.apache.kafka.sasl.oauthbearer.allowed.urls of the JVM.",
         kind="list",
     )

@@ -72,8 +72,8 @@ class BrokerSettings(SecuritySettings):
     )
     min_insync_replicas: int = _setting(
         1,
-        "Number of replicas that must be in sync for an append with acks=all; at most the "
-        "partition's replication factor counts.",
+        "Number of replicas that must be in sync for an append with acks=all. A value above the "
+        "replication factor of a partition counts as the replication factor.",
         at_least=1,
     )
     unclean_leader_election_enable: bool = _setting(
@@ -109,9 +109,10 @@ class BrokerSettings(SecuritySettings):
         None,
         "Addresses that clients of each listener connect to. Default: the addresses in "
         "listeners. An empty host means this machine's name, port 0 the port that is listened "
-        "on. --advertise replaces the first address; without it, --host and --port replace host "
-        "and port of the first address if they are the same as in listeners. A loopback host is "
-        "also replaced by a --host that is neither a loopback nor a wildcard address.",
+        "on. --advertise replaces the first address. Without --advertise, --host replaces the host "
+        "of the first address if listeners has the same host, and --port replaces its port if "
+        "listeners has the same port. A loopback host is also replaced by a --host that is neither "
+        "a loopback nor a wildcard address.",
         kind="list",
         nullable=True,
     )
@@ -292,23 +293,24 @@ class BrokerSettings(SecuritySettings):
     )
     log_retention_ms: int | None = _setting(
         None,
-        "Age of its newest record at which a segment is deleted, -1 for never; overrides "
-        "log.retention.minutes and log.retention.hours.",
+        "Age of the newest record of a segment at which the segment is deleted, -1 for never; "
+        "overrides log.retention.minutes and log.retention.hours.",
         kind="long",
         at_least=-1,
         nullable=True,
     )
     log_retention_minutes: int | None = _setting(
         None,
-        "Age of its newest record, in minutes, at which a segment is deleted, -1 for never; "
-        "overrides log.retention.hours.",
+        "Age of the newest record of a segment, in minutes, at which the segment is deleted, -1 "
+        "for never; overrides log.retention.hours.",
         kind="int",
         at_least=-1,
         nullable=True,
     )
     log_retention_hours: int = _setting(
         168,
-        "Age of its newest record, in hours, at which a segment is deleted, -1 for never.",
+        "Age of the newest record of a segment, in hours, at which the segment is deleted, -1 for "
+        "never.",
         at_least=-1,
     )
     log_retention_bytes: int = _setting(
@@ -338,7 +340,7 @@ class BrokerSettings(SecuritySettings):
         2,
         "Largest number of logs in a log directory that are recovered at the same time after an "
         "unclean shutdown; at most 4 over all directories. Small logs are recovered one at a time "
-        "while that keeps a processor busy.",
+        "unless their recovery mostly waits for the disk.",
         at_least=1,
     )
     log_flush_offset_checkpoint_interval_ms: int = _setting(
@@ -475,13 +477,14 @@ class BrokerSettings(SecuritySettings):
     )
     quota_window_size_seconds: int = _setting(
         1,
-        "Duration of a sample, in seconds; also the longest throttle time for request time.",
+        "Duration of a sample, in seconds. It is also the longest time for which a client is "
+        "throttled because of its request_percentage.",
         at_least=1,
     )
     controller_quota_window_num: int = _setting(
         11,
-        "Number of samples whose partitions a client with a controller_mutation_rate may create or "
-        "delete at once.",
+        "Number of samples that count for controller_mutation_rate: a client may create or delete "
+        "at once as many partitions as its rate allows in this number of samples.",
         at_least=1,
     )
     controller_quota_window_size_seconds: int = _setting(
@@ -615,7 +618,7 @@ class BrokerSettings(SecuritySettings):
     add_partitions_to_txn_retry_backoff_max_ms: int = _setting(
         100,
         "Time for which a Produce or TxnOffsetCommit request of a new transaction waits until the "
-        "markers of the transaction before are written.",
+        "markers of the previous transaction are written.",
         at_least=0,
     )
     max_transactional_ids: int = _setting(
@@ -636,7 +639,8 @@ class BrokerSettings(SecuritySettings):
     )
     allow_everyone_if_no_acl_found: bool = _setting(
         False,
-        "Open resources that no ACL covers to all clients. An ACL of any client closes them.",
+        "Allow every client every operation on a resource that no ACL covers. As soon as an ACL "
+        "for any client covers the resource, only ACLs decide about it.",
     )
 
     legacy: bool = _setting(

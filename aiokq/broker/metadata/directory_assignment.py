@@ -46,7 +46,8 @@ class DirectoryAssignment:
     def placed(self, topic_id: uuid.UUID, index: int, directory: uuid.UUID) -> None:
         """Start to record the directory of a replica in the metadata log.
 
-        A task records the directories of all replicas for which this method was called meanwhile.
+        A task records it. If this method is called several times during one append of the task,
+        the next append records the directories of all these calls.
 
         Args:
             index: number of the partition.

@@ -136,8 +136,8 @@ def _server_synonyms(name: str, names: Sequence[str], settings: DynamicSettings)
     """Return the broker's settings that can determine the value of `name`, in order of priority.
 
     The first entry determines the value, and clients read its text in the unit of `name`. As in
-    Kafka, settings in other units, such as `log.retention.hours`, are therefore left out before
-    the first entry named `name`.
+    Kafka, the result therefore begins with an entry named `name`. Entries of higher priority, which
+    have other names and units, such as `log.retention.hours`, are left out.
     """
     found: list[Synonym] = []
     for dynamic, source in (

@@ -126,8 +126,8 @@ _ROWS: Final = (
     _row(
         "compression.type",
         "string",
-        "Compression codec of stored batches; `producer` keeps the producer's codec, with any "
-        "other codec the broker compresses batches that arrive in a different one.",
+        "Compression codec of stored batches; `producer` keeps the producer's codec. With any "
+        "other value, the broker compresses the batches that arrive with a different codec.",
         "compression.type",
         choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
     ),
@@ -270,7 +270,7 @@ _ROWS: Final = (
     _row(
         "retention.ms",
         "long",
-        "Age of its newest record at which a segment is deleted; -1 for never.",
+        "Age of the newest record of a segment at which the segment is deleted; -1 for never.",
         "log.retention.ms",
         "log.retention.minutes",
         "log.retention.hours",

@@ -20,8 +20,10 @@ BrokerError to refuse the change.
 """
 
 Charge: TypeAlias = Callable[[int], None]
-"""A function that counts partitions to be created or deleted against a client's quota. It raises
-ThrottlingQuotaExceeded to refuse them.
+"""A function that charges a client's quota for partitions that the client creates or deletes.
+
+The argument is the number of partitions. The function raises ThrottlingQuotaExceeded to refuse
+them.
 """
 
 

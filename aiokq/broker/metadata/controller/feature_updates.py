@@ -88,9 +88,9 @@ def update_features(
     Args:
         kraft_version: the level of ``kraft.version``, which is not in the image.
         voters: the voters to record in the log if ``kraft.version`` becomes 1.
-        min_insync_replicas: ``min.insync.replicas`` of this node. If eligible leader replicas are
-            turned on, this value becomes the dynamic setting of all brokers, unless there is such a
-            dynamic setting already, and the dynamic settings of single brokers are removed.
+        min_insync_replicas: ``min.insync.replicas`` of this node. If the request turns eligible
+            leader replicas on, the dynamic settings of single brokers are removed, and this value
+            becomes the dynamic setting of all brokers, if there is none yet.
 
     Raises:
         InvalidUpdateVersion: a level cannot be set; the message says which, and why.

@@ -146,7 +146,7 @@ class EpochRules:
         return UNDEFINED_EPOCH
 
     def _beside_snapshot(self, base: int, position: int, header: BatchHeader) -> WrongEpoch | None:
-        """Check the epoch of a batch that the snapshot contains against the snapshot's epoch."""
+        """Compare the epoch of a batch with that of the snapshot, if the snapshot has the batch."""
         snapshot, epoch = self._snapshot, header.leader_epoch
         if snapshot is None or header.base_offset >= snapshot.end_offset:
             return None

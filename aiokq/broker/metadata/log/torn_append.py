@@ -134,8 +134,9 @@ def _missing_sectors(file: File, start: int, end: int, size: int, expected: int)
     """Yield the positions of the unwritten sectors between ``start`` and ``end``.
 
     A batch begins at ``start``, and the bytes of the first sector before ``start`` are ignored. If
-    the rest of this sector has only bytes of the base offset, and these bytes are 0 in
-    ``expected``, nothing shows whether the sector was written, and the sector is not yielded.
+    the rest of this sector has only bytes of the base offset and the length, and these bytes of the
+    base offset are 0 in ``expected``, nothing shows whether the sector was written, and the sector
+    is not yielded.
     """
     known = expected.to_bytes(LENGTH_OFFSET, "big")
     first = start

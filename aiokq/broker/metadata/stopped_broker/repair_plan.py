@@ -150,9 +150,9 @@ class RepairPlan(MetadataReader):
         return found
 
     def _segment(self, base: int) -> int:
-        """Return the present base offset of a segment of the repaired log.
+        """Return the base offset that a segment of the repaired log has before the repair.
 
-        Only a segment that is cut to its rest gets another base offset; see `Rest`.
+        The repair changes the base offset only of a segment that is cut to its rest; see `Rest`.
 
         Args:
             base: base offset of the segment in the repaired log.
