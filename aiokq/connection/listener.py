@@ -112,8 +112,7 @@ class TcpListener:
             self._handshakes = Handshakes(acceptor.strangers)
         self._backlog = backlog
         self._loop = asyncio.get_running_loop()
-        # Accepted connections that wait to begin.
-        self._arrived: dict[socket.socket, forks.Descriptor] = {}
+        self._arrived = _Arrived()
         self._connecting: dict[_Connecting, None] = {}
         # When the process has no free descriptor, the spare descriptor is closed to accept a
         # connection. The connection is refused if no idle connection can be closed. If the
@@ -155,9 +154,7 @@ class TcpListener:
         for sock in self._sockets:
             sock.close()
         self._spare.give_up()
-        for connection in self._arrived:
-            connection.close()
-        self._arrived.clear()
+        self._arrived.close()
         for connecting in self._connecting:
             connecting.cancel()
         if self._handshakes is not None:
@@ -171,15 +168,14 @@ class TcpListener:
     def _ready(self, sock: socket.socket) -> None:
         """Accept queued connections, when `Strangers` allows it.
 
-        The socket stays readable until the queue is empty, so the loop calls this method again. If
-        the accept has to wait, the loop does not watch the socket meanwhile.
+        The socket stays readable until the queue is empty, so the loop calls this method again, in
+        each iteration also while the accept waits. `Strangers` works in each of them anyway, and to
+        stop watching the socket and to begin again would need eight system calls per connection.
         """
         if self._closed or sock in self._waiting:
-            # The listener was closed, or this call was scheduled before `remove_reader`.
-            return
+            return  # the listener was closed, or the accept waits
         if not self._acceptor.strangers.do(functools.partial(self._accept, sock), None):
             self._waiting.add(sock)
-            self._loop.remove_reader(sock)
 
     def _accept(self, sock: socket.socket) -> None:
         """Accept one connection, and more while `_accept_one` says that more may be accepted."""
@@ -188,7 +184,6 @@ class TcpListener:
             self._waiting.discard(sock)
             if self._closed or self._resumption is not None:
                 return  # the listener was closed, or accepting has failed meanwhile
-            self._loop.add_reader(sock, self._ready, sock)
         for _ in range(_ACCEPTS_PER_STEP):
             if self._closed or not self._accept_one(sock, has_waited):
                 return
@@ -230,16 +225,16 @@ class TcpListener:
         begin = functools.partial(self._begin, connection, peer)
         if strangers.admit(begin, refuse, peer.host, has_waited=has_waited):
             return False
-        self._arrived[connection] = forks.Descriptor(connection.fileno())
+        self._arrived.sockets.add(connection)
         return strangers.accepts_many
 
     def _begin(self, connection: socket.socket, peer: Address) -> None:
-        self._arrived.pop(connection, None)
-        if not self._closed:
+        self._arrived.sockets.discard(connection)
+        if not self._closed and connection.fileno() >= 0:
             self._hand_over(connection, peer, scarce=self._reserve.missing() > 0)
 
     def _refuse(self, connection: socket.socket, peer: Address) -> None:
-        self._arrived.pop(connection, None)
+        self._arrived.sockets.discard(connection)
         connection.close()
         if not self._closed:
             self._acceptor.refused(peer)
@@ -302,8 +297,28 @@ class TcpListener:
     def _resume(self) -> None:
         self._resumption = None
         for sock in self._sockets:
-            if sock not in self._waiting:
-                self._loop.add_reader(sock, self._ready, sock)
+            self._loop.add_reader(sock, self._ready, sock)
+
+
+class _Arrived:
+    """Accepted connections that wait to begin. A forked child closes its copies of the sockets.
+
+    One object is watched for all of them, because most wait for only one iteration of the loop.
+    """
+
+    __slots__ = ("__weakref__", "sockets")
+
+    def __init__(self) -> None:
+        self.sockets: set[socket.socket] = set()
+        forks.watch(self)
+
+    def close(self) -> None:
+        """Close all these connections."""
+        for connection in self.sockets:
+            connection.close()
+        self.sockets.clear()
+
+    forget = close
 
 
 class _Connecting:

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -105,13 +105,6 @@ class _Waiting:
         self.beginnings: deque[tuple[Callable[[], None], Callable[[], None]]] = deque()
         self.since_beginning = 0
 
-    @property
-    def begins(self) -> bool:
-        """Whether a connection begins next."""
-        return bool(self.beginnings) and (
-            not self.steps or self.since_beginning >= STEPS_PER_BEGINNING
-        )
-
 
 class Strangers:
     """Decides when the next step of an unauthenticated connection may begin, for all servers.
@@ -125,14 +118,15 @@ class Strangers:
 
     __slots__ = ("_began_at", "_beginnings", "_begun", "_by_beginnings", "_left", "_now", "_quiet",
                  "_renewed_at", "_requested_at", "_scheduled", "_spent", "_tasks", "_turn",
-                 "_waiting")  # fmt: skip
+                 "_turns", "_waiting")  # fmt: skip
 
     def __init__(self, turn: Turn, now: Callable[[], float]) -> None:
         self._turn = turn
         self._now = now
-        # What waits, by client address (see `_network`; None for accepts). The address that has the
-        # next turn comes first.
-        self._waiting: OrderedDict[str | bytes | None, _Waiting] = OrderedDict()
+        # What waits, by client address (see `_network`; None for accepts).
+        self._waiting: dict[str | bytes | None, _Waiting] = {}
+        # The same in the order of their turns. What has neither steps nor beginnings is left over.
+        self._turns: deque[_Waiting] = deque()
         self._beginnings = 0  # number of connections that wait to begin
         # Item n has the addresses of which n connections wait to begin.
         self._by_beginnings: list[dict[_Waiting, None]] = [{}]
@@ -153,9 +147,13 @@ class Strangers:
             host: the address of the client; None for the accept of a connection.
         """
         if not self._may_begin():
-            self.do_later(step, host)
+            self._of(host).steps.append(step)
             return False
-        self._do(step)
+        began = self._now()
+        try:
+            step()
+        finally:
+            self._count(self._now() - began)
         return True
 
     def do_later(self, step: Callable[[], None], host: str | None) -> None:
@@ -246,6 +244,7 @@ class Strangers:
         waiting = self._waiting.get(network)
         if waiting is None:
             waiting = self._waiting[network] = _Waiting(network)
+            self._turns.append(waiting)
         if not self._scheduled:
             self._schedule()
         return waiting
@@ -313,36 +312,42 @@ class Strangers:
         self._scheduled = False
         if not self._waiting:
             return  # the next step renews the time
-        self._renew()
+        began = self._renew()
         self._schedule()
-        while self._waiting and self._left > 0:
-            network, waiting = next(iter(self._waiting.items()))
-            if waiting.begins:
+        turns, now = self._turns, self._now
+        while self._left > 0 and turns:
+            waiting = turns.popleft()
+            steps, beginnings = waiting.steps, waiting.beginnings
+            if beginnings and (not steps or waiting.since_beginning >= STEPS_PER_BEGINNING):
                 waiting.since_beginning = 0
-                step, _ = waiting.beginnings.popleft()
+                step, _ = beginnings.popleft()
                 self._count_beginning(waiting, -1)
-            else:
+            elif steps:
                 waiting.since_beginning += 1
-                step = waiting.steps.popleft()
-            if waiting.steps or waiting.beginnings:
-                self._waiting.move_to_end(network)
+                step = steps.popleft()
             else:
-                del self._waiting[network]
-            self._do(step)
-
-    def _do(self, step: Callable[[], None]) -> None:
-        began = self._now()
-        try:
-            step()
-        finally:
-            self._count(self._now() - began)
+                continue  # `refuse_one` has removed the last of it
+            if steps or beginnings:
+                turns.append(waiting)
+            else:
+                del self._waiting[waiting.network]
+            try:
+                step()
+            finally:  # the next step begins when this one ends
+                ended = now()
+                self._count(ended - began)
+                began = ended
 
     def _count(self, seconds: float) -> None:
         self._spent += seconds
         self._left -= min(seconds, LONGEST_STEP)
 
-    def _renew(self) -> None:
-        """Give time to steps: all time if clients are quiet, else `SHARE` or `IDLE_SHARE`."""
+    def _renew(self) -> float:
+        """Give time to steps: all time if clients are quiet, else `SHARE` or `IDLE_SHARE`.
+
+        Returns:
+            the time.
+        """
         now, begun = self._now(), self._turn.begun - self._tasks
         self._quiet = False
         others = now - self._renewed_at - self._spent
@@ -354,10 +359,11 @@ class Strangers:
         elif now - self._requested_at >= QUIET_SECONDS:
             self._left = SECONDS_PER_TURN
             self._quiet = True
-            return
+            return now
         else:
             share = IDLE_SHARE
         self._left = min(self._left + others * share / (1 - share), MOST_SECONDS_PER_TURN)
+        return now
 
 
 def _network(host: str | None) -> str | bytes | None:
