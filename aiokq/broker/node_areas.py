@@ -1,4 +1,4 @@
-"""Areas that combine several parts of a node, for request handlers (``handlers.areas``)."""
+"""Implementations of the protocols in ``handlers.areas`` that combine several parts of a node."""
 
 from __future__ import annotations
 

@@ -375,7 +375,9 @@ async def _started(
 async def _open_beside_reading(
     environment: Environment, opening: DirectoriesOpening
 ) -> tuple[LogDirectories, Listed, MetadataState | None]:
-    """Open the other directories and list the partitions, while a thread reads the metadata log.
+    """Finish the opening and list the partitions, while a thread reads the metadata log.
+
+    The metadata directory is open already; this function opens the other directories.
 
     If both steps fail, the error about the directories is raised.
     """

@@ -138,7 +138,7 @@ def _set_text(names: Iterable[str]) -> str:
 def _check_min_insync_replicas(
     name: str, present: Mapping[str, str], wanted: Mapping[str, str], named: Collection[str]
 ) -> None:
-    """Check that one value of ``min.insync.replicas`` applies to all brokers after a change."""
+    """Check that all brokers have the same ``min.insync.replicas`` after a change."""
     gone = MIN_INSYNC_REPLICAS not in wanted
     if name:
         if MIN_INSYNC_REPLICAS in named or (gone and MIN_INSYNC_REPLICAS in present):

@@ -239,9 +239,9 @@ def _check_dependencies(update: FeatureUpdate, proposed: dict[str, int]) -> None
 
 
 def _min_insync_replicas_records(image: MetadataImage, static: int) -> Iterator[Message]:
-    """Yield the records that make one ``min.insync.replicas`` apply to all brokers.
+    """Yield the records that give all brokers the same ``min.insync.replicas``.
 
-    While eligible leader replicas are on, the controller decides by this value which replicas are
+    While eligible leader replicas are on, the controller decides by this setting which replicas are
     eligible.
     """
     if MIN_INSYNC_REPLICAS not in image.cluster_configs():

@@ -82,8 +82,9 @@ class MetadataState:
 
     Attributes:
         image: the state after all records.
-        start_offset: offset of the first record of the log; the end offset of the newest snapshot
-            if the log begins there, or if it ends before that offset and is replaced.
+        start_offset: offset of the first record of the log. It is the end offset of the newest
+            snapshot if the log begins at this offset, or if the snapshot replaces a log that ends
+            before it.
         end_offset: offset after the last record.
         data_end_offset: offset after the last batch of metadata records that is in the image.
         epoch: epoch of the quorum in which the last record was written; 0 if there is none.
@@ -369,7 +370,7 @@ class MetadataReader:
                 elif isinstance(control, LeaderChangeMessage):
                     state.leader_voters = tuple(one.voter_id for one in control.voters)
         else:
-            # A snapshot may end inside a batch: skip the records of the batch that it contains.
+            # A snapshot may end inside a batch: skip those records that are in the snapshot.
             for offset, value in enumerate(iter_values(data, header), header.base_offset):
                 if offset >= state.end_offset:
                     self._replay(replay, value, path, offset)
