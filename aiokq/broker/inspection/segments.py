@@ -44,8 +44,9 @@ class CheckedSegment(NamedTuple):
     """The result of the check of a segment.
 
     Attributes:
-        end: the offset after the last record before the first bad batch.
-        size: bytes of the batches before the first bad batch.
+        end: the offset after the last batch. If there is a bad batch, only the batches before it
+            count, here and in ``size`` and ``batches``.
+        size: bytes of the batches.
         whole: whether there is no bad batch.
         has_gaps: whether offsets are missing in the segment, for example after compaction.
     """

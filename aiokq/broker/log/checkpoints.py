@@ -183,9 +183,10 @@ class Checkpoints:
             checkpoint.lower(partition, end_offset)
 
     def lower_log_start(self, partition: TopicPartition, offset: int) -> None:
-        """Lower the log start offset of a log that was truncated or restarted; durable on return.
+        """Lower the log start offset of a partition to at most ``offset``; durable on return.
 
-        Any thread may call this. If the checkpoint were above the new log end offset, a recovery
+        Called after a log was truncated, or was emptied and restarted at a lower offset. Any thread
+        may call this. If the checkpoint were above the new log end offset, a recovery
         would treat the records that are appended next as deleted.
 
         Raises:

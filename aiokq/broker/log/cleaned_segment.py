@@ -61,7 +61,9 @@ class CleanedSegment(Segment):
         self.transactions.path = self.path(file_names.TXN_INDEX)
 
     def remove(self) -> None:
-        """Remove the files of a copy that replaces no segments, also after an error in `rename`.
+        """Remove the files of a copy that has not replaced its originals.
+
+        This also works if an error in `rename` left files with both suffixes.
 
         After a crash, the next start would use the ``.swap`` files if there were no ``.cleaned``
         file. Therefore the ``.cleaned`` files are removed last. If there is no ``.cleaned`` file,

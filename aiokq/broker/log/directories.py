@@ -156,8 +156,9 @@ class LogDirectories:
         except OSError as error:
             if directory is self.metadata:
                 raise
-            # The directory also fails after a lack of descriptors, because the next start must not
-            # find a clean shutdown marker in a directory that this start has changed.
+            # Every error takes the directory offline, even a lack of file descriptors. Otherwise
+            # this start could change the directory, and the next start could find the old clean
+            # shutdown marker in it.
             directory.disk.fail(None, what, error)
 
     def close_unused(self) -> None:

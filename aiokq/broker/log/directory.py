@@ -58,9 +58,9 @@ class LogDirectory:
     Attributes:
         path: path of the log directory.
         properties: the ids of the directory.
-        clean: whether the last shutdown was clean, so that logs need no recovery. If the directory
-            has only the metadata log, ``Storage`` sets this attribute when the node stops, to
-            whether the stop is clean; ``close_unused`` reads it.
+        clean: whether the last shutdown was clean, so that logs need no recovery. When the node
+            stops, ``Storage`` replaces the value for a directory that has only the metadata log:
+            the new value tells ``close_unused`` whether this stop is clean.
         disk: handles errors of the disk.
         checkpoints: the offset checkpoints of the directory.
         on_disk: finds the directories of partitions.
@@ -380,7 +380,8 @@ class LogDirectory:
         """
         cleaned = self.checkpoints.cleaned_offsets.get(partition)
         # The settings of a topic with an empty cleanup.policy were lost with the metadata (see
-        # `found_partitions`). The log of such a topic may have been compacted before.
+        # `found_partitions`). The log of such a topic may have been compacted before the settings
+        # were lost.
         found = not config.cleanup_policy
         if found or (is_kafkas and (cleaned is not None or config.compacted)):
             return GAPS_ANYWHERE

@@ -60,8 +60,9 @@ class _SparseIndex:
         self._files = files
         self._base = base_offset
         self._max_entries = max_bytes // self.ENTRY
-        # The numbers by which entries are found, in ascending order: of `OffsetIndex`, offset and
-        # position in one number; of `TimeIndex`, the timestamp. None until loaded.
+        # The numbers by which entries are found, in ascending order. In an `OffsetIndex`, each
+        # number combines an offset and a position. In a `TimeIndex`, each number is a timestamp.
+        # None until loaded.
         self._column: array[int] | None = None
         self._written = 0
         self._stale = False

@@ -126,9 +126,10 @@ class LocalLog(ABC):
         self.durability.update_config(config, self)
 
     def read_refused(self, error: OSError) -> KafkaStorage:
-        """Log that a read of this log's files failed; return the error to raise.
+        """Return the error to raise after a read of this log's files has failed.
 
         If the log was closed or deleted meanwhile, the failure is not an error of the disk.
+        Otherwise it is reported to ``DiskTrouble``, which may take the directory offline.
         """
         return self._closed_error() if self._closed else self._refused("read failed", error)
 
@@ -165,11 +166,11 @@ class LocalLog(ABC):
         )
 
     def begin_flush(self, before: int | None) -> PendingFlush | None:
-        """Return the files to sync so that records are durable.
+        """Return the files that the caller has to sync to make records durable.
 
         Returns None if all these records and their files are durable already, or if the log is
-        closed or being truncated. If the files are not synced, the caller calls ``redo_flush``:
-        from now on they count as synced.
+        closed or being truncated. The returned files count as synced from now on. If their sync
+        fails or is not done, the caller calls ``redo_flush``.
 
         Args:
             before: only records before this offset have to be durable; None means all.

@@ -45,7 +45,8 @@ class ReadableLog(LocalLog):
 
     Attributes:
         high_watermark: the offset before which all records are committed. Users of the log advance
-            it. The log changes it only when the log is opened, truncated or restarted (ADR 9).
+            it. The log changes it only when the log is opened or truncated, or when
+            ``PartitionLog.start_at`` empties the log (ADR 9).
     """
 
     def __init__(self, opened: OpenedLog) -> None:

@@ -208,7 +208,8 @@ class _Loader:
         self._forget_behind = forget_behind
         self._damage = Damage(files, directory, topic_partition, crc32c)
         self._checked = self._total = 0
-        # log end offset at a clean shutdown after which the log was found damaged; else None
+        # The log end offset at the last shutdown, if the shutdown was clean but the log is damaged.
+        # None in all other cases.
         self._synced_end: int | None = None
         self.epochs = LeaderEpochs(files, f"{directory}/{file_names.LEADER_EPOCHS}")
 

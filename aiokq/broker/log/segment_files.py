@@ -82,7 +82,8 @@ class SegmentFiles:
         The file is not closed here, because responses may still be sent from it. The last user
         of the file closes it.
         """
-        # Called while `_file` is set: once `_file` is None, another thread may reopen the file.
+        # `open_files` is told before `_file` is None. Once `_file` is None, another thread may
+        # reopen the file, and the reopened file must stay counted.
         self._forget_file()
         self._file = None
 

@@ -284,7 +284,8 @@ class ReadableSegment(SegmentFiles):
     def copy(self) -> Self:
         """Return another object for this segment, without loaded indexes, for reads that may block.
 
-        The copy loads its indexes from the files; the active segment may have no index files yet.
+        The copy loads its indexes from the files. If there are no index files, as is possible for
+        the active segment, the copy rebuilds them.
         """
         copy = type(self)(
             self._files,

@@ -49,7 +49,8 @@ class Cut:
         segments: remaining segments, oldest first; the last ends at the cut.
         behind: removed segments.
         producers: producer state at the new end.
-        is_restart: whether ``segments`` is one new segment, with which the log is restarted.
+        is_restart: whether ``PartitionLog.start_at`` empties the log; ``segments`` is then one new
+            segment.
     """
 
     segments: Sequence[Segment]

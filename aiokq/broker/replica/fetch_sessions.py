@@ -158,7 +158,7 @@ class FetchContext:
     def included(self, results: Sequence[Result]) -> Steps[Sequence[Result]]:
         """Return the results that the response includes; the session does not change.
 
-        Yields between steps.
+        Yields after each `STEPS_PER_LOOK` results, so that other tasks can run.
         """
         if self._full or self.session is None:
             return results
@@ -173,10 +173,12 @@ class FetchContext:
     def finish(
         self, results: Sequence[Result], *, privileged: bool = False
     ) -> Steps[tuple[int, Sequence[Result]]]:
-        """Return the session id and the results that the response includes. Yields between steps.
+        """Return the session id and the results that the response includes.
 
-        For a request with session epoch 0, a session is created if there is a slot for it. Without
-        a session, the id is 0.
+        Yields after each `STEPS_PER_LOOK` results, so that other tasks can run.
+
+        For a request with session epoch 0, a session is created if the limits of the cache allow
+        it. Without a session, the id is 0.
         """
         if self._full:
             if not self._cache.has_room(results, privileged):
@@ -289,7 +291,8 @@ class FetchSessionCache:
     ) -> int:
         """Create a session with these partitions; return its id, or 0 if the limits forbid it.
 
-        Other tasks may have run since `has_room` returned True.
+        The limits are checked here even if `has_room` returned True before, because other tasks may
+        have run since.
         """
         if not self.has_room(targets, privileged):
             return NO_SESSION
@@ -310,7 +313,7 @@ class FetchSessionCache:
         return size + sum(len(one.targets) for one in self._sessions.values()) > MAX_TARGETS
 
     def _evict(self, now: float, size: int, privileged: bool) -> bool:
-        """Evict a session if the rules allow a new session; return whether a session was evicted.
+        """Evict one session for a new session, if the rules permit; return whether one was evicted.
 
         The least recently used session is evicted if it has not been used for `EVICTION_SECONDS`.
         Otherwise, the session with the lowest priority is evicted if its priority is lower than
@@ -339,7 +342,10 @@ class FetchSessionCache:
 
 
 def asked_targets(request: FetchRequest) -> Steps[dict[TargetKey, FetchTarget]]:
-    """Return the partitions that a request names. Yields between steps."""
+    """Return the partitions that a request names.
+
+    Yields after each `STEPS_PER_LOOK` partitions, so that other tasks can run.
+    """
     targets: dict[TargetKey, FetchTarget] = {}
     number = 0
     for topic in request.topics:

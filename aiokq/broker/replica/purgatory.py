@@ -54,7 +54,7 @@ class Watch:
             self._future.set_result(ready)
 
     def begin(self, lacking: int) -> asyncio.Future[bool]:
-        """Begin to wait for `lacking` bytes; bytes that are counted already count too.
+        """Begin to wait for `lacking` bytes, including the bytes counted before this call.
 
         Returns:
             A future with the argument of `wake`; it is done if `wake` was called already.
@@ -151,7 +151,7 @@ class FetchPurgatory:
                 self._by_connection[connection] = None
 
     def appended(self, partition: TopicPartition, size: int) -> None:
-        """Count `size` bytes of a partition that consumers can read from now on."""
+        """Count `size` bytes that have become readable for consumers in a partition."""
         watchers = self._watchers.get(partition)
         if watchers:
             for watch in watchers:

@@ -43,7 +43,10 @@ R = TypeVar("R")
 logger = logging.getLogger("aiokq.broker.log")
 
 STEP: Final = 4 * 1024 * 1024
-"""Bytes read and written after which a step ends. A run can be stopped between two steps."""
+"""A step ends when it has read and written this many bytes, or fewer if the run is throttled.
+
+A run can be stopped between two steps.
+"""
 
 
 class LogCleaner:
@@ -174,7 +177,8 @@ class LogCleaner:
             await self._advance(build_offset_map(environment.files, view, offsets, statistics))
             statistics.map_fill = len(offsets) / max(1, _dirty_count(view))
             cleaned_to = min(offsets.latest_offset + 1, view.upper_offset)
-            # A full map may cover only a part of the last segment; the later records are kept.
+            # A full map may cover only the first part of the last segment. The records after that
+            # part are kept.
             view = view._replace(
                 segments=tuple(one for one in view.segments if one.base_offset < cleaned_to)
             )

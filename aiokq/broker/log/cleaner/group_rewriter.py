@@ -59,9 +59,10 @@ _ONE: Final = WALK_ONE | WALK_TRUSTED
 
 
 def group_segments(files: Files, view: LogView) -> list[list[SegmentView]]:
-    """Group adjacent segments whose log and index files fit one segment even before compaction.
+    """Return groups of adjacent segments, each to be copied into one segment.
 
-    A group has at most ``MOST_OF_A_GROUP`` segments.
+    Even without compaction, the log and index files of a group fit into one segment. A group has at
+    most ``MOST_OF_A_GROUP`` segments.
     """
     limit, index_limit = view.config.segment_bytes, view.config.segment_index_bytes
     groups: list[list[SegmentView]] = []

@@ -31,7 +31,7 @@ class SegmentView(NamedTuple):
     """A finished segment.
 
     Attributes:
-        segment: the segment object, for the swap; only the loop may use it.
+        segment: the segment object, for ``LocalLog.swap_segments``; only the loop may use it.
         next_offset: the next segment's base offset.
         size: bytes of whole batches in the ``.log`` file.
     """
@@ -141,7 +141,11 @@ def chunks(files: Files, view: SegmentView, buffer_bytes: int) -> Generator[memo
 
 
 def following(pieces: Generator[memoryview, int, None], used: int) -> memoryview | None:
-    """Return the next piece, after ``used`` bytes of the last piece; None at the end."""
+    """Return the next piece; None at the end of the segment.
+
+    Args:
+        used: the number of used bytes in the previous piece; the next piece begins after them.
+    """
     try:
         return pieces.send(used)
     except StopIteration:
