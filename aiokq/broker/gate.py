@@ -286,7 +286,7 @@ class Gate:
             key << 16 | version for key, low, high in versions for version in range(low, high + 1)
         )
         self._max_frame_bytes = max_frame_bytes
-        self._max_login_frame_bytes = max_login_frame_bytes
+        self._max_login_frame_bytes = min(max_frame_bytes, max_login_frame_bytes)
         self.authorizer = authorizer
         self.audit: Audit | None = None
         self.quotas = quotas
@@ -297,9 +297,7 @@ class Gate:
 
     def frame_limit(self, state: SessionState) -> int:
         """Return the largest frame, in bytes, that a session in this state may send."""
-        if state is _READY:
-            return self._max_frame_bytes
-        return min(self._max_frame_bytes, self._max_login_frame_bytes)
+        return self._max_frame_bytes if state is _READY else self._max_login_frame_bytes
 
     def admit(self, connection: RequestContext, api_and_version: int, nbytes: int) -> bool:
         """Decide whether a request is handled.
@@ -351,7 +349,7 @@ class Gate:
                 return True
             session.state = SessionState.EXPIRED
         state = session.state
-        if nbytes > self.frame_limit(state):
+        if nbytes > self._max_login_frame_bytes:
             raise CloseConnection(f"request of {nbytes} bytes before the login is complete")
         if state is _AUTHENTICATE:
             return key == SASL_AUTHENTICATE and not session.sends_tokens

@@ -256,14 +256,10 @@ class NodeLogin:
         """Continue a login; see `SaslLogin.authenticate`."""
         return await self.make_now().authenticate(connection, message)
 
-    def answers_at_once(self, connection: RequestContext) -> bool:
-        """Return whether a login need not wait; see `SaslLogin.answers_at_once`."""
-        return self.make_now().answers_at_once(connection)
-
     def authenticate_at_once(
         self, connection: RequestContext, message: bytes
-    ) -> SaslAuthenticateResponse:
-        """Continue a login without waiting; see `SaslLogin.authenticate_at_once`."""
+    ) -> SaslAuthenticateResponse | None:
+        """Continue a login if it need not wait; see `SaslLogin.authenticate_at_once`."""
         return self.make_now().authenticate_at_once(connection, message)
 
     async def token(self, connection: RequestContext, message: bytes) -> bytes:

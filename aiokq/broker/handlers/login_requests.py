@@ -22,7 +22,7 @@ from aiokq.wire.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsR
 from aiokq.wire.codec import decode, encode_bytes
 from aiokq.wire.frames import decode_request_header, encode_response, frame_response
 from aiokq.wire.sasl_authenticate import SaslAuthenticateRequest
-from aiokq.wire.sasl_handshake import SaslHandshakeRequest
+from aiokq.wire.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 if TYPE_CHECKING:
     from aiokq.broker.gate import Gate
@@ -42,7 +42,17 @@ HEADER_BYTES: Final = 10
 LONGEST_BYTES: Final = 16 * 1024
 """Size in bytes from which a request is left to `Dispatcher.handle`, which decodes in steps."""
 
+FIRST_FLEXIBLE: Final = 2
+"""The first version of SaslAuthenticate that is flexible; earlier versions are read and written
+here, because that takes less time than their codecs."""
+
 _API_AND_VERSION: Final = struct.Struct(">I").unpack_from
+
+_ANSWER: Final = struct.Struct(">iihhi").pack
+"""Size, correlation id, error code, length of the text, and length of the token."""
+
+_ANSWER_BYTES: Final = 12
+"""Length of these fields without the size."""
 
 
 class LoginRequests:
@@ -66,6 +76,8 @@ class LoginRequests:
         self._gate = gate
         self._counters = counters
         self._versions: dict[int, tuple[FinalizedFeatures, bytes]] = {}
+        # The bodies of SaslHandshake responses without an error, by version and mechanisms.
+        self._mechanisms: dict[tuple[int, tuple[str, ...]], bytes] = {}
 
     def answer(self, context: RequestContext, frame: memoryview) -> list[Fragment] | None:
         """Return the response to a request; None if `Dispatcher.handle` must handle it.
@@ -87,8 +99,6 @@ class LoginRequests:
             return self.refuse_versions(header)
         key = api_and_version >> 16
         if key == SASL_AUTHENTICATE:
-            if not self._login.answers_at_once(context):
-                return None
             answer = self._authenticate
         elif key == SASL_HANDSHAKE:
             answer = self._handshake
@@ -99,20 +109,25 @@ class LoginRequests:
         header = decode_request_header(frame)
         in_login = context.session.state is not SessionState.READY
         response = answer(context, frame, header)
-        if gate.quotas is not None:  # count the request; a login is not throttled
+        if (
+            response is not None and gate.quotas is not None
+        ):  # count the request; a login is not throttled
             gate.throttle_ms(context, key, header.client_id, nbytes, in_login=in_login)
         return response
 
     def _authenticate(
         self, context: RequestContext, frame: memoryview, header: RequestHeader
-    ) -> list[Fragment]:
-        request = decode(
-            SaslAuthenticateRequest, frame, header.api_version, header.body_offset, exact=False
-        )
-        response = self._login.authenticate_at_once(context, bytes(request.auth_bytes))
-        return encode_response(  # a success, so there is no error to count
-            response, version=header.api_version, correlation_id=header.correlation_id
-        )
+    ) -> list[Fragment] | None:
+        response = self._login.authenticate_at_once(context, _token(frame, header))
+        if response is None:
+            return None
+        version, number = header.api_version, header.correlation_id
+        if version >= FIRST_FLEXIBLE:
+            return encode_response(response, version=version, correlation_id=number)
+        token = response.auth_bytes
+        tail = token if version == 0 else token + response.session_lifetime_ms.to_bytes(8)
+        # A response that is no error has an empty text.
+        return [_ANSWER(_ANSWER_BYTES + len(tail), number, 0, 0, len(token)) + tail]
 
     def _handshake(
         self, context: RequestContext, frame: memoryview, header: RequestHeader
@@ -124,7 +139,13 @@ class LoginRequests:
             request.mechanism,
             sends_tokens=version < h17_sasl_handshake.FIRST_WITH_REQUESTS,
         )
-        return self._encoded(response, header)
+        if response.error_code:
+            return self._encoded(response, header)
+        known = version, tuple(response.mechanisms)
+        body = self._mechanisms.get(known)
+        if body is None:
+            body = self._mechanisms[known] = encode_bytes(response, version)
+        return frame_response([body], SaslHandshakeResponse, version, header.correlation_id)
 
     def api_versions(
         self, context: RequestContext, frame: memoryview, header: RequestHeader
@@ -169,3 +190,18 @@ class LoginRequests:
         return encode_response(
             response, version=header.api_version, correlation_id=header.correlation_id
         )
+
+
+def _token(frame: memoryview, header: RequestHeader) -> bytes:
+    """Return the token of a SaslAuthenticate request.
+
+    Raises:
+        ProtocolError: the frame is not a valid request.
+    """
+    version, at = header.api_version, header.body_offset
+    if version < FIRST_FLEXIBLE:
+        begin = at + 4
+        end = begin + int.from_bytes(frame[at:begin], "big", signed=True)
+        if begin <= end <= len(frame):
+            return bytes(frame[begin:end])
+    return bytes(decode(SaslAuthenticateRequest, frame, version, at, exact=False).auth_bytes)

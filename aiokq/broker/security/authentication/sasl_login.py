@@ -170,28 +170,22 @@ class SaslLogin:
             raise self._refusal(connection, login, failure) from None
         return _success(answer, lifetime_ms)
 
-    def answers_at_once(self, connection: RequestContext) -> bool:
-        """Return whether the next token of a login can be answered by `authenticate_at_once`."""
-        login = connection.session.sasl
-        return (
-            isinstance(login, _Login)
-            and login.exchange is not None
-            and login.exchange.answer is not None
-        )
-
     def authenticate_at_once(
         self, connection: RequestContext, message: bytes
-    ) -> SaslAuthenticateResponse:
-        """Do the same as `authenticate`, without waiting; `answers_at_once` must return True.
+    ) -> SaslAuthenticateResponse | None:
+        """Do the same as `authenticate`, without waiting.
+
+        Returns:
+            None, with nothing done, if no login has begun, or if its mechanism may have to wait.
 
         Raises:
             CloseConnection: the login has failed.
         """
         login = connection.session.sasl
+        exchange = login.exchange if isinstance(login, _Login) else None
+        if exchange is None or exchange.answer is None:
+            return None
         assert isinstance(login, _Login)
-        exchange = login.exchange
-        assert exchange is not None
-        assert exchange.answer is not None
         try:
             answer = exchange.answer(message)
             lifetime_ms = self._check_outcome(connection, login, exchange)

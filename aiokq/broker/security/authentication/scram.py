@@ -14,7 +14,7 @@ Tests: ``tests/unit/broker/security/authentication/test_scram.py``.
 
 from __future__ import annotations
 
-import base64
+import functools
 import hashlib
 import heapq
 import hmac
@@ -106,6 +106,7 @@ class ScramCredentials:
         self._credentials = credentials
         self._shapes = shapes
         self._secret = secret
+        self._unknown_key = secrets.token_bytes(self.mechanism.size)
 
     def of(self, name: str) -> Credential:
         """Return the credential of a user, genuine or invented.
@@ -117,10 +118,10 @@ class ScramCredentials:
         """
         # Computed for existing users too, so that both cases take the same time.
         salt, iterations = self._invented(name)
-        key = secrets.token_bytes(self.mechanism.size)
+        key = self._unknown_key
         found = self._credentials().get((name, self.mechanism.number))
         if found is None or found.iterations < LEAST_ITERATIONS:
-            return Credential(bytes(salt), iterations, bytes(key), bytes(key), False)
+            return Credential(salt, iterations, key, key, False)
         return Credential(
             bytes(found.salt),
             found.iterations,
@@ -164,12 +165,17 @@ class ScramCredentials:
 
 def _fraction(seed: bytes, shape: ScramShape) -> float:
     """Return a number above 0 and below 1 that follows from the seed of a user and a shape."""
-    digest = hmac.digest(seed, f"shape {shape!r}".encode(), "sha512")
+    digest = hmac.digest(seed, b"shape " + _text_of(shape), "sha512")
     return (int.from_bytes(digest[:6], "big") + 1) / (2**48 + 1)
 
 
+@functools.lru_cache(2 * MOST_SHAPES)
+def _text_of(shape: ScramShape) -> bytes:
+    return repr(shape).encode()
+
+
 def _invented_salt(seed: bytes, shape: ScramShape) -> bytes:
-    stream = hashlib.shake_256(seed + f"salt {shape!r}".encode())
+    stream = hashlib.shake_256(seed + b"salt " + _text_of(shape))
     if shape.salt_bytes == KAFKA_SALT:
         number = int.from_bytes(stream.digest(32), "big") % (1 << KAFKA_SALT_BITS)
         digits = bytearray()
@@ -225,9 +231,9 @@ class ScramExchange:
             )
             raise ExchangeFailed("the client asks to act as another user", told=told)
         credential = self._credential = self._credentials.of(first.name)
-        nonce = base64.urlsafe_b64encode(secrets.token_bytes(NONCE_BYTES)).decode().rstrip("=")
+        nonce = first.nonce + secrets.token_hex(NONCE_BYTES)
         self._first = first
-        self._sent = ServerFirst(first.nonce + nonce, credential.salt, credential.iterations)
+        self._sent = ServerFirst(nonce, credential.salt, credential.iterations)
         return self._sent.render()
 
     def _verify(self, final: ClientFinal) -> bytes:
