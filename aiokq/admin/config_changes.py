@@ -181,7 +181,8 @@ def _merged(
     Source: Kafka 2.2 `ConfigCommand.alterBrokerConfig`.
 
     Raises:
-        InvalidConfiguration: a sensitive config that is set on the resource is not changed.
+        InvalidConfiguration: the changes neither set nor delete a sensitive config that is set on
+            the resource.
     """
     own = OWN_SOURCE.get(resource.type, ConfigSource.UNKNOWN)
     replaced = {

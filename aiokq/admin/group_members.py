@@ -40,7 +40,11 @@ class _Member:
     member_id: str
     group_instance_id: str | None
     speaks: GroupType
-    """The member's own protocol; in a converted group, a classic member leaves by LeaveGroup."""
+    """The protocol that the member uses.
+
+    A group of the consumer protocol may have members that use the classic protocol. These members
+    leave by LeaveGroup.
+    """
 
 
 async def remove_members(

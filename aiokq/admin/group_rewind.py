@@ -221,8 +221,8 @@ async def _empty(engine: ClusterEngine, group: GroupDescription, deadline: Deadl
 def _check_own(group: GroupDescription) -> None:
     """Raise ForeignMembers if a member is not aiokq's, or uses the classic protocol.
 
-    A group that is being converted has classic members. If all members were removed, the group
-    would be empty, and would accept the commits of classic members.
+    A group of the consumer protocol may have members that use the classic protocol. If all members
+    were removed, the group would be empty, and would accept the commits of these members.
     """
     foreign = [
         member.member_id

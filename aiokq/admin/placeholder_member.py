@@ -76,14 +76,15 @@ LOST: Final = (UnknownMemberId, IllegalGeneration, GroupIdNotFound)
 
 
 class PlaceholderRemoved(Exception):
-    """The placeholder does not hold its group, for example because it was removed."""
+    """The placeholder does not lead its group, for example because it was removed from it."""
 
 
 class PlaceholderMember:
     """A group member that owns no partitions. The end of `async with` leaves the group.
 
     Attributes:
-        member: member id and generation to commit with while the group is held.
+        member: member id and generation to commit with, after `take` has made this member the
+            leader of the group.
         others_back: whether any other member has joined since the members were removed.
 
     Args:
@@ -169,7 +170,11 @@ class PlaceholderMember:
         self.member = GroupMetadata(self._group.group_id, -1, answer.member_id)
 
     async def _round(self) -> bool:
-        """Join once and remove the other members; return whether the group is held."""
+        """Join once and remove the other members.
+
+        Returns:
+            Whether this member leads a generation without removed members.
+        """
         joining = self._engine.supervisor.spawn(self._join_or_fail(), name="hold a group")
         try:
             out = await self._take_others_out(joining)

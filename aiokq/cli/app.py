@@ -1,7 +1,7 @@
 """The root command `aiokq`: registers the commands, prints errors, and sets the exit codes.
 
-Most commands of a group are registered in the group's module. Commands import the client when they
-run, so that `aiokq --help` imports little more than Typer.
+Most commands of a command group, such as `topics list`, are registered in the module of the group.
+Commands import the client when they run, so that `aiokq --help` imports little more than Typer.
 
 Exit codes: 0 success; 1 failure of the command or of a part of it; 2 wrong usage; 130 ended by
 Ctrl-C; 143 ended by SIGTERM; 141 the reader of the output closed the pipe.
@@ -256,7 +256,10 @@ def execute(arguments: Sequence[str], session: Session | None = None) -> int:
 
 @functools.cache
 def command_tree() -> TyperGroup:
-    """Return the tree of all commands, whose construction takes longer than a short command."""
+    """Return the tree of all commands.
+
+    The tree is cached, because building it takes longer than running a short command.
+    """
     commands = cast("TyperGroup", typer.main.get_command(app))
     flowing(commands)
     return commands

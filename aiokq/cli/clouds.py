@@ -69,8 +69,8 @@ class Cloud(NamedTuple):
 
     Attributes:
         name: name of the service.
-        host: pattern of the host names. The group `cluster` is equal for all brokers of a cluster;
-            the group `region`, if any, is the cluster's region.
+        host: pattern of the host names. The regex group `cluster` matches the same text for all
+            brokers of a cluster; the regex group `region`, if any, matches the cluster's region.
         ways: the supported logins, the usual one first.
         provider: the value of sasl_oauth_token_provider for the service's tokens; None without one.
         check: returns the problems of a login.
@@ -96,7 +96,7 @@ def cloud_of(settings: ClusterSettings) -> Cloud | None:
         for cloud in CLOUDS:
             if cloud.host.fullmatch(address.host.lower().rstrip(".")):
                 return cloud
-    for cloud in CLOUDS:  # a custom host name for a broker, as with private links
+    for cloud in CLOUDS:  # the host name may be a custom one, as with private links
         if cloud.provider is not None and cloud.provider == settings.sasl_oauth_token_provider:
             return cloud
     return None

@@ -85,7 +85,7 @@ class ClusterChecks:
         self._environment: Environment = session.environment or system_environment()
         self._options = connection_options(ClusterValues.of(settings), self._environment)
         self._reached: set[BootstrapAddress] = set()
-        self._others: list[Address] = []  # addresses that are not of this machine
+        self._others: list[Address] = []  # addresses that are not loopback addresses
         self._permissions: Check | None = None
 
     async def checks(self) -> AsyncIterator[Check]:

@@ -55,9 +55,10 @@ def reason(error: KafkaError) -> str:
 
 
 def _advice(error: KafkaError) -> str | None:
-    """Return the advice for the error, or for the first of its causes that has advice.
+    """Return advice for the error, or else for the first of its causes for which there is advice.
 
-    Returns None if there is no advice, or if the text of that error contains its own.
+    Returns None if there is no advice, or if the search first comes to an error or a cause whose
+    text already contains advice.
     """
     cause: BaseException | None = error
     while isinstance(cause, KafkaError):

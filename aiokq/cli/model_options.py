@@ -29,8 +29,8 @@ class Given(Generic[M]):
     """Values given on the command line for the fields of a model.
 
     ``Given[Model]`` is the annotation of a command's parameter; see `with_models`. The values of a
-    repeatable option are a collection of the field's type, without duplicates. If the option has
-    `typed`, its values are the list that Typer returns, or None.
+    repeatable option are a collection of the field's type, without duplicates. If `Option.typed` is
+    set for the option, its values are the list that Typer returns, or None.
     """
 
     def __init__(self, model: type[M], values: dict[str, Any]) -> None:

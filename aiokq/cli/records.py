@@ -30,7 +30,7 @@ class Format(StrEnum):
     JSON = "json"
     """A JSON object per line, with all parts of the record."""
     RAW = "raw"
-    """The unchanged bytes of the value and a line feed, after key and separator if requested."""
+    """The unchanged bytes of the value, then a line feed; on request, key and separator first."""
 
 
 def formatter(kind: Format, parts: PrintOptions) -> Callable[[Record], bytes]:

@@ -177,8 +177,8 @@ async def _useful(call: AdminCall, admin: Admin, name: str) -> list[str]:
     """Return the mechanisms that the brokers offer, and those of the user's credentials.
 
     A credential for another mechanism would be of no use, and a credential that the user has must
-    not keep an earlier password. If the brokers offer no SCRAM, or do not say what they offer,
-    return both mechanisms. If they offer none, print a note.
+    not keep an earlier password. If the brokers do not say what they offer, return SCRAM-SHA-256
+    and SCRAM-SHA-512. If the brokers offer no SCRAM, return the same and print a note.
     """
     offered = await _offered(admin)
     if offered is not None and not offered:

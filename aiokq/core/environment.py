@@ -63,14 +63,15 @@ class StrangerSteps(Protocol):
         *,
         has_waited: bool,
     ) -> bool:
-        """Let an accepted connection begin now or later; called by the step that accepted it.
+        """Let an accepted connection begin now or later; called by the step of its accept.
 
         Args:
-            refuse: closes the connection; called instead of `begin` if too many wait.
-            has_waited: whether the accept had to wait.
+            refuse: closes the connection; called instead of `begin` if too many connections wait to
+                begin, or if a descriptor is needed.
+            has_waited: whether the accept had to wait. If so, the connection begins later.
 
         Returns:
-            whether it has begun.
+            Whether the connection has begun.
         """
         ...
 
@@ -113,15 +114,19 @@ class Acceptor(DescriptorHolder, Protocol):
         `connection_made` is not called.
 
         Args:
-            make_room: closes a file or an idle connection of the process, and returns False if
-                there is none. The acceptor calls `make_room` just before it accepts the connection,
-                and refuses the connection if the result is False. If enough descriptors are
-                available, `make_room` is None.
+            make_room: closes a connection that waits to begin, a file, or an idle connection, and
+                returns False if there is none. The acceptor calls `make_room` just before it
+                accepts the connection, and refuses the connection if the result is False. If enough
+                descriptors are available, `make_room` is None.
         """
         ...
 
     def refused(self, peer: Address) -> None:
-        """Count a connection that is closed because too many from its address wait to begin."""
+        """Count an accepted connection that is closed before it begins.
+
+        The reason is that too many connections wait to begin, or that a descriptor is needed. The
+        connection is one of the address that has the most connections that wait to begin.
+        """
         ...
 
 

@@ -55,9 +55,9 @@ class Report:
     def text(self, shown: int = SHOWN_PER_KIND) -> str:
         """Return the report as text.
 
-        For each kind of anomaly that was found, the text has the definition of the kind, the
-        guarantee that the anomaly breaks (`AnomalyKind.why`), the first `shown` anomalies with
-        their operations, and a picture of the first anomaly.
+        For each kind of anomaly that was found, the text has the definition of the kind, the reason
+        for its verdict (`AnomalyKind.why`), the first `shown` anomalies with their operations, and
+        a picture of the first anomaly.
         """
         lines = [self._headline()]
         for kind, found in self.by_kind().items():
