@@ -66,8 +66,8 @@ class AclCalls(ABC):
         """Delete the ACLs that match a filter. A filter that matches no ACL is no error.
 
         Args:
-            filters: `AclFilter` objects. An `Acl` stands for a filter that matches only this ACL, a
-                line for one such filter per operation.
+            filters: `AclFilter` objects. An `Acl` stands for a filter that matches only this ACL. A
+                line stands for one such filter per operation.
 
         Returns:
             Results by filter, each with the deleted ACLs; errors are InvalidRequest,

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["Cloud", "cloud_checks", "cloud_of"]
 
 NAME: Final = "cloud"
-"""The name of the checks."""
+"""The `Check.name` of all checks of this module."""
 
 
 class Way(NamedTuple):
