@@ -269,10 +269,11 @@ class _Work:
     ) -> None:
         """Move partitions along the path of members from `heavy` to `light`.
 
-        Every member on the path, except the last, passes on the same number of partitions, all of
-        one topic to which the next member is subscribed, too. The number is a `PORTION`th of the
-        difference between the loads of `heavy` and `light`, but at least 1, and at most the number
-        that each of these members has of its topic.
+        Every member on the path, except the last, gives partitions of one topic to the next member,
+        which is subscribed to that topic, too. The topics of the members may differ, but all
+        members give the same number of partitions. This number is a `PORTION`th of the difference
+        between the loads of `heavy` and `light`, but at least 1. It is smaller if a member on the
+        path has fewer partitions of the topic that it gives.
         """
         steps: list[tuple[str, str, str]] = []
         target = light

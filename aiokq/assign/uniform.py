@@ -45,8 +45,8 @@ class _HomogeneousAssignment:
 
     Each member has a quota: the number of partitions divided by the number of members, rounded
     down. If there is a remainder r, the quota of r members is one higher. Members that already hold
-    more than the quota are the first of them. A member keeps its partitions up to its quota.
-    Afterwards, free partitions go to members below their quota.
+    more than the lower quota are the first to get the higher quota. A member keeps its partitions
+    up to its quota. Afterwards, free partitions go to members below their quota.
     """
 
     def __init__(self, group: GroupSpec) -> None:

@@ -518,9 +518,10 @@ class ClusterEngine:
         self._transactional_ids.discard(transactional_id)
 
     def finalized_level(self, feature: str) -> int:
-        """Return the finalized level of a feature, from the response with the highest epoch.
+        """Return the finalized level of a feature.
 
-        Return 0 if the feature is off, or if no broker was connected yet.
+        The level is that of the ApiVersions response with the highest epoch; 0 if the feature is
+        off, or if no broker was connected yet.
         """
         newest = NO_FEATURES
         for node in self.nodes:

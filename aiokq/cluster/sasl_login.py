@@ -85,7 +85,7 @@ class SaslLogin(NamedTuple):
         username: for PLAIN and SCRAM; empty for the other mechanisms.
         password: for PLAIN and SCRAM; empty for the other mechanisms.
         provider: the user's token provider, or the name of a cloud; None without one.
-        request: the token request, if there is no provider.
+        request: the token request for OAUTHBEARER without a provider; else None.
         extensions: SASL extensions for OAUTHBEARER.
         kerberos: for GSSAPI, else None.
     """

@@ -44,7 +44,7 @@ class Acknowledgements:
     """The unacknowledged records, by partition and offset.
 
     Args:
-        changed: called after records were acknowledged, forgotten or taken back.
+        changed: called after records were acknowledged or are not tracked any more.
         topic_id: returns the id of the topic to which a partition's records belong; zeros if
             unknown.
     """

@@ -44,7 +44,8 @@ class RecordBatch(Generic[R]):
     Attributes:
         topic: the name of the records' topic.
         partition: the number of the records' partition.
-        base_offset: the position before the batch; no record of the batch has a smaller offset.
+        base_offset: the offset at which the batch begins; no record of the batch has a smaller
+            offset.
         size: the size of the batch's data in memory, in bytes.
     """
 
@@ -91,9 +92,10 @@ class RecordBatch(Generic[R]):
 
     @property
     def next_offset(self) -> int:
-        """The position after the batch, or the position at which an error stopped the delivery.
+        """The position after the records that count as delivered.
 
-        If an iteration stopped at an error of a record, the position is after that record.
+        All records count as delivered, unless an error was raised. A record for which an iteration
+        raised an error counts as delivered.
         """
         return self._progress.position
 
@@ -189,9 +191,9 @@ class RecordBatch(Generic[R]):
 
 
 def open_from(batch: RecordBatch[R]) -> int | None:
-    """Return the position at which an error stopped the reading of the batch, or None.
+    """Return the position after the records that count as delivered; see `RecordBatch.next_offset`.
 
-    None means that the batch has no more records to deliver.
+    The result is None if the batch has no more records to deliver.
     """
     progress = batch._progress
     return None if progress.whole else progress.position

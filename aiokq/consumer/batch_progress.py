@@ -52,8 +52,8 @@ class BatchProgress:
     attribute is therefore changed by one assignment or one append.
 
     Args:
-        base: the position before the batch.
-        end: the position after the batch.
+        base: the offset at which the batch begins.
+        end: the offset after the batch.
         begin: a cursor at `base` that is only forked and never moved; None if there is none.
 
     Attributes:

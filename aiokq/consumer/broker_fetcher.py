@@ -169,7 +169,7 @@ class BrokerFetcher:
                 await self._sleep(self._next_look(now, GLANCE))
 
     async def close(self) -> None:
-        """End the session and close the connection. The task of `run` must be cancelled before."""
+        """End the session and close the connection. The task of `run` must already be cancelled."""
         dedicated, self._connection = self._connection, None
         if dedicated is None:
             return

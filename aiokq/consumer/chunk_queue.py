@@ -28,8 +28,8 @@ class ChunkQueue:
 
     Args:
         buffers: the buffers of the consumer.
-        consumed: called with a partition that has less data buffered than before, is parked, or is
-            fetched from another offset.
+        consumed: called with a partition that has less data buffered than before, is fetched from
+            another offset, or is not fetched any more because of an error.
         counted: called with the number of records that were delivered from a chunk.
         opened: called when the buffers have room again.
         rotation: the rotation, from which a partition is removed when all its chunks are dropped.

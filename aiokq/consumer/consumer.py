@@ -259,9 +259,10 @@ class Consumer:
         A batch has `topic`, `partition`, `len()`, `next_offset` and `to_arrow(columns)`; iterate
         over it for its records. It contains at most the data that one fetch returns for a partition
         (`max_partition_fetch_bytes`, or one batch of the log if that is larger). The position moves
-        to the end of a batch when the batch is delivered. If reading a batch stops at an error, the
-        position is the offset at which reading stopped. The next batches then contain the remaining
-        records, unless the application continues to read the same batch.
+        to the end of a batch when the batch is delivered. If an error stops the reading of a batch,
+        the position is the `next_offset` of the batch, which is after the records that count as
+        delivered. The next batches then contain the remaining records, unless the application
+        continues to read the same batch.
 
         Each step raises the errors of `getone`. After `close()`, the loop ends instead of raising
         `Closed`.

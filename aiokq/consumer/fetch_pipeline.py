@@ -58,7 +58,8 @@ class FetchPipeline:
         committed_at: called with a partition and the committed offset that was found for it.
         replaced: called before the position of a partition is discarded because its topic was
             deleted and created again.
-        starved: called when the first reader of a source begins to wait for records.
+        starved: called when a reader of a source begins to wait for records, and no other reader of
+            the source waits.
     """
 
     def __init__(
@@ -200,7 +201,7 @@ class FetchPipeline:
         state.source.interrupt(state)
         for chunk in state.chunks:
             if chunk.frame.own:
-                continue  # the chunk was copied before, and is the only chunk of its frame
+                continue  # the chunk was copied before; its frame has chunks of this partition only
             self._count(chunk.received)
             if self.buffers.detach(chunk):
                 self.fetcher.opened()

@@ -173,7 +173,7 @@ class Member:
         await self.driver.left()
 
     def _stop_reading(self) -> list[PartitionState]:
-        """Stop delivering the group's partitions; return those that were not withheld before."""
+        """Stop delivering the group's partitions; return those that this call stopped."""
         stopped = [state for state in self._states(self._mine) if not state.withheld]
         for state in stopped:
             self._pipeline.withhold(state)
@@ -259,7 +259,8 @@ class Member:
     def refused(self, error: KafkaError) -> None:
         """Store `error`, which ended the membership, and report it to the reader.
 
-        The next read raises `error` again if it is fatal or FencedInstanceId; otherwise it rejoins.
+        If `error` is fatal or FencedInstanceId, the next read raises it again. Otherwise, the next
+        read makes the member rejoin.
         """
         self._failure = error
         self._report(error)
@@ -321,5 +322,5 @@ class Member:
             )
 
     def forget(self) -> None:
-        """Remove this member's last event, so that late subscribers do not receive it."""
+        """Remove this member's latest event, so that new event subscribers do not receive it."""
         self._engine.changes.forget(member_key(self._group_id, self._member_id))

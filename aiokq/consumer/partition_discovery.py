@@ -201,7 +201,10 @@ class PartitionDiscovery:
         return self._topics is not None or self._wanted(tp.topic)
 
     def _by_hand(self, tp: TopicPartition) -> bool:
-        """Whether the group or the user assigns the partition; False if only subscribed to."""
+        """Whether the group or the user assigns the partition.
+
+        False if there is no group, and the partition is read because its topic is subscribed to.
+        """
         return self._topics is not None or tp in self._subscription.partitions
 
     def _notify_topics(self) -> None:

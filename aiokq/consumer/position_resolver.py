@@ -231,9 +231,10 @@ class PositionResolver:
         self._spawn(coro, name)
 
     def _spec(self, state: PartitionState) -> int | None:
-        """Return the timestamp to request; None if the partition has been parked instead.
+        """Return the timestamp to request; None if `auto_offset_reset` applies and is "none".
 
-        A partition for which `auto_offset_reset` applies is parked if that setting is "none".
+        If the result is None, the call has reported NoOffsetForPartition to the reader, and the
+        partition is not fetched until its position is set or reset.
         """
         start = state.reset_to
         if start is Start.EARLIEST:

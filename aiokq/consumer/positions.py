@@ -75,7 +75,7 @@ class PartitionState:
             revoking the partition, or because the member is leaving the group.
         queued_bytes: size in bytes of the chunks, without the chunk that the stream is reading.
         held: offset of the first delivered record that is not finished; None if all are finished,
-            or if the record source tracks that record.
+            or if only the last record of the stream is not finished.
         batch: the chunk that was delivered as a batch and is not finished; None if there is none.
         retry_at: loop time before which no request is sent for the partition.
         error: why the partition is parked, or why its last request was refused; None otherwise.

@@ -12,7 +12,7 @@ class ReaderWaiters:
     """Waiting readers of one record source.
 
     Args:
-        starved: called when the first reader begins to wait.
+        starved: called when a reader begins to wait, and no other reader waits.
 
     Attributes:
         hungry: whether a reader is waiting. While a reader waits, the source's partitions without

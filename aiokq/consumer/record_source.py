@@ -45,9 +45,9 @@ class RecordSource:
 
     Args:
         buffers: the consumer's buffers.
-        consumed: called with a partition that has less data buffered than before, is parked, or is
-            fetched from another offset.
-        starved: called when the first reader begins to wait for records.
+        consumed: called with a partition that has less data buffered than before, is fetched from
+            another offset, or is not fetched any more because of an error.
+        starved: called when a reader begins to wait for records, and no other reader waits.
         counted: called with the number of delivered records that were not counted yet.
         opened: called when the buffers have room again.
         finished_some: called when delivered records are finished; not called for each record of the
@@ -407,8 +407,9 @@ class RecordSource:
     def _finish_current(self) -> None:
         """End the stream's use of the current chunk.
 
-        If the chunk's cursor has raised an error, the partition is parked. Otherwise an exhausted
-        chunk is dropped, and a chunk with unread records stays buffered.
+        If the chunk's cursor has raised an error, the partition is not read any more until its
+        position is set or reset. Otherwise an exhausted chunk is dropped, and a chunk with unread
+        records stays buffered.
         """
         state = self._current
         if state is None:

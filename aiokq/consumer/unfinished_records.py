@@ -82,7 +82,7 @@ class UnfinishedRecords:
             self._chunks.refetch_from(state, position)
 
     def _take_back(self, state: PartitionState) -> None:
-        """Queue the undelivered records of a batch; park the partition at undecodable data."""
+        """Queue the undelivered records of a batch; stop the fetching at undecodable data."""
         batch, state.batch = state.batch, None
         rest = None if batch is None else batch.progress.close()
         if batch is None or rest is None:
