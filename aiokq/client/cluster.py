@@ -224,6 +224,8 @@ class Cluster:
     def events(self, *, limit: int = 10_000) -> EventStream:
         """Return a stream of typed events: first the latest event of each key, then new events.
 
+        The key of an event (`Event.key`) identifies its subject, for example a partition.
+
         Args:
             limit: the maximum number of queued events. If the queue is full, the oldest event is
                 dropped and counted.

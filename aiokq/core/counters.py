@@ -455,14 +455,17 @@ class BrokerCounters(_Counters):
     transaction_verifications_failed: CounterBy = _counter_by(
         "error",
         "batches",
-        "Transactional batches, and commits of offsets, whose partition could not be verified to "
-        "be in the producer's transaction or added to it, by Kafka's name of the coordinator's "
-        "error. Some of these errors are retriable.",
+        "Transactional batches and offset commits that this broker refused, because the "
+        "transaction coordinator did not confirm that the partition is in the producer's "
+        "transaction, or did not add the partition to it, by Kafka's name of the coordinator's "
+        "error. After some of these errors, clients retry.",
     )
     producers_fenced: int = _counter(
         "producers",
-        "Producers of a transactional id that a new one replaced by InitProducerId, as at each "
-        "restart of the producer, or by terminate.",
+        "Earlier producers of a transactional id that were fenced by InitProducerId. A producer "
+        "sends InitProducerId when it starts, so each restart with the same transactional id "
+        "counts as one. Each transactional id in a call of fence_producers or "
+        "terminate_transaction counts as one, too.",
     )
     transactions_recovered: CounterBy = _counter_by(
         "verdict",

@@ -43,7 +43,7 @@ class Ask:
 
 @frozen
 class Abandon:
-    """Close the connection with the request in flight, because its response is not needed."""
+    """Close the connection that has a request in flight, because the response is not needed."""
 
 
 @frozen
@@ -101,8 +101,8 @@ class NeedNames:
 class Fail:
     """The membership ended with `error`, and a retry is useless.
 
-    If the error permits a switch, the driver tries the other group protocol. Otherwise the driver
-    raises `error` to the user.
+    If the error means that the group may use the other group protocol, the driver tries that
+    protocol. Otherwise the driver raises `error` to the user.
     """
 
     error: KafkaError

@@ -188,7 +188,7 @@ class ConsumerMember(GroupMember):
 
     @property
     def _claimed(self) -> frozenset[TopicPartition]:
-        """The partitions that the member owns, or that are in an open `Take`."""
+        """The partitions that the member owns, or that a `Take` in progress adds."""
         taking = self._handling
         return self.owned | taking.partitions if isinstance(taking, Take) else self.owned
 

@@ -163,7 +163,7 @@ class GroupMember(ABC):
             self._go_on(now)
 
     def _go_on(self, now: float) -> None:
-        """Start the next transition; no `GiveUp`, `Take` or `Lose` is open."""
+        """Start the next transition. Called while no `GiveUp`, `Take` or `Lose` is in progress."""
         if self.state is MemberState.FAILED:
             if not self._lose() and self._wants_out and self._left_behind:
                 self._left_behind = False

@@ -52,7 +52,7 @@ class AdaptivePartitioning:
         """Return the partition for the next records without a key.
 
         The result is UNIFORM if all queues have the same length and no leader is stalled, or if
-        each partition has a stalled leader or none.
+        the leader of each partition is stalled or missing.
         """
         timeout = self._availability_timeout
         queues = self._queues_of(topic)

@@ -42,7 +42,8 @@ class BatchCompletion:
     Attributes:
         delivered_records: number of records delivered since the start.
         failed_records: number of records that failed since the start.
-        on_failed: called with the error of each failed batch, before its Deliveries raise it.
+        on_failed: called with the error of each failed batch, before the batch's Deliveries raise
+            the error.
         failures: the batches that failed since `failures.take` was last called. `flush()` and the
             end of `async with` raise or log the failures that no caller has observed. The end of a
             transaction forgets all failures.

@@ -31,8 +31,8 @@ class BufferMemoryWaiters:
     is cancelled in between returns the memory, and the next waiter is served.
 
     Args:
-        fits: returns whether the given number of bytes is free. The number includes memory that
-            was granted but is not used yet.
+        fits: returns whether the given number of bytes is free. The number is the size that a
+            waiter needs, plus the memory that was granted but is not used yet.
         waiting: called with the number of waiters, including those with granted memory, whenever
             the number may have changed.
         timeout: seconds after which a waiter fails with BufferFull.

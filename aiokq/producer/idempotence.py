@@ -81,8 +81,8 @@ class ProducerIdentity:
     """The producer id in use and its newest epoch.
 
     An idempotent producer without transactions bumps its epoch by itself (KIP-360), because no
-    other producer uses its id. Brokers keep an epoch per partition, so a partition whose
-    sequences are intact keeps its older epoch.
+    other producer uses its id. Brokers keep an epoch per partition. Therefore a partition whose
+    sequences are intact keeps its epoch when another partition causes a bump.
 
     Attributes:
         current: the id with its newest epoch; None if no id was issued, or if it was discarded.
@@ -169,9 +169,10 @@ class Sequences:
     A batch keeps its stamp while it may have been written. The numbering is *broken* when a number
     may be missing from the broker's log, for example after a numbered batch has failed. A broker
     accepts no number after a missing number. Therefore no batch is numbered while the numbering is
-    broken and an attempt is not answered. After that, numbering continues if no number is missing
-    (`mend`). Otherwise the remaining batches start at sequence 0, in a new epoch or with a new
-    producer id (`renumber`). In a transaction, the numbers continue in either case (`resume`).
+    broken and an attempt is not answered. When all attempts are answered, numbering continues if no
+    number is missing (`mend`). Otherwise the remaining batches start at sequence 0, in a new epoch
+    or with a new producer id (`renumber`). In a transaction, the numbers continue in either case
+    (`resume`).
 
     A FRESH partition has one batch in flight, because a broker that does not know the producer id
     accepts any first number. With two batches in flight, the broker could refuse the first batch
@@ -216,7 +217,8 @@ class Sequences:
             used = self._id = self._identity.current
             if used is None:
                 raise IllegalMove("sequences: cannot number a batch without a producer id")
-        # Each batch gets a stamp, so the calls of `advance` and of the constructor are avoided.
+        # This method runs once per batch. To save time, it does not call `advance` or the
+        # constructor of Stamp.
         first = self._next
         self._next = (first + count) & MAX_SEQUENCE
         return _new_tuple(Stamp, (*used, first))

@@ -157,8 +157,8 @@ class PartitionQueue(SendQueue):
         outcome = outcome_of(error)
         if outcome is Outcome.OUT_OF_ORDER and queued.stamp is not None:
             # The broker looks for duplicates before it checks the order, so no earlier attempt of
-            # this batch is in the log. If the batch is torn, its records may still be in the log,
-            # as a part of the batch that was split.
+            # this batch is in the log. If the batch is torn (a part of a split batch that may have
+            # been written), its records may still be in the log, as a part of the split batch.
             queued.uncertain = queued.torn
         elif not means_not_written(error):
             queued.uncertain = True

@@ -77,8 +77,9 @@ def outcome_of_code(code: int) -> Outcome:
 def outcome_of(error: KafkaError) -> Outcome:
     """Return the outcome of a batch for an error of the batch or of its whole request."""
     if isinstance(error, BrokerError):
-        # A RequestTimeout may also be a timeout of the client. RETRY is right for both: after its
-        # own timeout, the client has closed the connection, and therefore requests new metadata.
+        # A RequestTimeout is an error of the broker or a timeout of the client. RETRY is right for
+        # both: after its own timeout, the client has closed the connection, and therefore requests
+        # new metadata.
         return outcome_of_code(error.code)
     if not error.retriable:
         return Outcome.FAILED
@@ -86,8 +87,9 @@ def outcome_of(error: KafkaError) -> Outcome:
 
 
 DEFINITIVE: Final = frozenset({2, 3, 5, 10, 13, 18, 19, 32, 45, 47, 59, 87, 89, 90, 100, 103})
-"""Error codes after which the attempt certainly wrote nothing, without the codes that mean FAILED.
+"""Error codes after which the attempt certainly wrote nothing.
 
+After a code whose outcome is FAILED, the attempt wrote nothing either; those codes are not listed.
 NOT_LEADER_OR_FOLLOWER is not in the set: a leader that resigns while it waits for the replicas
 returns this error after the append.
 """

@@ -84,7 +84,8 @@ class ProduceOnce:
 
     def __init__(self, engine: ClusterEngine) -> None:
         self._engine = engine
-        # Both limits are those of a batch in Kafka's format. Memory is limited by the caller.
+        # Kafka's format limits a batch and a record to INT32_MAX bytes. The caller limits the
+        # memory.
         self._accumulator = Accumulator(
             batch_size=limits.INT32_MAX,
             buffer_memory=limits.INT64_MAX,

@@ -517,8 +517,8 @@ class Producer:
 
         Raises:
             TransactionAborted: a record or the offsets failed or were not acknowledged in time, or
-                the coordinator was not found in time. The transaction is aborted, and the cause of
-                the error is the reason. If the abort is not finished yet, the next
+                the coordinator was not found in time. The transaction is aborted; the reason is the
+                error's ``__cause__``. If the abort is not finished yet, the next
                 `begin_transaction` waits for it. Also raised after an abort that was not answered;
                 abort again.
             CommitOutcomeUnknown: the commit was sent, and not answered within max_block_ms: commit
@@ -625,7 +625,7 @@ def handler_results(producer: Producer, *, holds: bool = False) -> HandlerResult
     """Return an empty HandlerResults, through which a started producer sends results as records.
 
     Args:
-        holds: whether the results are sent only by `release`.
+        holds: whether the results are sent only when `HandlerResults.release` is called.
     """
     return producer._appender.handler_results(holds=holds)
 

@@ -46,7 +46,8 @@ class _Lookup:
 
     Attributes:
         started: monotonic seconds at which the lookup began.
-        task: looks the topic up, and then removes this object, unless the task is cancelled.
+        task: looks the topic up, and then removes this object from the lookups in progress. A task
+            that is cancelled does not remove the object.
         limit: timeout of `task`; it is set to the current time to end the wait early.
         ending: task that decides when to end the wait early; None until the producer is closed.
     """

@@ -186,7 +186,7 @@ class Sender:
         """
         self._in_flight = 0
         self._ended = False
-        """Whether `run` has ended: batches in flight have no outcome from this sender any more."""
+        """Whether `run` has ended. Then this sender ignores the responses for batches in flight."""
         self._spawn = spawn
         self._connecting = False
         self._silence: asyncio.TimerHandle | None = None

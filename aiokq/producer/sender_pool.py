@@ -180,8 +180,8 @@ class SenderPool:
             queue.fail_unsent(no_partition(info, queue.partition))
             return
         if info is None:
-            # The topic was deleted. The batch may have been in flight when a lookup failed the
-            # other batches of the topic.
+            # The topic was deleted. When a lookup of the topic fails, the batches of the topic that
+            # are not in flight fail. The batch of this queue may have been in flight at that time.
             self.look_up(queue.topic)
         if queue.blocked_by is None:
             queue.blocked_by = LeaderNotAvailable(topic_partition=queue.topic_partition)

@@ -73,9 +73,10 @@ class ProducerSettings(ProducerRules, ClusterSettings):
     linger_when_awaited: bool | None = Field(
         default=None,
         description="Whether batches linger although every record of the producer is awaited and "
-        "no batch is in flight. If False, these batches are sent as soon as the event "
-        "loop is idle, at the latest after linger_ms, so that `await send()` takes "
-        "one round trip. Default: True only if linger_ms is set, as in Kafka. Awaiting "
+        "no batch is in flight. If True, they linger, as in Kafka. If False, these batches are "
+        "sent as soon as the event loop is idle, at the latest after linger_ms, so that "
+        "`await send()` takes one round trip. Default: True if linger_ms is set, else False. "
+        "Awaiting "
         "the result of `send_many` awaits all of its records at once, or one record at a time if "
         "interceptors, serializers or a partitioner are set, so that batches then linger. Not a "
         "setting of Kafka.",

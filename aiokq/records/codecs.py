@@ -1,4 +1,4 @@
-"""RecordCodecs: decompression of batches and conversion of legacy batches, for cursors."""
+"""RecordCodecs: decompresses batches and converts legacy batches for ``aiokq.fastpath.consume``."""
 
 from __future__ import annotations
 

@@ -88,8 +88,9 @@ class Backlog:
 
     Attributes:
         queues: the items by partition; no queue is empty.
-        suspects: the failed items, by partition and first offset. An entry is kept while its item
-            is read again, until the item is handled or its partition is revoked or lost.
+        suspects: the failed items, by partition and first offset. An entry stays if its item is
+            read again. It is removed when the item is handled, or when the partition is revoked or
+            lost.
         taken: the offset of the first item that was taken from each partition since the last
             commit was begun.
     """
@@ -128,7 +129,7 @@ class Backlog:
             self.taken.pop(tp, None)
 
     def suspect(self, item: Item, suspect: Suspect) -> None:
-        """Record that an item failed."""
+        """Store the suspect of an item that failed."""
         tp = TopicPartition(item.topic, item.partition)
         self.suspects.setdefault(tp, {})[first_offset(item)] = suspect
 

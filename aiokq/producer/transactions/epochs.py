@@ -115,7 +115,7 @@ class Epochs:
         state.check_not_closed()
 
     async def bump(self, timeout: float) -> None:
-        """Request the next epoch; after that, brokers refuse requests with the current epoch.
+        """Request the next epoch; after that, brokers refuse requests with the previous epoch.
 
         Raises:
             KafkaError: see `CoordinatorRequests.send`.
@@ -123,12 +123,12 @@ class Epochs:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         if self.addition_lost:
-            # The lost request may have begun a transaction. InitProducerId would abort that
-            # transaction with a bumped epoch without returning the epoch, and fence this producer.
-            # Therefore EndTxn ends the transaction first. If the lost request arrives between
-            # EndTxn and InitProducerId, this producer is fenced nevertheless, as Java's producer
-            # is. If no addition was acknowledged, Java's producer sends InitProducerId without
-            # EndTxn, and is fenced whenever the lost request has arrived.
+            # The lost request may have begun a transaction. InitProducerId would bump the epoch to
+            # abort that transaction, but would not return the new epoch, and would thus fence this
+            # producer. Therefore EndTxn ends the transaction first. If the lost request arrives
+            # between EndTxn and InitProducerId, this producer is fenced nevertheless, as Java's
+            # producer is. If no addition was acknowledged, Java's producer sends InitProducerId
+            # without EndTxn, and is fenced whenever the lost request has arrived.
             try:
                 await self._requests.end(
                     self.producer, committed=False, bumps=False, timeout=timeout

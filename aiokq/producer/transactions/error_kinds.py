@@ -157,9 +157,9 @@ def kind_of_code(api: str, code: int) -> ErrorKind:
 def may_be_carried_out(code: int) -> bool:
     """Return whether a coordinator may have carried out a request although it returned this code.
 
-    The coordinator may have appended a record to its log before the error: before the replication
-    timed out (15), before it lost the partition (16) or loaded it again (14), or before another
-    failure.
+    The coordinator may have appended a record to its log and failed afterwards, for example because
+    the replication timed out (15), or because the coordinator lost the partition (16) or was
+    loading it again (14).
 
     Source: Kafka ``TransactionStateManager.appendTransactionToLog``,
     ``CoordinatorOperationExceptionHelper``.

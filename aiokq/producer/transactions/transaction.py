@@ -130,8 +130,8 @@ class Transaction:
             TypeError: an argument is missing, or has the wrong type.
             CommitFailed: the consumer has lost partitions whose records it has returned, or is
                 outside its group: abort the transaction.
-            TransactionAborted: the transaction can only be aborted. The cause of the error is the
-                reason, for example RequestTimeout if the records before the call were not
+            TransactionAborted: the transaction can only be aborted. The reason is the error's
+                ``__cause__``, for example RequestTimeout if the records before the call were not
                 delivered, or the offsets not accepted, within max_block_ms.
             ProducerFenced, BrokerError: the producer can only be closed, see
                 `Producer.commit_transaction`.

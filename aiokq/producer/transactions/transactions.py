@@ -328,7 +328,7 @@ class Transactions:
         self._offsets.may_overlap = False
 
     def request_answered(self) -> None:
-        """If this response was the last one, continue the commit that waits for its records."""
+        """If every record now has an outcome, continue the commit that waits for the records."""
         state = self._state
         if state.delivery.is_settled:
             state.advanced()
