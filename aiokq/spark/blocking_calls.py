@@ -1,7 +1,7 @@
 """Threads for blocking calls to Spark; each call has a tag, by which its jobs can be cancelled.
 
-If the wait for a running call is cancelled, the wait ends when the call has ended. The public
-functions are in bridge.py.
+If the wait for a running call is cancelled, `CancelledError` is raised only after the call has
+ended. The public functions are in bridge.py.
 """
 
 from __future__ import annotations
@@ -87,7 +87,8 @@ async def call_with_tag(session: SparkSession, tag: str, function: Callable[[], 
 async def in_thread(function: Callable[[], T], interrupt: Callable[[], None] | None = None) -> T:
     """Run a function in one of the threads, and return its result.
 
-    If the wait for a running function is cancelled, the wait ends when the function has ended.
+    If the wait for a running function is cancelled, `CancelledError` is raised only after the
+    function has ended.
 
     Args:
         interrupt: function that is called repeatedly after the wait was cancelled, until `function`

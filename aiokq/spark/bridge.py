@@ -91,8 +91,8 @@ async def chunks(frame: DataFrame, rows: int = 1000) -> AsyncIterator[list[Row]]
         while chunk := await call_with_tag(session, tag, partial(_taken, iterator, rows)):
             yield chunk
     finally:
-        # Closing the iterator early blocks, because PySpark first reads all rows that the JVM has
-        # already sent.
+        # The iterator is closed in a thread, because `close` blocks if rows are left: PySpark then
+        # reads all rows that the JVM has already sent.
         held = [iterator]
         del iterator
         await in_thread(partial(_close, held))

@@ -97,7 +97,7 @@ class Losses:
         )
 
     def beginning_unknown(self, partitions: Iterable[TopicPartition]) -> None:
-        """Report that the first batch has an unknown start: the JVM connector planned it."""
+        """Report that only the JVM connector, which planned the first batch, knows its start."""
         self._report(
             "INITIAL_OFFSET_UNKNOWN",
             "The first batch was planned by another connector, and only that connector knows "

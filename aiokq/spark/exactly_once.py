@@ -7,8 +7,9 @@ first reads the ledger:
 
 - If the ledger has the task's entry for the batch, or the driver's note of the batch, the task
   writes no rows. Its rows are compared with the entry or with the note.
-- Otherwise the task waits until all tasks that committed rows of the batch in an earlier run have
-  compared their rows in this run. Then the task writes its rows in a transaction.
+- Otherwise other tasks may have committed rows of the batch in an earlier run of the query. The
+  task waits until, in this run, each of these tasks has compared its rows with its entry. Then the
+  task writes its own rows in a transaction.
 """
 
 from __future__ import annotations

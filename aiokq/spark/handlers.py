@@ -76,7 +76,7 @@ class _WithClient:
 
 
 class _OnLoop:
-    """Callable for Spark that runs the handler on an event loop, and waits for its end."""
+    """Callable for Spark that runs the handler on an event loop until the handler has ended."""
 
     def __init__(
         self, handler: BatchHandler | _WithClient, loop: asyncio.AbstractEventLoop | None

@@ -154,8 +154,8 @@ class LatestOffsets:
             self._partitions_asked = now
         there = partitions.leaders.keys()
         try:
-            # Starts are also looked up for the partitions of the first call, because the query has
-            # no position for partitions that were added while the query was down.
+            # The first call looks up the starts of all partitions. Some partitions may have been
+            # added while the query was down, and the query has no position for these.
             starts = {tp: start for tp, start in self._starts.items() if tp in there}
             if added := there - starts.keys():
                 starts |= await offset_reader.log_starts(added)
@@ -207,4 +207,4 @@ class LatestOffsets:
 
 
 _AWAY: Final = (ConnectionLost, RequestTimeout, BootstrapFailed)
-"""Errors that are raised when no broker responds; other retriable errors are responses."""
+"""Errors that are raised when no broker responds; other retriable errors come from a response."""

@@ -1,6 +1,6 @@
 """Parsers of option values: flags, numbers and durations.
 
-Messages that would not name the option begin with "option NAME: ".
+If the text of an error does not name the option, "option NAME: " is put before the text.
 """
 
 from __future__ import annotations

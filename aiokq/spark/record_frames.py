@@ -141,7 +141,7 @@ async def _gather(
         except StopAsyncIteration:
             found.ended = True
             break
-        except Exception as error:  # noqa: BLE001  raised after the batches before it
+        except Exception as error:  # noqa: BLE001  `frames` raises it after the earlier rows
             found.failure = error
             break
         # The batch is decoded before the next batch is requested, because that request marks this

@@ -176,8 +176,8 @@ class _Feed:
             place = f"topic {topic!r}"
             with _noting(f"while writing {len(rows)} rows to {place}"):
                 deliveries = await self._producer.send_columns(topic, rows)
-            # Only one delivery per call is kept, to notice failures early; `flush` checks all
-            # deliveries.
+            # One delivery per call is kept and checked before later calls, so that most failures
+            # are noticed early. `flush` or the commit checks all deliveries.
             self._samples.append((place, deliveries[len(deliveries) - 1]))
 
     async def _check(self) -> None:
@@ -189,7 +189,7 @@ class _Feed:
 
 @contextmanager
 def _without_deliveries() -> Iterator[None]:
-    """Replace the advice in DeliveryFailed, because a Spark job has no deliveries to await."""
+    """In DeliveryFailed, replace the advice to await each `Delivery`; a Spark job has none."""
     try:
         yield
     except DeliveryFailed as failed:

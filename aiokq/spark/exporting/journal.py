@@ -164,7 +164,9 @@ class Journal:
         return {"transaction": number, "file": file, "until": until, **asdict(acknowledged)}
 
     def add_line(self, line: Mapping[str, object]) -> None:
-        """Note a committed transaction and sync the file; do nothing if it was noted last.
+        """Note a committed transaction and sync the file.
+
+        If the newest noted transaction has the same number, nothing is done.
 
         Raises:
             ConfigError: the journal lacks an earlier transaction, or has a later transaction.

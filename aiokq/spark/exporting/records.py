@@ -75,8 +75,8 @@ def _milliseconds(column: pa.Array) -> list[int | None]:
     if pa.types.is_date(kind):
         column = column.cast(pa.timestamp("ms"))
     elif pa.types.is_timestamp(kind) and kind.unit != "ms":
-        # The integers are converted, because pyarrow would look up the time zone in a cast of a
-        # timestamp with a zone.
+        # The timestamps are cast to integers before the conversion to milliseconds. A cast from one
+        # unit to another would make pyarrow look up the time zone of the column.
         whole = column.cast(pa.int64())
         divisor = {"us": 1000, "ns": 1_000_000}.get(kind.unit)
         if divisor is None:

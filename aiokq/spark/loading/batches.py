@@ -1,4 +1,4 @@
-"""Batches of a load, each made visible as a whole, even if a process dies in between.
+"""Batches of a load. Each becomes visible as a whole, even if a process dies before the last step.
 
 1. Tasks write all files of the batch to a temporary directory.
 2. The manifest is written as prepared. From now on the batch is completed in any case.

@@ -1,8 +1,8 @@
 """DeltaFiles: the data files of one batch of a Delta table, written and synced before the commit.
 
 `deltalake` writes and commits files in one call, without syncing the files. After a power failure
-the log could name empty files. Therefore `deltalake` writes the files to a staged table in the
-temporary directory, and this module syncs the files and moves them to the table. delta_table.py
+the Delta log could name empty files. Therefore `deltalake` writes the files to a staged table in
+the temporary directory, and this module syncs the files and moves them to the table. delta_table.py
 makes the commit.
 """
 
@@ -88,7 +88,7 @@ class DeltaFiles:
         numbers: Counter[Path] = Counter()
         changed: set[Path] = set()
         for add in self._added():
-            # Directory names are percent-encoded on disk, and once more in the log.
+            # Directory names are percent-encoded on disk, and once more in the Delta log.
             path = Path(unquote(add["path"]))
             goal = path.parent / f"part-{numbers[path.parent]:05d}-{name}.parquet"
             numbers[path.parent] += 1

@@ -146,7 +146,7 @@ class IcebergTable:
         )
 
     def _opened(self, *, make: bool) -> pyiceberg.table.Table | None:
-        """Return the table. If there is none, create a table if `make` is true, or return None.
+        """Return the table. If it does not exist, create it if `make` is true, else return None.
 
         Raises:
             OptionError: the catalog cannot be reached, or refuses a request.

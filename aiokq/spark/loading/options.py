@@ -279,8 +279,8 @@ class LoadOptions:
                 raise OptionError("partition_by", f"{column!r} is neither topic nor date")
         in_directories = self.target_format == "parquet" and "topic" in self.partition_by
         if in_directories and NO_VALUE in self.topics:
-            # Readers of Delta and Iceberg take the topic's name from the table's metadata, not from
-            # the name of the directory.
+            # Only Parquet has this limit. Readers of Delta and Iceberg take the topic's name from
+            # the table's metadata, not from the name of the directory.
             raise OptionError(
                 "partition_by",
                 f"readers interpret the directory of topic {NO_VALUE} as null; leave out topic",

@@ -41,16 +41,19 @@ LOOK_AGAIN: Final = 0.2
 """Seconds between two checks of the stop event."""
 
 START_PATIENCE: Final = 600.0
-"""Seconds for which the query is restarted after consecutive late starts of Python workers.
+"""Seconds after which consecutive late starts of Python workers (see `LATE`) end the load.
 
-The seconds count from the first late start; see `LATE`.
+The seconds count from the first late start. Before this limit, each late start restarts the query.
 """
 
 START_PAUSES: Final = (1.0, 30.0)
 """First and longest pause before a retry, in seconds; the pause doubles each time."""
 
 HELD: Final = 120.0
-"""Seconds after which a running query counts as started, even if it has loaded nothing."""
+"""If a query has run for more than this number of seconds, earlier late starts do not count.
+
+See `START_PATIENCE`. Earlier late starts also do not count if the query has loaded something.
+"""
 
 LATE: Final = "Python worker failed to connect back"
 """Spark's message if a Python worker takes more than ten seconds to start, as on a busy machine;

@@ -187,7 +187,8 @@ class Target:
     def _check_checkpoint(self) -> None:
         """Refuse a checkpoint that is missing, of another query, or ahead of the manifests.
 
-        Its batches would have other records than the target, or the target would lack batches.
+        With another query's checkpoint or none, new batches would have the numbers of loaded
+        batches, but other records. If the checkpoint is ahead, the target would lack batches.
         """
         query = self.checkpoint.query_id()
         # Only the latest published manifest is read, because a target may have millions of

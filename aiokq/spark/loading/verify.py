@@ -285,7 +285,7 @@ def _gaps(
 
 
 class _Asked:
-    """Compares loaded ranges of offsets that have gaps with the log, and collects the problems."""
+    """Compares the log with each loaded range that has gaps; collects problems and notes."""
 
     def __init__(self, cluster: Cluster, isolation_level: IsolationLevel) -> None:
         self._cluster = cluster
