@@ -16,7 +16,7 @@ from aiokq.cluster.metadata import NO_LEADER
 from aiokq.cluster.partition_reader import leader_hint
 from aiokq.connection.backoff import Backoff
 from aiokq.consumer.broker_fetcher import BrokerFetcher, Want
-from aiokq.consumer.buffers import Buffers, Chunk, Frame, extent
+from aiokq.consumer.buffers import Buffers, Frame, extent
 from aiokq.consumer.decompression import MOST_BYTES, decompress_batches, needs_decompression
 from aiokq.consumer.fetch_errors import FetchAction, fetch_action
 from aiokq.consumer.fetch_sessions import Ask
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from aiokq.connection.node import Node
     from aiokq.consumer.record_source import RecordSource
     from aiokq.consumer.values import ConsumerValues
+    from aiokq.fastpath.consume import Cursor
     from aiokq.wire.fetch import FetchPartitionData, FetchResponse
 
 __all__ = ["Fetcher"]
@@ -343,13 +344,13 @@ class Fetcher:
         aborted = None
         if self._settings.committed_only:
             aborted = [(a.producer_id, a.first_offset) for a in data.aborted_transactions or ()]
-        chunk = self._buffers.chunk(
-            frame, tp.topic, tp.partition, records, state.fetch_offset, end, aborted
-        )
-        if end <= state.fetch_offset:
+        start = state.fetch_offset
+        if end <= start:
             # No complete batch ends after the fetch offset.
-            self._spoiled(state, chunk, end, now)
+            cursor = self._buffers.cursor(tp.topic, tp.partition, records, start, aborted)
+            self._spoiled(state, cursor, end, now)
             return
+        chunk = self._buffers.chunk(frame, tp.topic, tp.partition, records, start, end, aborted)
         state.chunks.append(chunk)
         state.queued_bytes += chunk.size
         state.fetch_offset = end
@@ -358,13 +359,13 @@ class Fetcher:
         self._counters.batches_received += 1
         state.source.arrived(state)
 
-    def _spoiled(self, state: PartitionState, chunk: Chunk, end: int, now: float) -> None:
+    def _spoiled(self, state: PartitionState, cursor: Cursor, end: int, now: float) -> None:
         try:
-            chunk.cursor.take(1)
+            cursor.take(1)
         except KafkaError as error:
             self._park(state, error)
         else:
-            cut_off = chunk.cursor.partial_batch_bytes
+            cut_off = cursor.partial_batch_bytes
             if cut_off and end < 0:
                 self._park(
                     state,
@@ -378,7 +379,6 @@ class Fetcher:
                 )
             else:
                 state.later(now, None)
-        self._buffers.release(chunk)
 
     def _refused(
         self,

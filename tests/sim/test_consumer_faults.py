@@ -393,6 +393,7 @@ def test_a_truncated_first_batch_raises_a_clear_error() -> None:
             asked = len(kafka.fetched)
             await asyncio.sleep(10)
             assert len(kafka.fetched) <= asked + 1, "it is not asked for again and again"
+            assert c._pipeline.buffers.used == 0
 
     simulate(body)
 
@@ -412,6 +413,7 @@ def test_garbage_instead_of_batches_is_an_error_and_causes_no_hot_loop() -> None
             with pytest.raises(KafkaError):
                 await read(c, 1, timeout=20)
             assert len(kafka.fetched) < 40
+            assert c._pipeline.buffers.used == 0
 
     simulate(body)
 
