@@ -527,8 +527,9 @@ class Cluster:
             max_bytes: the largest size of the batch before compression.
             compression_type: none, gzip, snappy, lz4 or zstd.
             compression_level: a level of that type; None for its default.
-            compression_max_ratio: if the compressed records are larger than this share of the
-                records, the batch is sent uncompressed; None to always send it compressed.
+            compression_max_ratio: the batch is sent uncompressed if the compressed size of its
+                records exceeds their size multiplied by this number; None to always send the batch
+                compressed.
 
         Raises:
             ConfigError: the type or the level does not exist, or the ratio is not from 0 to 1.

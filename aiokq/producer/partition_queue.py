@@ -321,7 +321,7 @@ class PartitionQueue(SendQueue):
             self._fail(queued, error)
 
     def _follows(self, queued: QueuedBatch) -> bool:
-        """Return whether an earlier batch is not acknowledged yet, but may be after a retry.
+        """Return whether an earlier batch is not acknowledged, but may be acknowledged later.
 
         If so, the refusal of `queued` may mean only that the earlier batch is missing.
         """

@@ -167,8 +167,9 @@ class RecordAppender:
     def refuse(self, error: KafkaError | None) -> None:
         """Refuse records with copies of `error`; accept records again if `error` is None.
 
-        A call that waits when records are refused fails, even if records are accepted again before
-        the call continues. Otherwise its record would become part of another transaction.
+        If a call is waiting at the time of a refusal, the call fails, even if records are accepted
+        again before the call continues. Otherwise its record would become part of another
+        transaction.
         """
         self._accumulator.refuse(error)
         if error is not None:

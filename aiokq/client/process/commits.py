@@ -199,10 +199,10 @@ class Commits:
             raise
 
     def moved(self) -> bool:
-        """Return whether a position is no longer the offset that was committed for its partition.
+        """Return whether the consumer's position in a partition differs from the committed offset.
 
-        If no record was handled since the commit, the position has only passed offsets without
-        records, for example those of transaction markers.
+        If no record was handled since the commit, the offsets between the two have no records; they
+        belong, for example, to transaction markers.
         """
         try:
             return not self._offsets.keys().isdisjoint(self._committable()[0])

@@ -89,7 +89,7 @@ class Failures:
             self._backlog.taken.clear()
 
     def note_refusals(self) -> bool:
-        """Record the items whose results a broker refused; called after each abort.
+        """Store a suspect for each item whose results a broker refused; called after each abort.
 
         A broker refuses a whole produce batch because of one record. Therefore each item that has a
         result in a refused produce batch is handled again, alone. Then the broker refuses only the

@@ -50,7 +50,7 @@ class HandlerLimit:
         self._suspended = suspended
         self._timeout: asyncio.Timeout | None = None
         self._excused = (0, 0)
-        """`Commits.commits` at the last suspension; the number of suspensions since that commit."""
+        """Two numbers: commits until the last suspension, and suspensions since the last commit."""
 
     def end(self) -> None:
         """Cancel the handlers, because the transaction has to be aborted."""

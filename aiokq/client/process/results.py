@@ -52,7 +52,7 @@ class Results:
     def __init__(self, producer: CurrentProducer) -> None:
         self._producer = producer
         self._sent: HandlerResults[Item] | None = None
-        """The results of the next commit; None before the first call of the handler."""
+        """The results of the next commit; None until the handler is called for that commit."""
         self._parted: HandlerResults[Item] | None = None
         """The results of the commit that was begun."""
         self._holds = False
