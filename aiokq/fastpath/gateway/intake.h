@@ -30,7 +30,9 @@
 #define AIOKQ_READ_BYTES (256 * 1024)
 #define AIOKQ_SMALL_READ (16 * 1024)
 #define AIOKQ_LACK_MS 100      /* pause of accepting for a lack of descriptors */
+#ifndef AIOKQ_CROWDED_MS       /* a test lowers it */
 #define AIOKQ_CROWDED_MS 30000 /* time limit of incomplete messages that others wait for */
+#endif
 #define AIOKQ_LONGEST_MS 60000 /* longest wait for a connection that may be displaced */
 #define AIOKQ_LATE_MS 100 /* if a check for limits in time is later, the thread did not run */
 #define AIOKQ_HEAD_BYTES 281 /* most bytes of a message with a valid topic, beside key and value */
@@ -38,6 +40,7 @@
 #define AIOKQ_STACK_BYTES (256 * 1024)
 #define AIOKQ_LOCKED_BYTES (64 * 1024) /* bytes that are stored without releasing the mutex */
 #define AIOKQ_DRAIN_MS 1000
+#define AIOKQ_LAST_ACCEPTS 16 /* bursts of connections that an ending input accepts in a round */
 #define AIOKQ_ENDING 2 /* `started` while a call waits for the end of the thread */
 #define AIOKQ_PRIORITY (-10)
 #define AIOKQ_PRIORITY_WINDOW 10 /* milliseconds between two decisions about the priority */
@@ -804,6 +807,7 @@ static inline size_t aiokq_wait_for_room(aiokq_intake *intake, aiokq_connection 
         } else if (pool->turn == NULL) {
             pool->turn = connection;
         } else {
+            pool->crowded_at = aiokq_ms(CLOCK_MONOTONIC);
             intake->crowded = 1;
             most = 0;
         }
@@ -989,8 +993,15 @@ static inline void aiokq_postpone(aiokq_intake *intake, int64_t ms) {
  * closed: data that came at the last moment, or while the thread did not run, is not lost. */
 static inline void aiokq_expire(aiokq_intake *intake, int64_t now) {
     aiokq_connection *connection = intake->first;
-    /* Others wait for the end of incomplete messages, so they have a limit in any case. */
-    int64_t limit = intake->partial_ms || !intake->crowded ? intake->partial_ms : AIOKQ_CROWDED_MS;
+    int64_t limit = intake->partial_ms;
+    if (limit == 0 && intake->block) {
+        /* Others, perhaps of another input, wait for the end of incomplete messages, so these have a
+         * limit in any case. */
+        aiokq_pool_lock(intake->pool);
+        if (intake->pool->crowded_at && now - intake->pool->crowded_at < AIOKQ_CROWDED_MS / 2)
+            limit = AIOKQ_CROWDED_MS;
+        aiokq_pool_unlock(intake->pool);
+    }
     for (; connection != NULL; connection = connection->after) {
         int partial = limit > 0 && connection->since >= 0 && now - connection->since >= limit;
         int idle = intake->idle_ms > 0 && now - connection->last >= intake->idle_ms;
@@ -1013,7 +1024,7 @@ static inline int aiokq_tick(const aiokq_intake *intake) {
     if (intake->partial_ms > 0 && (least == 0 || intake->partial_ms < least))
         least = intake->partial_ms;
     if (least == 0)
-        return -1;
+        return intake->block ? AIOKQ_CROWDED_MS / 4 : -1;
     least /= 4;
     return (int)(least < 5 ? 5 : least > 250 ? 250 : least);
 }
@@ -1084,10 +1095,51 @@ static inline int aiokq_listen(aiokq_intake *intake) {
     return lack > 0 ? (int)lack : (int)rest;
 }
 
+/* Accepts the connections that wait, and reads each connection once. A connection is closed when
+ * nothing more is there to read, and with `last` after the read. Returns whether there were any. */
+static inline int aiokq_drain_round(aiokq_intake *intake, int64_t end, int last) {
+    aiokq_connection *connection, *after;
+    int64_t before, count;
+    int calls = 0;
+    do {
+        before = intake->counts.accepted;
+        aiokq_accept_connections(intake);
+    } while (intake->counts.accepted > before && ++calls < AIOKQ_LAST_ACCEPTS);
+    /* A program could still write after the last read of its connection, and its messages would be
+     * lost uncounted. After the shutdown, its write fails. */
+    if (intake->transport != AIOKQ_TCP)
+        for (connection = intake->first; connection != NULL; connection = connection->after)
+            shutdown(connection->fd, SHUT_RD);
+    /* A connection of which bytes come moves to the end of the list. */
+    before = count = intake->counts.connections;
+    for (connection = intake->first; connection != NULL && count-- > 0; connection = after) {
+        int more;
+        after = connection->after;
+        more = aiokq_may_drain(intake, end) ? aiokq_connection_read(intake, connection) : 0;
+        /* TCP accepts data until the connection is closed, so close it right after the last read. */
+        if (more == 0 || (more > 0 && last))
+            aiokq_connection_end(intake, connection);
+    }
+    return before > 0;
+}
+
+/* Reads what the waiting and the open connections have, for AIOKQ_DRAIN_MS and two more rounds: some
+ * programs may write, and over TCP others may connect, all the time. The connections are read in
+ * turns, so that one of these programs does not use the time of the others. The first of the two
+ * rounds closes all connections, and the second one reads those that came meanwhile. */
+static inline void aiokq_drain_connections(aiokq_intake *intake) {
+    int64_t end = aiokq_ms(CLOCK_MONOTONIC) + AIOKQ_DRAIN_MS;
+    int late = 0;
+    intake->max_connections = INT64_MAX; /* accept all waiting connections */
+    do
+        late += aiokq_ms(CLOCK_MONOTONIC) >= end;
+    while (aiokq_drain_round(intake, end, late) && late < 2);
+}
+
 static inline int aiokq_serve(aiokq_intake *intake) {
     struct epoll_event events[AIOKQ_BURST], event;
     aiokq_pace pace = {0, 0, 0, 0, 0};
-    int64_t now, end, late, checked = aiokq_ms(CLOCK_MONOTONIC);
+    int64_t now, late, checked = aiokq_ms(CLOCK_MONOTONIC);
     int64_t stalled = intake->stalled_ms, stalled_before = stalled;
     int count, error = 0, tick = aiokq_tick(intake), wait;
     memset(&event, 0, sizeof event);
@@ -1124,10 +1176,9 @@ static inline int aiokq_serve(aiokq_intake *intake) {
             stalled = intake->stalled_ms;
         }
         now = aiokq_ms(CLOCK_MONOTONIC);
-        if (now - checked >= (tick > 0 ? tick : AIOKQ_CROWDED_MS / 4) &&
-            (tick > 0 || intake->crowded)) {
+        if (tick > 0 && now - checked >= tick) {
             late = now - checked - tick - AIOKQ_LATE_MS - (stalled - stalled_before);
-            if (tick > 0 && late > 0) /* such as after SIGSTOP: nothing was read meanwhile */
+            if (late > 0) /* such as after SIGSTOP: nothing was read meanwhile */
                 aiokq_postpone(intake, late);
             checked = now;
             stalled_before = stalled;
@@ -1135,34 +1186,8 @@ static inline int aiokq_serve(aiokq_intake *intake) {
         }
         aiokq_gather(intake, &pace, now);
     }
-    end = aiokq_ms(CLOCK_MONOTONIC) + AIOKQ_DRAIN_MS;
-    if (aiokq_stopping(intake) && intake->draining) {
-        aiokq_connection *connection, *after;
-        int64_t before, count;
-        intake->max_connections = INT64_MAX; /* accept all waiting connections */
-        do {
-            before = intake->counts.accepted;
-            aiokq_accept_connections(intake);
-        } while (intake->counts.accepted > before && aiokq_ms(CLOCK_MONOTONIC) < end);
-        /* A program could still write after the last read of its connection, and its messages would
-         * be lost uncounted. After the shutdown, its write fails. */
-        for (connection = intake->first; connection != NULL; connection = connection->after)
-            if (intake->transport != AIOKQ_TCP)
-                shutdown(connection->fd, SHUT_RD);
-        /* A connection of which bytes come moves to the end of the list. */
-        count = intake->counts.connections;
-        for (connection = intake->first; connection != NULL && count-- > 0; connection = after) {
-            after = connection->after;
-            int more;
-            do
-                more = aiokq_may_drain(intake, end) ? aiokq_connection_read(intake, connection) : 0;
-            while (more > 0 && aiokq_ms(CLOCK_MONOTONIC) < end);
-            /* TCP accepts data until the connection is closed, so close it right after the last
-             * read. */
-            if (more >= 0)
-                aiokq_connection_end(intake, connection);
-        }
-    }
+    if (aiokq_stopping(intake) && intake->draining)
+        aiokq_drain_connections(intake);
     return error;
 }
 

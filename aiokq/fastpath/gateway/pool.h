@@ -371,6 +371,7 @@ typedef struct {
     aiokq_slots fresh;
     aiokq_names *names_of; /* by group of senders; allocated with the first name */
     const void *turn;      /* the connection of which an incomplete message may still grow */
+    int64_t crowded_at;    /* monotonic milliseconds at which a connection last waited for the turn */
     aiokq_slot *last_slot; /* that of the previous message */
     int64_t armed; /* the deadline that the loop knows */
 

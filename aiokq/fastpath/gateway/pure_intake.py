@@ -60,6 +60,8 @@ RESERVE: Final = 64
 
 BURST: Final = 64
 DRAIN_MS: Final = 1000
+LAST_ACCEPTS: Final = 16
+"""Bursts of connections that an ending input accepts in a round."""
 _CREDENTIALS: Final = struct.Struct("=iII")
 
 
@@ -439,10 +441,9 @@ class Intake:
                     self._postpone(self._stalled - stalled)
                     stalled = self._stalled
                 now = time.monotonic()
-                pause = CROWDED_SECONDS / 4 if wait is None else wait
-                if now - checked >= pause and (wait is not None or self._crowded):
-                    late = now - checked - pause - LATE_SECONDS - (stalled - stalled_before)
-                    if wait is not None and late > 0:
+                if wait is not None and now - checked >= wait:
+                    late = now - checked - wait - LATE_SECONDS - (stalled - stalled_before)
+                    if late > 0:
                         self._postpone(late)  # such as after SIGSTOP: nothing was read meanwhile
                     checked, stalled_before = now, stalled
                     self._expire(now)
@@ -454,25 +455,48 @@ class Intake:
             self._selector = None
 
     def _drain_connections(self, listening: socket.socket) -> None:
+        """Read what the waiting and the open connections have, for DRAIN_MS and two more rounds.
+
+        Some programs may write, and over TCP others may connect, all the time. The connections are
+        read in turns, so that one of these programs does not use the time of the others. The first
+        of the two rounds closes all connections, and the second one reads those that came
+        meanwhile.
+        """
         end = time.monotonic() + DRAIN_MS / 1000
         self._max_connections = 1 << 62  # accept all waiting connections
-        before = -1
-        while before < self._accepted and time.monotonic() < end:
+        late = 0
+        while late < 2:
+            late += time.monotonic() >= end
+            if not self._drain_round(listening, end, last=late > 0):
+                return
+
+    def _drain_round(self, listening: socket.socket, end: float, *, last: bool) -> bool:
+        """Accept the connections that wait, and read each connection once.
+
+        A connection is closed when nothing more is there to read, and with `last` after the read.
+
+        Returns:
+            Whether there were any connections.
+        """
+        for _ in range(LAST_ACCEPTS):
             before = self._accepted
             self._accept_connections(listening)
+            if self._accepted == before:
+                break
         # A program could still write after the last read of its connection, and its messages would
         # be lost uncounted. After the shutdown, its write fails.
+        connections = list(self._connections.values())
         if TRANSPORTS[self._transport] != "tcp":
-            for connection in self._connections.values():
+            for connection in connections:
                 with contextlib.suppress(OSError):
                     connection.sock.shutdown(socket.SHUT_RD)
-        for connection in list(self._connections.values()):
-            while self._may_drain(end) and self._read(connection) and time.monotonic() < end:
-                pass
+        for connection in connections:
+            more = self._may_drain(end) and self._read(connection)
             # TCP accepts data until the connection is closed, so close it right after the last
             # read.
-            if connection.sock.fileno() >= 0:
+            if (last or not more) and connection.sock.fileno() >= 0:
                 self._close(connection)
+        return bool(connections)
 
     def _listen(self, listening: socket.socket) -> float | None:
         """Watch the listening socket, unless no connection may be accepted now.
@@ -500,7 +524,9 @@ class Intake:
     def _tick(self) -> float | None:
         """Return the seconds between two checks for connections that are too old."""
         limits = [limit for limit in (self._idle, self._partial) if limit > 0]
-        return min(max(min(limits) / 4, 0.005), 0.25) if limits else None
+        if not limits:
+            return CROWDED_SECONDS / 4 if self._block else None
+        return min(max(min(limits) / 4, 0.005), 0.25)
 
     def _displaceable(self) -> Connection | None:
         """Return the idle connection to close for a waiting connection; None if there is none.
@@ -666,6 +692,7 @@ class Intake:
             if pool.turn is None:
                 pool.turn = connection
                 return CHUNK
+            pool.crowded_at = time.monotonic()
             self._crowded = True
             return 0
 
@@ -786,8 +813,9 @@ class Intake:
         thread did not run, is not lost.
         """
         limit = self._partial
-        if self._crowded and not limit:
-            limit = CROWDED_SECONDS  # others wait for the end of incomplete messages
+        if not limit and self._block and now - self._pool.crowded_at < CROWDED_SECONDS / 2:
+            # Others, perhaps of another input, wait for the end of incomplete messages.
+            limit = CROWDED_SECONDS
         for connection in self._connections.values():
             if connection.denied or connection.expired:
                 continue  # a connection that is not read has no late sender

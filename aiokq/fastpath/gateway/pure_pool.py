@@ -7,6 +7,7 @@ Tests: tests/unit/fastpath/test_gateway_pool.py runs both implementations.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import struct
@@ -437,6 +438,8 @@ class Pool:
         """
         self.turn: object = None
         """The connection whose incomplete message may still grow."""
+        self.crowded_at = -math.inf
+        """Monotonic seconds at which a connection last waited for the turn."""
         self._refused_bytes = refused_bytes
         self._refused_reasons = _reasons(refused_reasons)
         self._refused_whole = _reasons(refused_whole)

@@ -4,6 +4,7 @@
  *                                       in every second round, allocations fail now and then
  *     gateway_fuzz threads MESSAGES     inputs with real sockets, senders, and a loop that takes
  *     gateway_fuzz spool MESSAGES       the same with a spool, and a loop that deletes its segments
+ *     gateway_fuzz partials             an input that waits for incomplete messages of another one
  *     gateway_fuzz locks                large messages; checks how much is copied under the mutex
  *
  * It ends with 0 if the counts add up and no sanitizer complained. */
@@ -96,6 +97,7 @@ static inline int fuzz_mutex_unlock(pthread_mutex_t *mutex) {
 
 #define AIOKQ_LARGE 3000
 #define AIOKQ_COPIED 500
+#define AIOKQ_CROWDED_MS 2000
 #define memcpy fuzz_memcpy
 #define memmove fuzz_memmove
 #define free fuzz_free
@@ -605,9 +607,9 @@ static void *send_messages(void *given) {
     return NULL;
 }
 
-/* Starts an input with a socket of its own, and names it to two senders. */
-static void start_input(aiokq_intake *intake, aiokq_pool *pool, aiokq_spool *spool, int number,
-                        int64_t messages, sender *senders) {
+/* Makes an input with a socket of its own, and names it to two senders. */
+static void make_input(aiokq_intake *intake, aiokq_pool *pool, aiokq_spool *spool, int number,
+                       int64_t messages, sender *senders) {
     struct sockaddr_un address;
     memset(&address, 0, sizeof address);
     address.sun_family = AF_UNIX;
@@ -624,7 +626,6 @@ static void start_input(aiokq_intake *intake, aiokq_pool *pool, aiokq_spool *spo
     intake->max_connections = 100;
     intake->idle_ms = 10000;
     intake->idle_when_full_ms = 10000;
-    CHECK(aiokq_intake_start(intake) == 0);
     for (int half = 0; half < 2; half++) {
         senders[half].address = address;
         senders[half].stream = number > 0;
@@ -642,8 +643,10 @@ static void run_threads(int64_t messages) {
     pool.sample_bytes = 100;
     pool.max_names = 1000;
     memset(intakes, 0, sizeof intakes);
-    for (int n = 0; n < 3; n++)
-        start_input(intakes + n, &pool, NULL, n, messages, senders + 2 * n);
+    for (int n = 0; n < 3; n++) {
+        make_input(intakes + n, &pool, NULL, n, messages, senders + 2 * n);
+        CHECK(aiokq_intake_start(intakes + n) == 0);
+    }
     for (int n = 0; n < 6; n++)
         CHECK(pthread_create(threads + n, NULL, send_messages, senders + n) == 0);
     while (released < most) {
@@ -700,8 +703,10 @@ static void run_spool(int64_t messages) {
     pool.max_names = 1000;
     spool_make(&spool, directory, 100000, 20000, AIOKQ_SYNC_INTERVAL);
     memset(intakes, 0, sizeof intakes);
-    for (int n = 0; n < 3; n++)
-        start_input(intakes + n, &pool, &spool, n, messages, senders + 2 * n);
+    for (int n = 0; n < 3; n++) {
+        make_input(intakes + n, &pool, &spool, n, messages, senders + 2 * n);
+        CHECK(aiokq_intake_start(intakes + n) == 0);
+    }
     for (int n = 0; n < 6; n++)
         CHECK(pthread_create(threads + n, NULL, send_messages, senders + n) == 0);
     while (found < most) {
@@ -735,6 +740,69 @@ static void run_spool(int64_t messages) {
     CHECK(rmdir(directory) == 0);
 }
 
+/* Connects to an input, and sends the first `part` bytes of a message of `size` bytes. */
+static int send_part(const sender *to, int64_t size, int64_t part) {
+    unsigned char *message = (unsigned char *)calloc(1, (size_t)size);
+    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    CHECK(connect(fd, (const struct sockaddr *)&to->address, sizeof to->address) == 0);
+    CHECK(message != NULL);
+    put(message, (uint64_t)size, 4);
+    put(message + 4, 256, 2);
+    put(message + 10, 1, 2);
+    message[12] = 'a';
+    put(message + 25, (uint64_t)(size - 29), 4);
+    for (int64_t at = 0; at < part;) {
+        ssize_t sent = send(fd, message + at, (size_t)(part - at), 0);
+        CHECK(sent > 0);
+        at += sent;
+    }
+    free(message);
+    return fd;
+}
+
+/* Inputs that block, without a limit for incomplete messages: two of one input use the half of the
+ * pool that is for them, so they end when a connection of the other input waits for them. */
+static void run_partials(void) {
+    aiokq_pool pool;
+    aiokq_intake intakes[2];
+    sender senders[4];
+    int64_t began = aiokq_ms(CLOCK_MONOTONIC), received = 0;
+    int fds[3];
+    CHECK(aiokq_pool_make(&pool, 1000000, -1, 1));
+    pool.sample_bytes = 100;
+    pool.max_names = 1000;
+    memset(intakes, 0, sizeof intakes);
+    for (int n = 0; n < 2; n++) {
+        make_input(intakes + n, &pool, NULL, n + 1, 0, senders + 2 * n);
+        intakes[n].transport = 1;
+        intakes[n].limit = 1000000;
+        intakes[n].idle_ms = 0;
+        CHECK(aiokq_intake_start(intakes + n) == 0);
+    }
+    fds[0] = send_part(senders, 900000, 560000);
+    while (aiokq_ms(CLOCK_MONOTONIC) - began < 200)
+        aiokq_pause();
+    fds[1] = send_part(senders, 900000, 300000);
+    while (aiokq_ms(CLOCK_MONOTONIC) - began < 400)
+        aiokq_pause();
+    fds[2] = send_part(senders + 2, 1000, 1000);
+    while (received == 0 && aiokq_ms(CLOCK_MONOTONIC) - began < 10 * AIOKQ_CROWDED_MS) {
+        aiokq_pause();
+        aiokq_pool_lock(&pool);
+        received = intakes[1].counts.received;
+        aiokq_pool_unlock(&pool);
+    }
+    CHECK(received == 1);
+    for (int n = 0; n < 3; n++)
+        close(fds[n]);
+    for (int n = 0; n < 2; n++) {
+        aiokq_intake_stop(intakes + n, 1);
+        close(intakes[n].fd);
+    }
+    CHECK(intakes[0].counts.partial_closed > 0 && pool.partial == 0);
+    aiokq_pool_free(&pool);
+}
+
 #endif
 
 int main(int count, char **given) {
@@ -747,6 +815,8 @@ int main(int count, char **given) {
         run_threads(atoll(given[2]));
     else if (count == 3 && strcmp(given[1], "spool") == 0)
         run_spool(atoll(given[2]));
+    else if (count == 2 && strcmp(given[1], "partials") == 0)
+        run_partials();
 #endif
     else
         return 2;

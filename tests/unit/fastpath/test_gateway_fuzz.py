@@ -104,3 +104,8 @@ def test_inputs_and_a_loop_that_takes(shared: Path, sanitizer: str) -> None:
 def test_inputs_and_a_spool(shared: Path, sanitizer: str) -> None:
     """The same with a small spool, whose segments are read and deleted meanwhile."""
     run([*built(sanitizer, shared), "spool", "3000"])
+
+
+def test_an_incomplete_message_of_another_input_has_a_limit_in_time(shared: Path) -> None:
+    """Regression: without a limit of its own, it had one only if its own input waited for it."""
+    run([*built("address,undefined", shared), "partials"])

@@ -23,6 +23,7 @@ from typing import Any
 import pytest
 
 from aiokq.fastpath import gateway
+from aiokq.fastpath.gateway import pure_intake
 from aiokq.fastpath.gateway.pure_intake import RESERVE
 from aiokq.fastpath.gateway.values import NAME_BYTES
 from tests.forking import LivingChild, fork, in_child, needs_fork
@@ -105,6 +106,26 @@ class Input:
         self.socket.close()
         for client in self.clients:
             client.close()
+
+
+class Writer:
+    """A program that writes to an input all the time."""
+
+    def __init__(self, given: Input) -> None:
+        self._socket = given.connect()
+        self._thread = threading.Thread(target=self._write)
+        self._thread.start()
+
+    def _write(self) -> None:
+        data = encode(value=b"x" * 100) * 100_000
+        with contextlib.suppress(OSError):
+            while True:
+                self._socket.sendall(data)
+
+    def end(self) -> None:
+        self._socket.close()
+        self._thread.join(20)
+        assert not self._thread.is_alive()
 
 
 @pytest.fixture
@@ -1063,6 +1084,90 @@ def test_the_end_of_an_input_loses_nothing_that_a_program_could_write(inputs: An
             assert not writer.is_alive()
         assert given.intake.counts().received == sum(sent)
         assert not given.discarded()
+
+
+def test_an_incomplete_message_of_another_input_has_a_limit_in_time(
+    inputs: Any, core: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: without `partial_ms`, it had one only if its own input waited for it."""
+    if core.Intake is not pure_intake.Intake:
+        pytest.skip("30 seconds; test_gateway_fuzz.py has this test for the compiled form")
+    monkeypatch.setattr(pure_intake, "CROWDED_SECONDS", 0.4)
+    options = {"when_full": "block", "max_message_bytes": 1_000_000}
+    given = inputs("unix_stream", 1_000_000, **options).start()
+    for size in (560_000, 300_000):
+        given.connect().sendall(encode(value=bytes(900_000))[:size])
+        time.sleep(0.2)  # the second one is read beyond half of the pool
+    other = Input(core, tmp_path, "unix_stream", 0, given, **options).start()
+    other.connect().sendall(encode(value=b"x") * 3)
+    until(lambda: other.intake.counts().received == 3)
+    assert given.intake.counts().partial_closed > 0
+    other.intake.stop()
+    other.socket.close()
+    for client in other.clients:
+        client.close()
+
+
+def test_programs_that_connect_while_an_input_ends_are_counted(inputs: Any) -> None:
+    """Regression: while one program wrote all the time, what others wrote for a second was lost."""
+    given = inputs("tcp").start()
+    writers = [Writer(given) for _ in range(3)]
+    until(lambda: given.intake.counts().connections == 3)
+    ending = threading.Thread(target=given.intake.stop, kwargs={"drain": True})
+    ending.start()
+    other = bytearray(encode())
+    other[7] = 9  # a version of its own, so that it is counted apart
+    sent = 0
+    while ending.is_alive():
+        with socket.create_connection(given.address) as client:
+            client.sendall(other)
+        sent += 1
+        ending.join(0.05)
+    assert sent < 100
+    assert given.pool.counts().versions.get(9, 0) >= sent - 2  # but for what came in the last round
+    for writer in writers:
+        writer.end()
+
+
+def test_the_end_of_an_input_reads_all_connections_in_turns(inputs: Any) -> None:
+    """Regression: while a program wrote all the time, others were read only once."""
+    given = inputs("tcp", 1 << 26, max_message_bytes=1 << 20)
+    writers = [Writer(given) for _ in range(3)]
+    message = bytearray(encode(value=bytes(500_000)))
+    message[7] = 9  # a version of its own, so that it is counted apart
+    sending = threading.Thread(target=given.connect().sendall, args=(message,))
+    sending.start()
+    time.sleep(0.2)  # the kernel has the data of all
+    given.start().intake.stop(drain=True)
+    sending.join(20)
+    assert given.pool.counts().versions == {9: 1}
+    for writer in writers:
+        writer.end()
+
+
+def test_an_input_ends_although_programs_connect_all_the_time(inputs: Any) -> None:
+    given = inputs("tcp").start()
+    ended = threading.Event()
+    data = encode(value=b"x" * 100)
+
+    def connect() -> None:
+        while not ended.is_set():
+            with contextlib.suppress(OSError), socket.create_connection(given.address, 5) as client:
+                client.sendall(data)
+
+    programs = [threading.Thread(target=connect) for _ in range(3)]
+    for program in programs:
+        program.start()
+    until(lambda: given.intake.counts().accepted > 20)
+    began = time.monotonic()
+    given.intake.stop(drain=True)
+    assert time.monotonic() - began < 10
+    ended.set()
+    for program in programs:
+        program.join(20)
+        assert not program.is_alive()
+    counts = given.pool.counts()
+    assert counts.received == counts.held + sum(counts.discarded)
 
 
 # ---------------------------------------------------------------- names
