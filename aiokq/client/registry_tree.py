@@ -48,7 +48,7 @@ class RegistryNode:
 
 
 def parse_path(path: str) -> tuple[str, ...]:
-    """Split a path into names.
+    """Split a path into names; a slash at the end is ignored.
 
     Raises:
         ValueError: the path is not absolute, or contains an empty name.

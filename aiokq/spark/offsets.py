@@ -5,7 +5,7 @@ connector, so checkpoints of that connector can be read. Two kinds of entries ar
 
 - ``__aiokq_initial__.<topic>`` is part of the end of the first batch, and holds the start of the
   query. After a crash in this batch Spark requests the start again, and "latest" would then be
-  another offset.
+  another offset. If the query started without a partition, ``__aiokq_initial__.`` is an empty map.
 - ``__aiokq_topic_id__.<topic>`` holds the topic's id, as two integers. The id shows that a topic
   was deleted and created again.
 """
@@ -75,7 +75,7 @@ class SourceOffset:
             ConfigError: the value is not a map of topic to partition to offset.
         """
         positions: PartitionOffsets = {}
-        initial: PartitionOffsets = {}
+        initial: PartitionOffsets | None = None
         ids: dict[str, UUID] = {}
         try:
             for topic, partitions in offset.items():
@@ -83,8 +83,10 @@ class SourceOffset:
                     high, low = partitions["0"] % 2**64, partitions["1"] % 2**64
                     ids[topic.removeprefix(TOPIC_ID)] = UUID(int=high << 64 | low)
                     continue
-                target = initial if topic.startswith(INITIAL) else positions
-                name = topic.removeprefix(INITIAL)
+                target, name = positions, topic
+                if topic.startswith(INITIAL):
+                    target = initial = {} if initial is None else initial
+                    name = topic.removeprefix(INITIAL)
                 for partition, position in partitions.items():
                     target[TopicPartition(name, int(partition))] = int(position)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -92,7 +94,7 @@ class SourceOffset:
                 'the offset in the checkpoint is not of the form {"topic":{"0":23}}: '
                 + json.dumps(offset)
             ) from error
-        return cls(positions, initial or None, ids)
+        return cls(positions, initial, ids)
 
     def to_map(self) -> OffsetMap:
         """Return the form that Spark stores and compares; equal offsets give equal JSON."""
@@ -101,6 +103,8 @@ class SourceOffset:
             out[TOPIC_ID + topic] = {"0": _signed(id_.int >> 64), "1": _signed(id_.int % 2**64)}
         for tp, offset in self.positions.items():
             out.setdefault(tp.topic, {})[str(tp.partition)] = offset
+        if self.initial == {}:
+            out[INITIAL] = {}
         for tp, offset in (self.initial or {}).items():
             out.setdefault(INITIAL + tp.topic, {})[str(tp.partition)] = offset
         return {topic: dict(sorted(out[topic].items(), key=_number)) for topic in sorted(out)}

@@ -148,6 +148,16 @@ def test_a_first_batch_before_there_was_a_topic_reads_nothing_again() -> None:
     assert query.read({}, SourceOffset({T0: 9}, topic_ids={"t": ID}).to_map()) == [(0, 0, 9)]
 
 
+def test_a_first_batch_after_a_start_without_topics_begins_with_the_topic() -> None:
+    """Regression: after a crash in it the end did not contain the start, which is DataLoss."""
+    query = Query({}, startingOffsets="latest")
+    query.cluster.ends = {T0: 9}
+    assert query.next() == {T0: 9}
+    now = SourceOffset({T0: 20}, {T0: 20}, {"t": ID}).to_map()
+
+    assert query.read(now, query.offset) == [(0, 0, 9)]
+
+
 def test_an_offset_that_is_run_again_as_a_batch_reads_nothing() -> None:
     """Spark runs a batch if the texts differ, even if only the embedded start does."""
     query = Query({T0: 7})

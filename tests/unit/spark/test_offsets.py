@@ -47,7 +47,7 @@ def test_an_offset_comes_back_as_it_was(
     positions: dict[TopicPartition, int], ids: dict[str, UUID]
 ) -> None:
     """They are stored in JSON, whose numbers have 64 bits with a sign."""
-    offset = SourceOffset(positions, positions or None, ids)
+    offset = SourceOffset(positions, positions, ids)
 
     text = json.dumps(offset.to_map())
 
