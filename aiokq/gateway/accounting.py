@@ -201,7 +201,7 @@ class Accounting:
             topic = one.topic.decode("utf-8", "replace")
             if dead is not None and dead.wants(topic, one.reason):
                 size += refused_size(one)
-                if dead.refused_bytes + size <= REFUSED_BYTES:
+                if dead.refused_bytes + size <= REFUSED_BYTES and dead.grant(1):
                     key = one.topic, one.reason
                     letters.setdefault(key, RefusedMessages()).refused.append(one)
                     continue
@@ -268,10 +268,14 @@ class Accounting:
         while (taken := self._pool.take_unresolved(topic.encode())) is not None:
             rows = range(taken.count)
             letter = Letter(topic, False, taken, rows, reason, taken.charge, None, 0)
+            granted = 0
             if dead is not None and wanted:
-                dead.accept(letter)
-            else:
-                self._discard(letter, rows, taken.charge)
+                granted = taken.count if reason == SHUTDOWN else dead.grant(taken.count)
+            if dead is not None and granted:
+                dead.accept(letter._replace(rows=rows[:granted]))
+            if granted < taken.count:
+                # The dead letters keep the memory of all these messages.
+                self._discard(letter, rows[granted:], 0 if granted else taken.charge)
             count += taken.count
         return count
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
@@ -66,11 +67,37 @@ REFUSED_OVERHEAD: Final = 1024
 OVERHEAD: Final = 64 * 1024
 """Bytes by which a dead letter with its headers may be larger than the message."""
 
-ROWS: Final = 100
+ROWS: Final = 20
 """Number of dead letters after which other tasks get a turn."""
 
 SHUTDOWN_SHARE: Final = 0.25
 """Part of the time of a shutdown that is kept for dead letters of undelivered messages."""
+
+
+class Rate:
+    """A limit of messages per second. After a second without any, as many may come at once.
+
+    Args:
+        per_s: the limit; 0 for none.
+        clock: returns the current time in seconds.
+    """
+
+    def __init__(self, per_s: int, clock: Callable[[], float]) -> None:
+        self._per_s = per_s
+        self._clock = clock
+        self._left = float(per_s)
+        self._at = clock()
+
+    def grant(self, messages: int) -> int:
+        """Return how many of some messages are within the limit, and count these."""
+        if not self._per_s:
+            return messages
+        now = self._clock()
+        self._left = min(self._per_s, self._left + (now - self._at) * self._per_s)
+        self._at = now
+        granted = min(messages, int(self._left))
+        self._left -= granted
+        return granted
 
 
 class RefusedMessages:
@@ -187,10 +214,19 @@ class DeadLetters:
             "max_request_size": max(1024 * 1024, largest + OVERHEAD),
         }
         self._refused_until = 0.0
+        self._rate = Rate(0 if chosen is None else chosen.max_per_s, time.monotonic)
 
     def wants(self, topic: str, reason: int) -> bool:
         """Return whether messages of a topic become dead letters for a reason."""
         return reason in self._reasons and topic != self._topic and not self._closing
+
+    def grant(self, messages: int) -> int:
+        """Return how many of some messages may become dead letters now, and count these.
+
+        For messages whose topic does not exist, or that are too long: a program can send any number
+        of them, and a dead letter takes a hundred times as long as a discarded message.
+        """
+        return self._rate.grant(messages)
 
     @property
     def enabled(self) -> bool:

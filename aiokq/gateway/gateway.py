@@ -176,6 +176,7 @@ class Gateway:
             **refused_options(settings),
         )
         stack.callback(self.pool.close)
+        self._limit_refused(settings)
         # Parts are closed in the reverse order: tasks end before the pool that they use.
         stack.push_async_callback(self._supervisor.close, CLOSE_SECONDS)
         await self._supervisor.start()
@@ -410,8 +411,14 @@ class Gateway:
             self._spawn(self.http.close(), "close http")
         self.http = http
         self.delivery.configure(settings)
+        self._limit_refused(settings)
         self.router.configure(settings, self.engine.max_message_bytes)
         await inputs.settle(differ, opened, replaced, settings.inputs)
+
+    def _limit_refused(self, settings: GatewaySettings) -> None:
+        """Limit the messages that the pool hands over to become dead letters."""
+        letters = settings.dead_letters
+        self.pool.limit_whole(0 if letters is None else letters.max_per_s)
 
     def _switched(self) -> None:
         """Use the cluster and engine of `delivery`, and pass messages to the engine."""

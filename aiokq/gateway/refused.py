@@ -29,10 +29,13 @@ LEAST_PREFIX: Final = 16
 def refused_options(settings: GatewaySettings) -> dict[str, Any]:
     """Return the options of a pool for refused messages; {} if the settings need no messages."""
     letters = () if settings.dead_letters is None else (TOO_LONG, BAD_TOPIC)
-    options: dict[str, Any] = {"refused_bytes": QUEUE_BYTES, "refused_reasons": letters}
+    options: dict[str, Any] = {
+        "refused_bytes": QUEUE_BYTES,
+        "refused_reasons": letters,
+        "refused_whole": letters,
+    }
     if settings.discards.log_path is not None:
         options["refused_reasons"] = (*range(BAD_TOPIC + 1), SPOOL_FULL, SPOOL_ERROR)
-        options["refused_whole"] = letters
         options["refused_prefix"] = max(LEAST_PREFIX, settings.discards.log_max_prefix_bytes)
         options["refused_per_s"] = LOGGED_PER_S
     return options if options["refused_reasons"] else {}

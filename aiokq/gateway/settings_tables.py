@@ -358,6 +358,9 @@ class DeadLettersSettings(Section):
     """Name of the topic, which must exist."""
     reasons: tuple[DeadLetterReason, ...] = get_args(DeadLetterReason)
     """Reasons for which a message is written to this topic instead of being discarded."""
+    max_per_s: Annotated[int, Field(ge=0, le=2**31 - 1)] = 1000
+    """Largest number of messages per second that are written because their topic does not exist,
+    could not be created, or because they are too long; 0 for no limit. More are discarded."""
 
 
 class DiscardsSettings(Section):

@@ -124,6 +124,29 @@ async def test_messages_that_the_pool_refuses_become_dead_letters(engine: str):
         assert found == [("no/name", "bad_topic")] + [("orders", "too_long")] * 50
 
 
+async def test_a_flood_of_impossible_messages_does_not_hold_up_the_others():
+    """Regression: each became a dead letter, which took all the time of the loop for seconds."""
+    given = {**values("producer", max_per_s=200), "limits": {"max_message_bytes": 1000}}
+    async with rig(given, topics=TOPICS) as r:
+        watch = asyncio.ensure_future(watched(r))
+        await r.send(message("orders", b"first"))
+        await r.settled(1)
+        bad = [message("no/name", b"v"), message("orders", bytes(2000)), message("missing", b"v")]
+        began = time.monotonic()
+        await r.send(*bad * 3000, message("orders", b"last"), kind="unix_stream")
+        snapshot = await r.settled(9002)
+        watch.cancel()
+        total = snapshot.total
+        # The pool and the loop count them separately.
+        assert 200 <= total.dead_lettered <= 200 * (2 + time.monotonic() - began)
+        assert total.acked == 2
+        lost = discarded(snapshot)
+        assert set(lost) <= {"bad_topic", "too_long"}
+        assert sum(lost.values()) == 9000 - total.dead_lettered
+        assert len(await r.records("dead")) == total.dead_lettered
+        assert r.gateway.pool.counts().used_bytes == 0
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 async def test_messages_that_kafka_refuses_have_its_error(
     engine: str, monkeypatch: pytest.MonkeyPatch

@@ -300,6 +300,22 @@ async def test_the_largest_message_of_engine_bruce_can_change():
         assert snapshot.total.acked == 2
 
 
+async def test_the_rate_of_dead_letters_can_change():
+    async with running() as (r, _):
+        r.base += '[dead_letters]\ntopic = "dead"\nmax_per_s = {rate}\n'
+        r.write(rate=3)
+        await r.gateway.close()  # a table that is added needs a restart
+        async with Gateway(r.file) as r.gateway:
+            pool, letters = r.gateway.pool, r.gateway.dead_letters
+            pool.feed(message("no/name", b"v") * 50)
+            assert len(pool.refused()) == 3
+            assert letters.grant(50) == 3
+            assert await r.reload(rate=20) == ["dead_letters"]
+            pool.feed(message("no/name", b"v") * 50)
+            assert len(pool.refused()) == 20
+            assert letters.grant(50) == 20
+
+
 async def test_messages_go_to_other_brokers_after_the_reload():
     async with running() as (r, kafka), aiokq.EmbeddedCluster() as other:
         await create(other)

@@ -104,7 +104,10 @@ class Side:
     """One of the two cores."""
 
     def __init__(self, core: Any, options: dict[str, Any]) -> None:
+        options = dict(options)
+        per_s = options.pop("limit_whole", 0)
         self.pool = core.Pool(20_000, sample_bytes=40, max_topic_names=2, **options)
+        self.pool.limit_whole(per_s)
         self.mono, self.wall = 1_000_000, NOW
         self.pool.set_clock(self.mono, self.wall)
         self.slots: dict[bytes, int] = {}
@@ -182,6 +185,7 @@ class Side:
                 "refused_whole": [gateway.TOO_LONG],
                 "refused_prefix": 9,
                 "refused_per_s": 4,
+                "limit_whole": 3,
             },
         ]
     ),

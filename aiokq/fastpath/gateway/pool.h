@@ -349,11 +349,13 @@ typedef struct {
     int64_t max_names;
     int64_t refused_bytes;
     uint32_t refused_reasons;
-    uint32_t refused_whole; /* reasons for which neither of the next two limits applies */
+    uint32_t refused_whole; /* reasons with a rate of their own instead of the next two limits */
     int64_t refused_prefix; /* bytes of key and of value that the queue keeps; -1: all */
     int64_t refused_rate;   /* messages that the queue takes in a second; 0: any number */
     int64_t refused_second;
     int64_t refused_in_second;
+    int64_t whole_rate; /* messages in a second with a reason of `refused_whole`; 0: any number */
+    int64_t whole_next; /* monotonic nanoseconds at which the next one would come at this rate */
     uint32_t largest_segment;
     uint64_t seed;
 
@@ -880,11 +882,29 @@ static inline void aiokq_finish_segments(aiokq_pool *pool, aiokq_segment *segmen
     aiokq_segments_free(segments);
 }
 
+/* Counts a message against the rate of those that are queued as a whole; returns whether it is within
+ * the rate. After a second without messages, as many as in a second may come at once. */
+static inline int aiokq_within_rate(aiokq_pool *pool) {
+    int64_t mono, wall, step;
+    if (pool->whole_rate <= 0)
+        return 1;
+    aiokq_pool_now(pool, &mono, &wall);
+    mono *= 1000000;
+    step = 1000000000 / pool->whole_rate;
+    pool->whole_next = pool->whole_next > mono ? pool->whole_next : mono;
+    if (pool->whole_next + step - mono > 1000000000)
+        return 0;
+    pool->whole_next += step;
+    return 1;
+}
+
 /* Returns whether a message is to be put into the queue of refused messages. */
 static inline int aiokq_queues_refused(aiokq_pool *pool, int reason, int64_t size, int64_t wall) {
     if (pool->refused_used + size > pool->refused_bytes)
         return 0;
-    if (pool->refused_rate <= 0 || pool->refused_whole >> reason & 1)
+    if (pool->refused_whole >> reason & 1)
+        return aiokq_within_rate(pool);
+    if (pool->refused_rate <= 0)
         return 1;
     if (wall / 1000 != pool->refused_second) {
         pool->refused_second = wall / 1000;

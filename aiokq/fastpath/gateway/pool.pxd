@@ -91,6 +91,8 @@ cdef extern from "aiokq/fastpath/gateway/pool.h" nogil:
         uint32_t refused_whole
         int64_t refused_prefix
         int64_t refused_rate
+        int64_t whole_rate
+        int64_t whole_next
         uint64_t seed
         aiokq_slot **slots
         int32_t slot_count

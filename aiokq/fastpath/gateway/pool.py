@@ -463,7 +463,8 @@ class Pool:
             16 KiB), no topic is replaced, and the new message is discarded as BAD_TOPIC.
         refused_bytes: size of the queue of `refused()`, in addition to `max_bytes`.
         refused_reasons: the reasons for which messages are put into this queue.
-        refused_whole: reasons in `refused_reasons` to which the next two limits do not apply.
+        refused_whole: reasons in `refused_reasons` to which `limit_whole` applies instead of the
+            next two limits.
         refused_prefix: number of bytes of each key and value that the queue keeps; -1 for all.
         refused_per_s: number of messages that the queue takes per second; 0 for any number.
         spooled: whether `finished()` names the messages that the pool discards.
@@ -803,6 +804,25 @@ class Pool:
         if segment == cython.NULL:
             return None
         return _taken(segment, first, end, number)
+
+    def limit_whole(self, per_s):
+        """Limit the messages that the queue of `refused()` takes for the reasons `refused_whole`.
+
+        Args:
+            per_s: number of messages per second, 0 for any number. After a second without messages,
+                as many may come at once. Further ones are discarded.
+
+        Raises:
+            ValueError: `per_s` is negative.
+        """
+        self._check_open()
+        rate: int64_t = per_s
+        if rate < 0:
+            raise ValueError(f"per_s is {per_s}, and must not be negative")
+        aiokq_pool_lock(self.pool)
+        self.pool.whole_rate = rate
+        self.pool.whole_next = 0
+        aiokq_pool_unlock(self.pool)
 
     def press(self):
         """Make all messages due at the next `due()`, because there is no room for further ones.

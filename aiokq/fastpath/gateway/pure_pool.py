@@ -399,7 +399,8 @@ class Pool:
             16 KiB), no topic is replaced, and the new message is discarded as BAD_TOPIC.
         refused_bytes: size of the queue of `refused()`, in addition to `max_bytes`.
         refused_reasons: the reasons for which messages are put into this queue.
-        refused_whole: reasons in `refused_reasons` to which the next two limits do not apply.
+        refused_whole: reasons in `refused_reasons` to which `limit_whole` applies instead of the
+            next two limits.
         refused_prefix: number of bytes of each key and value that the queue keeps; -1 for all.
         refused_per_s: number of messages that the queue takes per second; 0 for any number.
         spooled: whether `finished()` names the messages that the pool discards.
@@ -446,6 +447,7 @@ class Pool:
         self._refused_prefix = refused_prefix
         self._refused_per_s = refused_per_s
         self._refused_second = self._refused_in_second = 0
+        self._whole_rate = self._whole_next = 0
         self._spooled = spooled
         self._finished: list[int] = []
         self._pid = os.getpid()
@@ -637,6 +639,13 @@ class Pool:
             known.held_bytes -= taken.charge
             self._taken += taken.count
             return taken
+
+    def limit_whole(self, per_s: int) -> None:
+        self._check()
+        if per_s < 0:
+            raise ValueError(f"per_s is {per_s}, and must not be negative")
+        with self._lock:
+            self._whole_rate, self._whole_next = per_s, 0
 
     def press(self) -> None:
         self._check()
@@ -1141,12 +1150,26 @@ class Pool:
         """Return whether a message is to be put into the queue of refused messages."""
         if self._refused_used + size > self._refused_bytes:
             return False
-        if not self._refused_per_s or reason in self._refused_whole:
+        if reason in self._refused_whole:
+            return self._within_rate()
+        if not self._refused_per_s:
             return True
         if wall // 1000 != self._refused_second:
             self._refused_second, self._refused_in_second = wall // 1000, 0
         self._refused_in_second += 1
         return self._refused_in_second <= self._refused_per_s
+
+    def _within_rate(self) -> bool:
+        """Count a message against `limit_whole`; return whether it is within the rate."""
+        if not self._whole_rate:
+            return True
+        now = self.now()[0] * 1_000_000
+        step = 1_000_000_000 // self._whole_rate
+        self._whole_next = max(self._whole_next, now)
+        if self._whole_next + step - now > 1_000_000_000:
+            return False
+        self._whole_next += step
+        return True
 
     def _sample(self, reason: int, transport: int, wall: int, data: bytes) -> None:
         kept = self._samples.setdefault((reason, transport), deque(maxlen=SAMPLES))

@@ -145,7 +145,7 @@ class PoolCounts(NamedTuple):
         unresolved: messages of `held` whose topics are not registered.
         names: unregistered topics of which messages are held.
         refused_lost: messages for the queue of `refused()` that the queue did not take, because of
-            a lack of room or memory, or because of `refused_per_s`.
+            a lack of room or memory, or because of a limit of their rate.
         discarded: messages that the core discarded, by reason.
         versions: messages of unsupported versions of the format, by version.
         topics: counts of topics by slot, if they were requested: of each registered topic, and of

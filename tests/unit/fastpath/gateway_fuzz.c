@@ -388,6 +388,7 @@ static void fuzz_bytes(uint64_t seed, int64_t rounds) {
         pool.refused_whole = chance(UINT32_MAX) & 0x1ff;
         pool.refused_prefix = chance(2) ? -1 : (int64_t)chance(100);
         pool.refused_rate = chance(2) ? 0 : chance(50);
+        pool.whole_rate = chance(2) ? 0 : chance(50);
         pool.fixed_clock = 1;
         pool.fixed_mono = 1000;
         pool.fixed_wall = 1700000000000;

@@ -1013,6 +1013,42 @@ def test_refused_messages_for_a_log_are_shortened_and_limited(benches: Any) -> N
             bench.core.Pool(4096, **wrong)
 
 
+def test_refused_messages_that_are_kept_whole_have_a_rate_of_their_own(benches: Any) -> None:
+    """As many as in a second at once, and then as many as the time that passes allows."""
+    bench = benches(
+        4096,
+        refused_bytes=100_000,
+        refused_reasons=[gateway.TOO_LONG, gateway.MALFORMED],
+        refused_whole=[gateway.TOO_LONG],
+    )
+    slot = bench.pool.register(b"t", max_message_bytes=3)
+    sent = [encode(value=b"long value")] * 8
+
+    def taken() -> int:
+        bench.feed(*sent)
+        return len(bench.pool.refused())
+
+    assert taken() == 8
+    bench.pool.limit_whole(4)
+    assert (taken(), taken()) == (4, 0)
+    bench.move(250)
+    assert (taken(), taken()) == (1, 0)
+    bench.move(500)
+    assert taken() == 2
+    bench.move(100_000)
+    assert (taken(), taken()) == (4, 0)
+    bench.feed(*[encode(flags=1)] * 3)
+    assert len(bench.pool.refused()) == 3  # the rate is that of other reasons
+    counts = bench.pool.counts(topics=True)
+    assert counts.topics[slot].too_long == counts.received - 3
+    assert bench.discarded() == {"too_long": counts.refused_lost}
+    assert counts.received == counts.refused_lost + 8 + 4 + 1 + 2 + 4 + 3
+    bench.pool.limit_whole(0)
+    assert taken() == 8
+    with pytest.raises(ValueError, match="negative"):
+        bench.pool.limit_whole(-1)
+
+
 @pytest.mark.parametrize("known", [True, False])
 def test_large_messages_and_small_ones_keep_their_order(bench: Bench, known: bool) -> None:
     """A large message has a segment of its own."""

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from aiokq.errors import Closed
-from aiokq.fastpath.gateway import BAD_TOPIC, TOO_LONG, Pool, Refused
+from aiokq.fastpath.gateway import BAD_TOPIC, SHUTDOWN, TOO_LONG, Pool, Refused
 from aiokq.gateway import GatewaySettings
 from aiokq.gateway.accounting import Accounting
 from aiokq.gateway.client import encode
-from aiokq.gateway.dead_letters import REFUSED_BYTES, DeadLetters, RefusedMessages
+from aiokq.gateway.dead_letters import REFUSED_BYTES, DeadLetters, Rate, RefusedMessages
 from aiokq.gateway.engine import TopicState
 
 NAME = b"not a name"
@@ -30,7 +30,7 @@ class Desk:
         told: the messages that were told to the discard log.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, **options: Any) -> None:
         self.pool = Pool(
             1 << 24, refused_bytes=8 * 1024 * 1024, refused_reasons=(TOO_LONG, BAD_TOPIC)
         )
@@ -42,7 +42,7 @@ class Desk:
         cluster: Any = None
         self.letters = DeadLetters(
             cluster,
-            GatewaySettings.checked({"dead_letters": {"topic": "dead"}}),
+            GatewaySettings.checked({"dead_letters": {"topic": "dead", **options}}),
             self.accounting,
             spawn=self.spawn,
             now_ms=lambda: 0,
@@ -103,6 +103,56 @@ async def test_messages_of_one_topic_and_reason_that_are_refused_at_once_are_one
         assert (letter.reason, len(letter.rows)) == (reason, 100)
     assert desk.letters.held_of == {"orders": 100}
     assert [first.taken.message(row).value for row in first.rows] == [b"%d" % n for n in range(100)]
+    desk.check()
+
+
+def test_a_rate_allows_as_many_as_in_a_second_at_once() -> None:
+    now = 100.0
+    rate = Rate(10, lambda: now)
+    assert [rate.grant(4), rate.grant(4), rate.grant(4), rate.grant(4)] == [4, 4, 2, 0]
+    now += 0.25
+    assert [rate.grant(4), rate.grant(4)] == [2, 0]
+    now += 100
+    assert rate.grant(100) == 10
+    assert Rate(0, lambda: now).grant(10**9) == 10**9
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_messages_beyond_the_rate_are_discarded_with_their_reason(known: bool) -> None:
+    """Regression: one sender of such messages took all the time of the loop."""
+    desk = Desk(max_per_s=50)
+    desk.topic("orders")
+    for n in range(300):
+        desk.pool.feed(encode("orders" if known else NAME.decode(), b"too long: %d" % n))
+    desk.accounting.drain()
+    desk.check()
+    assert 50 <= desk.letters.held < 100
+    reason = TOO_LONG if known else BAD_TOPIC
+    total = desk.accounting.in_all()
+    assert total.discarded[reason] == len(desk.told) == 300 - desk.letters.held
+    if known:
+        assert desk.accounting.snapshot().topics["orders"].discarded[reason] == len(desk.told)
+    await desk.letters.close(0.0)
+    assert desk.accounting.in_all().discarded[reason] == 300
+    desk.check()
+
+
+@pytest.mark.parametrize("reason", [BAD_TOPIC, SHUTDOWN])
+async def test_messages_of_topics_that_do_not_exist_have_the_same_rate(reason: int) -> None:
+    """But for those that a shutdown does not deliver."""
+    desk = Desk(max_per_s=50)
+    for n in range(300):
+        desk.pool.feed(encode("missing", b"%d" % n))
+        desk.pool.feed(encode("other", b"%d" % n))
+    assert desk.accounting.discard_unresolved("missing", reason) == 300
+    assert desk.accounting.discard_unresolved("other", reason) == 300
+    desk.check()
+    held = desk.letters.held
+    assert held == 600 if reason == SHUTDOWN else 50 <= held < 100
+    assert desk.accounting.in_all().discarded[reason] == 600 - held
+    await desk.letters.close(0.0)
+    assert desk.accounting.in_all().discarded[reason] == 600
+    assert desk.pool.counts().used_bytes == 0
     desk.check()
 
 

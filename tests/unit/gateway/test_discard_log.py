@@ -196,8 +196,8 @@ def test_a_flood_of_bad_messages_costs_the_loop_a_limited_time():
     assert len(desk.pool.refused()) == 10
 
 
-def test_messages_for_dead_letters_are_whole_and_any_number():
-    """A dead letter is the message, not a line about it."""
+def test_messages_for_dead_letters_are_whole():
+    """A dead letter is the message, not a line about it; `max_per_s` limits their number."""
     letters = {"dead_letters": {"topic": "dead"}}
     log = {"discards": {"log_path": "/var/log/x", "log_max_prefix_bytes": 1}}
     assert refused_options(GatewaySettings()) == {}
