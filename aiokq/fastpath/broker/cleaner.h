@@ -17,7 +17,7 @@
 #define AIOKQ_WALK_CORRUPT 3 /* the next batch contradicts its header */
 
 /* Flags of one pass. */
-#define AIOKQ_ONE 1      /* one uncompressed batch, whatever its attributes */
+#define AIOKQ_ONE 1      /* read one batch, whatever its attributes, with uncompressed records */
 #define AIOKQ_TRUSTED 2  /* the CRC-32C was verified before */
 #define AIOKQ_KEEP_ALL 4 /* keep all records */
 #define AIOKQ_HORIZON 8  /* set a delete horizon even if no kept record is a tombstone */

@@ -251,7 +251,8 @@ class KeptBatches:
             a key, in all segments.
         batches: number of batches kept, in all segments.
         max_timestamp_ms, max_timestamp_offset: the largest timestamp of the segment's kept batches,
-            and the last offset of its batch; -1 and the segment's base offset if there is none.
+            and the last offset of the batch that has it; -1 and the segment's base offset if
+            there is no timestamp.
     """
 
     __slots__ = (

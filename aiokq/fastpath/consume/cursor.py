@@ -339,9 +339,9 @@ class Cursor:
 
     @property
     def raised(self):
-        """The error that was raised for the next batch; None if there was no error.
+        """The error that was raised for the open or the next batch; None if none was raised.
 
-        Until the batch is skipped, iteration is at its end, and other methods raise the error
+        Until this batch is skipped, iteration is at its end, and other methods raise the error
         again.
         """
         return None if self.deferred else self.error

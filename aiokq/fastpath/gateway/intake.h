@@ -34,7 +34,7 @@
 #define AIOKQ_CROWDED_MS 30000 /* time limit of incomplete messages that others wait for */
 #endif
 #define AIOKQ_LONGEST_MS 60000 /* longest wait for a connection that may be displaced */
-#define AIOKQ_LATE_MS 100 /* if a check for limits in time is later, the thread did not run */
+#define AIOKQ_LATE_MS 100 /* if a check of the time limits is later, the thread did not run */
 #define AIOKQ_HEAD_BYTES 281 /* most bytes of a message with a valid topic, beside key and value */
 #define AIOKQ_RESERVE 64 /* descriptors that connections leave to others; at most an eighth of all */
 #define AIOKQ_STACK_BYTES (256 * 1024)
@@ -44,13 +44,13 @@
 #define AIOKQ_ENDING 2 /* `started` while a call waits for the end of the thread */
 #define AIOKQ_PRIORITY (-10)
 #define AIOKQ_PRIORITY_WINDOW 10 /* milliseconds between two decisions about the priority */
-#define AIOKQ_BUSY 40            /* datagrams in a millisecond, from which on it is not raised */
+#define AIOKQ_BUSY 40 /* from so many datagrams in a millisecond on, the priority is not raised */
 #define AIOKQ_FIRST_PARTIAL 256
-#define AIOKQ_GATHER_RATE 10           /* messages in a millisecond of streams that are gathered */
+#define AIOKQ_GATHER_RATE 10 /* from so many messages in a millisecond on, reads are delayed */
 #define AIOKQ_GATHER_MESSAGES 64       /* messages that a read is to find; the socket holds more */
 #define AIOKQ_GATHER_BYTES (16 * 1024) /* bytes that a read is to find */
 #define AIOKQ_GATHER_NS (500 * 1000)   /* longest pause before a read */
-#define AIOKQ_PIECES 256 /* pieces of messages that are appended to a spool together */
+#define AIOKQ_PIECES 256 /* pieces, each of whole messages, that are appended to a spool together */
 
 typedef struct aiokq_connection {
     struct aiokq_connection *before;
@@ -62,11 +62,11 @@ typedef struct aiokq_connection {
     int64_t skip;  /* bytes of a discarded message that are still to come */
     int64_t last;  /* when the last bytes came, monotonic milliseconds */
     int64_t since; /* when the message began; -1 if there is none */
-    int64_t denied; /* since when it is not read, because another one has to be; 0 if it is read */
+    int64_t denied; /* since when another one is read in place of it; 0 if it is read */
     int fd;
     int displaced; /* it is read to its end, and then closed for another one */
     int expired;   /* it is read to its end, and then closed, because its time is over */
-    uint32_t sender; /* the process that connected, or a number of its own */
+    uint32_t sender; /* the process that connected, or a number that only the connection has */
     unsigned char head[4];
 } aiokq_connection;
 
@@ -117,7 +117,7 @@ typedef struct {
     size_t buffer_size;
     int crowded; /* a connection was not read, because another one has to be read first */
     int listening;       /* whether connections are accepted */
-    int64_t accept_at;   /* monotonic milliseconds before which none is, for a lack of descriptors */
+    int64_t accept_at;   /* monotonic ms before which none is accepted, for a lack of descriptors */
     int64_t displace_at; /* monotonic milliseconds before which no connection is idle for long enough */
     int displacing;      /* a connection that is to be closed for another one is still open */
     uint32_t sender;     /* who sent the message that is being stored */
@@ -183,8 +183,8 @@ static inline void aiokq_wait_for_memory(aiokq_intake *intake) {
 }
 
 /* Appends pieces to the spool, without the mutex of the pool; returns -1, or the reason why they are
- * not accepted. Waits if the input is to block; `*never` tells whether they are too large together
- * for any spool of this size. */
+ * not accepted. Waits if the input is to block. `*never` becomes 1 if they are not accepted, and
+ * even the empty spool has no room for all of them; else 0. */
 static inline int aiokq_spool_pieces(aiokq_intake *intake, int from, int to, int64_t wall,
                                      int *never) {
     int64_t size = 0, began;
@@ -231,7 +231,8 @@ static inline void aiokq_count_pieces(aiokq_intake *intake, int from, int to, in
     aiokq_pool_unlock(intake->pool);
 }
 
-/* Appends a piece to the spool; message by message if all of them are too large together. */
+/* Appends a piece to the spool; message by message if even the empty spool has no room for the
+ * whole piece. */
 static inline void aiokq_flush_piece(aiokq_intake *intake, int n, int64_t wall) {
     aiokq_piece *piece = intake->pieces + n, all = *piece;
     int never, reason = aiokq_spool_pieces(intake, n, n + 1, wall, &never);
@@ -363,7 +364,7 @@ static inline const unsigned char *aiokq_partial_data(const aiokq_connection *co
     return connection->partial != NULL ? connection->partial : connection->head;
 }
 
-/* Discards the incomplete message of a connection, whose rest is passed over. */
+/* Discards the incomplete message of a connection; the rest of the message will be skipped. */
 static inline void aiokq_partial_lost(aiokq_intake *intake, aiokq_connection *connection,
                                       int64_t wall) {
     aiokq_intake_lost(intake, AIOKQ_NO_MEMORY, connection->size, aiokq_partial_data(connection),
@@ -501,7 +502,7 @@ static inline int aiokq_connection_data(aiokq_intake *intake, aiokq_connection *
             aiokq_partial_end(intake, connection);
             aiokq_intake_accept(intake, whole, part, mono, wall);
             if (intake->piece_count == 1 && intake->pieces[0].at == whole)
-                intake->owned = whole, intake->owned_size = part; /* the first of these bytes */
+                intake->owned = whole, intake->owned_size = part; /* freed after the flush */
             else
                 aiokq_free_apart(pool, whole, part);
             aiokq_breathe(intake, &locked, part);
@@ -697,10 +698,10 @@ static inline int aiokq_burst_read(aiokq_intake *intake, aiokq_burst *burst) {
     return count;
 }
 
-/* Sets the priority of this thread for the rate at which datagrams come. Ten wait in the queue of a
- * socket, so the thread should run before others. But then it interrupts a sender after each
- * datagram, which at a high rate costs more CPU than the datagrams themselves. Without the right to
- * raise its priority, the thread keeps the one it has. */
+/* Sets the priority of this thread for the rate at which datagrams come. The queue of a socket
+ * holds only ten, so the thread should run before others. But then it interrupts a sender after
+ * each datagram, which at a high rate costs more CPU than the datagrams themselves. Without the
+ * right to raise its priority, the thread keeps the one it has. */
 static inline void aiokq_prioritize(aiokq_priority *priority, int count) {
     int64_t now = aiokq_ms(CLOCK_MONOTONIC);
     int wanted;
@@ -721,7 +722,8 @@ static inline void aiokq_prioritize(aiokq_priority *priority, int count) {
 
 static inline int aiokq_receive_datagrams(aiokq_intake *intake) {
     struct pollfd polled[2] = {{intake->fd, POLLIN, 0}, {intake->control, POLLIN, 0}};
-    /* The blocks do not begin at equal places of a page, which would share a few lines of cache. */
+    /* The blocks begin at different places of a page. At equal places, all of them would compete
+     * for a few lines of the cache. */
     size_t stride = (((size_t)intake->limit + 63) & ~(size_t)63) + 192;
     int64_t end;
     int found, room = (int)(AIOKQ_BURST_BYTES / (stride - 192));
@@ -776,8 +778,8 @@ static inline int aiokq_receive_datagrams(aiokq_intake *intake) {
 
 /* ---------------------------------------------------------------- streams */
 
-/* Adds time in which a connection was not read to its limits. The limits of a connection that was read
- * since then begin now. */
+/* Moves the beginning of a connection's time limits by the `ms` in which it was not read, but not
+ * beyond `now`. */
 static inline void aiokq_postpone_one(aiokq_connection *connection, int64_t ms, int64_t now) {
     connection->last = connection->last + ms < now ? connection->last + ms : now;
     if (connection->since >= 0)
@@ -787,9 +789,9 @@ static inline void aiokq_postpone_one(aiokq_connection *connection, int64_t ms, 
 /* Waits until the pool has room; returns how many bytes of a connection may be read, 0 if another
  * connection has to be read first.
  *
- * Incomplete messages get half of the pool, those of all inputs together. Beyond that only one of
- * them grows, so that it is completed: if all did, each would wait for memory that the others hold.
- */
+ * The incomplete messages of all inputs together get half of the pool. Beyond this half, only one
+ * incomplete message may grow, so that it can be completed. If all could grow, each would wait for
+ * memory that the others hold. */
 static inline size_t aiokq_wait_for_room(aiokq_intake *intake, aiokq_connection *connection) {
     aiokq_pool *pool = intake->pool;
     size_t most = intake->buffer_size;
@@ -803,7 +805,7 @@ static inline size_t aiokq_wait_for_room(aiokq_intake *intake, aiokq_connection 
         (pool->used >= pool->max_bytes || aiokq_partials_full(pool, connection->capacity, 0))) {
         if (connection->capacity == 0 && pool->used < pool->max_bytes &&
             pool->partial < pool->max_bytes / 4 * 3) {
-            most = AIOKQ_SMALL_READ; /* of what is read, as much may become an incomplete message */
+            most = AIOKQ_SMALL_READ; /* all these bytes may belong to an incomplete message */
         } else if (pool->turn == NULL) {
             pool->turn = connection;
         } else {
@@ -823,7 +825,8 @@ static inline size_t aiokq_wait_for_room(aiokq_intake *intake, aiokq_connection 
     return most;
 }
 
-/* Lets another incomplete message grow, if that of a connection was to, and has not begun. */
+/* If `pool->turn` is a connection without an incomplete message, lets the message of another
+ * connection grow. */
 static inline void aiokq_end_turn(aiokq_intake *intake, const aiokq_connection *connection) {
     if (!intake->block)
         return;
@@ -867,9 +870,10 @@ static inline void aiokq_refuse(aiokq_intake *intake, int fd) {
     close(fd);
 }
 
-/* Returns the connection that is closed for one that waits: the one of which no bytes came for the
- * longest time, if that is long enough and it is not inside of a message. If there is none, sets when
- * there may be one. */
+/* Returns the idle connection to close for a waiting connection; NULL if there is none. Among the
+ * connections without an incomplete or unread message, the result is the one of which no bytes
+ * came for the longest time, if that is at least `idle_when_full_ms`. Otherwise `displace_at`
+ * becomes the earliest time at which there may be such a connection. */
 static inline aiokq_connection *aiokq_displaceable(aiokq_intake *intake) {
     int64_t now = aiokq_ms(CLOCK_MONOTONIC);
     aiokq_connection *one = intake->first, *after;
@@ -889,7 +893,7 @@ static inline aiokq_connection *aiokq_displaceable(aiokq_intake *intake) {
             intake->displace_at = 0;
             return one;
         }
-        aiokq_connection_used(intake, one); /* it was not read yet */
+        aiokq_connection_used(intake, one); /* it has unread data */
     }
     return NULL;
 }
@@ -1064,9 +1068,9 @@ static inline void aiokq_gather(const aiokq_intake *intake, aiokq_pace *pace, in
     }
 }
 
-/* Watches the listening socket, or does not while no connection may be accepted; otherwise those that
- * wait would wake the thread all the time. Returns the milliseconds until it is to be watched again,
- * 0 if that is not known, or -errno. */
+/* Watches the listening socket. While no connection may be accepted, the socket is not watched,
+ * because waiting connections would wake the thread all the time. Returns the milliseconds until it
+ * is to be watched again, 0 if that is not known, or -errno. */
 static inline int aiokq_listen(aiokq_intake *intake) {
     int64_t now = aiokq_ms(CLOCK_MONOTONIC), rest = 0;
     int64_t lack = intake->accept_at ? intake->accept_at - now : 0;
@@ -1095,8 +1099,9 @@ static inline int aiokq_listen(aiokq_intake *intake) {
     return lack > 0 ? (int)lack : (int)rest;
 }
 
-/* Accepts the connections that wait, and reads each connection once. A connection is closed when
- * nothing more is there to read, and with `last` after the read. Returns whether there were any. */
+/* Accepts the connections that wait, and reads each connection once. A connection is closed if
+ * there is nothing more to read; with `last`, each connection is closed after its read. Returns
+ * whether there were any connections. */
 static inline int aiokq_drain_round(aiokq_intake *intake, int64_t end, int last) {
     aiokq_connection *connection, *after;
     int64_t before, count;

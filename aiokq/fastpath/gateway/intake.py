@@ -202,7 +202,7 @@ class Intake:
         second call waits for the end of the first, and a call in a forked child does nothing.
 
         Args:
-            drain: first read the data in the kernel's buffers, for at most a second. A blocking
+            drain: first read the data in the kernel's buffers, for about a second. A blocking
                 input waits for room during this time; without room, it reads only one burst of
                 datagrams.
         """

@@ -2,8 +2,8 @@
  *
  * A segment is a block of memory with messages of one topic. Values are stored from its beginning,
  * rows from its end, and keys in a block of their own, so that values and keys are columns already.
- * A segment never moves. What is taken is a range of rows of a segment, which holds a reference to
- * it; a batch that ends in the middle of a segment leaves the rest to the next one.
+ * A segment never moves. A range of rows is taken from a segment, and the range holds a reference
+ * to the segment. If a batch ends in the middle of a segment, the next batch begins with the rest.
  * pure_pool.py has the same rules in Python.
  * Tests: tests/unit/fastpath/test_gateway_pool.py, tests/property/test_gateway_parity.py. */
 #ifndef AIOKQ_GATEWAY_POOL_H
@@ -33,7 +33,7 @@
 #define AIOKQ_VERSIONS 64
 #define AIOKQ_EVALUATED 65536 /* a longer backlog of a new topic is due at once */
 #define AIOKQ_NEVER INT64_MAX
-#define AIOKQ_RESERVED 8 /* when less than this part of the pool is free, all messages become due */
+#define AIOKQ_RESERVED 8 /* all messages become due when an eighth or less of the pool is free */
 
 /* The number of unregistered topics is limited. At the limit, a new topic replaces an old topic
  * with few messages, of the group of senders with the most unregistered topics. */
@@ -47,16 +47,17 @@
 #define AIOKQ_WAIT 1  /* aiokq_accept returns 0, and nothing is counted */
 #define AIOKQ_FORCE 2 /* it is stored nevertheless */
 
-/* An entry of the queue of refused messages, with what the allocator adds to it. */
+/* Bytes that a message uses in the queue of refused messages, beside topic, key and value. They
+ * include what the allocator adds. */
 #define AIOKQ_REFUSED_OVERHEAD 96
 
 #define AIOKQ_SMALLEST_SEGMENT 512
 #define AIOKQ_LARGEST_SEGMENT (512 * 1024)
-#define AIOKQ_MAPPED (64 * 1024) /* segments of this size are mapped, not allocated */
-/* Tests lower both. */
+#define AIOKQ_MAPPED (64 * 1024) /* from this size on, segments are mapped, not allocated */
+/* Tests define smaller values of the next two. */
 #ifndef AIOKQ_LARGE
 #define AIOKQ_LARGE (128 * 1024) /* larger messages get a segment that is filled without the mutex */
-#define AIOKQ_COPIED (16 * 1024) /* more bytes of other messages are not copied under the mutex */
+#define AIOKQ_COPIED (16 * 1024) /* other copies of more bytes are made without the mutex, too */
 #endif
 
 /* ---------------------------------------------------------------- segments */
@@ -65,7 +66,7 @@ typedef struct {
     int64_t timestamp;
     int64_t arrival;
     int64_t sequence;
-    uint32_t value_end; /* where the value ends; it begins where the one before it ends */
+    uint32_t value_end; /* end of the value, which begins at the `value_end` of the row before */
     uint32_t key_end;
     uint32_t partition_key;
     uint32_t keyed;
@@ -78,9 +79,9 @@ typedef struct aiokq_segment {
     size_t capacity; /* bytes of `data` */
     uint32_t count;
     uint32_t first; /* rows before it were taken */
-    int refs;       /* atomic: the last one may go in any thread or in a forked child */
+    int refs; /* atomic, because any thread or a forked child may release the last reference */
     int mapped;
-    int closed; /* it gets no further messages, because its last ones are being moved */
+    int closed; /* no message is added to it, because its messages are being moved */
     _Alignas(aiokq_row) unsigned char data[];
 } aiokq_segment;
 
@@ -142,8 +143,8 @@ static inline void aiokq_segment_release(aiokq_segment *segment) {
         free(segment);
 }
 
-/* Makes room for a message; returns 0 if that is not possible. Keys move when they grow, so they
- * grow only while nothing that was taken refers to the segment. */
+/* Makes room for a message; returns 0 if that is not possible. The block of the keys moves when it
+ * grows, so it grows only while nothing that was taken refers to the segment. */
 static inline int aiokq_segment_room(aiokq_segment *segment, int64_t key_size, int64_t value_size) {
     size_t used = aiokq_value_start(segment, segment->count);
     size_t rows = ((size_t)segment->count + 1) * sizeof(aiokq_row);
@@ -244,7 +245,7 @@ static inline aiokq_segment *aiokq_segment_select(const aiokq_segment *segment, 
 /* ---------------------------------------------------------------- the pool */
 
 typedef struct aiokq_slot {
-    /* First what a report reads: two lines of cache. */
+    /* The fields that a report reads come first, so that they are in two cache lines. */
     unsigned char *topic;
     int32_t topic_size;
     int32_t number;
@@ -265,9 +266,9 @@ typedef struct aiokq_slot {
     uint32_t hash;
     int32_t heap_at; /* index in the heap of deadlines; -1 if there is no deadline */
     int registered;
-    int known; /* whether its topic leads to it */
+    int known; /* whether the table finds the slot by its topic */
     int listed;
-    int32_t senders; /* the group; -1 if it is in no list of one */
+    int32_t senders; /* the group of senders whose list has the slot; -1 if none has it */
     uint32_t next_capacity;
     int64_t largest; /* largest message while it was not registered */
     int64_t due;
@@ -292,7 +293,7 @@ typedef struct {
 
 /* The unregistered slots that a group of senders made. */
 typedef struct {
-    aiokq_slot *oldest; /* that of the oldest last message */
+    aiokq_slot *oldest; /* the slot whose last message is the oldest */
     aiokq_slot *newest;
     int32_t count;
 } aiokq_names;
@@ -389,8 +390,8 @@ typedef struct {
     int64_t replayed;
     int64_t sequence;
     int64_t refused_lost;
-    int64_t refused_used;   /* of `refused_bytes` */
-    int64_t refused_queued; /* the part of it whose messages are in the queue */
+    int64_t refused_used;   /* the used part of `refused_bytes` */
+    int64_t refused_queued; /* the part of `refused_used` of messages that are in the queue */
     int64_t discarded[AIOKQ_REASONS];
     int versions;
     int version[AIOKQ_VERSIONS];
@@ -1003,7 +1004,8 @@ static inline void aiokq_discard(aiokq_pool *pool, int reason, int transport,
         pool->discarded[reason]++;
         aiokq_finish(pool, message->sequence);
     }
-    pool->outcome = reason; /* last, because another message may have had one meanwhile */
+    /* Set last: another message may have set it while the mutex was released. */
+    pool->outcome = reason;
 }
 
 /* Discards a message that cannot be read, which the caller has counted as received. */
@@ -1056,7 +1058,8 @@ static inline int aiokq_limited(aiokq_slot *slot, int64_t now) {
     return ++slot->in_window > slot->rate_most;
 }
 
-/* Decides which of the first `held` messages are due; the last of them has these numbers. */
+/* Decides which of the first `held` messages of a slot are due, after the last of them was stored.
+ * `size`, `timestamp` and `arrival` are those of this last message. */
 static inline void aiokq_account(aiokq_pool *pool, aiokq_slot *slot, int64_t size,
                                  int64_t timestamp, int64_t arrival, int64_t held, int64_t mono,
                                  int64_t wall) {
@@ -1083,7 +1086,7 @@ static inline void aiokq_account(aiokq_pool *pool, aiokq_slot *slot, int64_t siz
         else
             aiokq_set_deadline(pool, slot, mono + slot->batch_ms - (wall - oldest));
     } else {
-        aiokq_set_deadline(pool, slot, AIOKQ_NEVER); /* for aiokq_press */
+        aiokq_set_deadline(pool, slot, AIOKQ_NEVER); /* for aiokq_due() after aiokq_press() */
     }
 }
 
@@ -1097,7 +1100,7 @@ static inline void aiokq_end_unresolved(aiokq_pool *pool, aiokq_slot *slot) {
     aiokq_memory_freed(pool);
 }
 
-/* Discards a message that a slot holds; the numbers of the slot are the caller's. */
+/* Discards a message that a slot holds. The caller updates `held` and `held_bytes` of the slot. */
 static inline void aiokq_discard_held(aiokq_pool *pool, aiokq_slot *slot, const aiokq_row *row,
                                       const unsigned char *key, uint32_t key_size,
                                       const unsigned char *value, uint32_t value_size,
@@ -1362,8 +1365,9 @@ static inline int aiokq_accept(aiokq_pool *pool, const unsigned char *data, int6
     return aiokq_accept_at(pool, data, size, mono, wall, wall, transport, sender, when_full, -1);
 }
 
-/* Returns whether `size` more bytes of an incomplete message, of which `own` are charged, would give
- * incomplete messages more than half of the pool. A single one may use all of it. */
+/* Returns whether incomplete messages would use more than half of the pool if one of them, which is
+ * charged `own` bytes, were charged `size` more. A single incomplete message may use all of the
+ * pool. */
 static inline int aiokq_partials_full(const aiokq_pool *pool, int64_t own, int64_t size) {
     return pool->partial > own && pool->partial + size > pool->max_bytes / 2;
 }
@@ -1458,7 +1462,7 @@ static inline size_t aiokq_row_bytes(const aiokq_segment *segment, int64_t from,
            (size_t)(to - from) * sizeof(aiokq_row);
 }
 
-/* Copies the rows from `from` on to a new segment; `keys` are the bytes of their keys. */
+/* Copies row `from` and all later rows to a new segment; `keys` is the total size of their keys. */
 static inline aiokq_segment *aiokq_segment_rest(const aiokq_segment *segment, uint32_t from,
                                                 size_t capacity, size_t keys) {
     aiokq_segment *made = aiokq_segment_new(capacity);
@@ -1582,8 +1586,9 @@ static inline int64_t aiokq_sift_all(aiokq_pool *pool, aiokq_slot *slot) {
 }
 
 /* Marks the topic of a slot as registered, and applies the limits to the messages that the slot
- * holds. The mutex may be released meanwhile: only the caller's thread takes messages, or ends
- * slots that are registered or that, like this slot, are in no list. */
+ * holds. The mutex may be released meanwhile. This is safe, because only the caller's thread takes
+ * messages, and only this thread ends slots that are registered or that, like this slot, are in no
+ * list. */
 static inline void aiokq_resolve(aiokq_pool *pool, aiokq_slot *slot) {
     int64_t mono, wall, held = slot->held, discarded = 0;
     if (held)
@@ -1610,8 +1615,8 @@ static inline void aiokq_resolve(aiokq_pool *pool, aiokq_slot *slot) {
     aiokq_memory_freed(pool);
 }
 
-/* Makes due what is older than its limit, or everything after aiokq_press(); returns the next
- * deadline. */
+/* Makes the messages of each slot due whose deadline has passed. If aiokq_press() was called since
+ * the last call, all messages become due. Returns the next deadline. */
 static inline int64_t aiokq_due(aiokq_pool *pool, int64_t now) {
     pool->woken = pool->must_wake = 0;
     while (pool->heap_count && (pool->pressed || pool->heap[0]->deadline <= now)) {
@@ -1635,9 +1640,10 @@ static inline int aiokq_take_ready(aiokq_pool *pool, int32_t *numbers, int room)
     return made;
 }
 
-/* Moves the rows from `from` on, which stay, to a segment of their own if they are less than what was
- * taken: otherwise few messages would hold the memory of many that are gone. The mutex is released
- * while many bytes are copied; only the caller's thread takes messages or ends slots. */
+/* Moves the rows from `from` on, which were not taken, to a new segment if they use at most as much
+ * memory as the rows before them. In the old segment, these few messages would hold the memory of
+ * many that are gone. The mutex is released while many bytes are copied; only the caller's thread
+ * takes messages or ends slots. */
 static inline void aiokq_move_rest(aiokq_pool *pool, aiokq_slot *slot, uint32_t from) {
     aiokq_segment *segment = slot->head, *made;
     size_t rest = aiokq_row_bytes(segment, from, segment->count);
@@ -1743,7 +1749,7 @@ static inline aiokq_segment *aiokq_take_unresolved(aiokq_pool *pool, aiokq_slot 
 }
 
 typedef struct {
-    const unsigned char *topic; /* of a registered topic: valid as long as nothing takes or forgets */
+    const unsigned char *topic; /* of a registered topic: valid until the slot is freed */
     int32_t topic_size;
     int32_t number;
     int64_t numbers[8];

@@ -124,7 +124,7 @@ _REASON_COUNT = len(REASONS)
 @cython.final
 @cython.cclass
 class Block:
-    """The keys or the values of messages that were taken: a buffer that owns the arena."""
+    """The keys or the values of messages that were taken: a buffer that refers to their segment."""
 
     def __dealloc__(self):
         if self.segment != cython.NULL:
@@ -673,7 +673,10 @@ class Pool:
         aiokq_pool_unlock(self.pool)
 
     def unresolved(self, limit=1000):
-        """Return topics that are not registered, each once, with the number of their messages."""
+        """Return topics that are not registered, with the number of their messages.
+
+        A topic is returned by only one call.
+        """
         self._check_open()
         # Objects are created without the mutex, because the garbage collector may run then, and
         # inputs would wait for it.
@@ -750,8 +753,8 @@ class Pool:
         """Return the slots that became due, and the milliseconds until another may become due.
 
         A slot is returned once when some of its messages become due, and again only after `take()`
-        has taken all due messages. The milliseconds are None if no message waits for its age. The
-        next event after this call writes to `wake_fd` again.
+        has taken all due messages. The milliseconds are None if no message will become due by
+        `batch_ms`. The next event after this call writes to `wake_fd` again.
         """
         self._check_open()
         numbers = cython.declare(int32_t[AIOKQ_READY])
@@ -946,7 +949,7 @@ class Pool:
         return _topic_counts(cython.address(report))
 
     def samples(self, *, clear=False):
-        """Return the newest discarded messages of each reason and transport, the oldest first."""
+        """Return the last samples of each reason and transport, in the order of the discards."""
         self._check()
         found = []
         reason: cython.int

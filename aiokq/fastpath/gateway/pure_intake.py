@@ -50,7 +50,7 @@ CROWDED_SECONDS: Final = 30.0
 """Time limit of an incomplete message while other connections wait for its end."""
 
 LATE_SECONDS: Final = 0.1
-"""If a check for limits in time is later than this, the thread did not run."""
+"""If a check of the time limits is later than this, the thread did not run."""
 
 HEAD_BYTES: Final = 281
 """The most bytes of a message with a valid topic, beside key and value."""
@@ -77,7 +77,7 @@ class Connection:
         self.last = now
         self.since: float | None = None
         self.denied = 0.0
-        """Time from which it is not read, because another connection must be; 0 if it is read."""
+        """Time since which another connection is read in place of this one; 0 if there is none."""
         self.displaced = False
         """Whether the rest is read, and the connection is then closed for another connection."""
         self.expired = False
@@ -473,7 +473,8 @@ class Intake:
     def _drain_round(self, listening: socket.socket, end: float, *, last: bool) -> bool:
         """Accept the connections that wait, and read each connection once.
 
-        A connection is closed when nothing more is there to read, and with `last` after the read.
+        A connection is closed if there is nothing more to read; with `last`, each connection is
+        closed after its read.
 
         Returns:
             Whether there were any connections.
@@ -501,8 +502,8 @@ class Intake:
     def _listen(self, listening: socket.socket) -> float | None:
         """Watch the listening socket, unless no connection may be accepted now.
 
-        Otherwise, waiting connections would wake the thread all the time. Return the seconds until
-        the socket must be watched again, if they are known.
+        While none may be accepted, the waiting connections would wake the thread all the time.
+        Return the seconds until the socket must be watched again, if they are known.
         """
         assert self._selector is not None
         now = time.monotonic()
@@ -793,7 +794,7 @@ class Intake:
     def _postpone(self, seconds: float) -> None:
         """Extend the time limits of all connections by the time in which nothing was read.
 
-        The limits of a connection that was read since then begin now.
+        The extended limits begin now at the latest.
         """
         for connection in self._connections.values():
             self._postpone_one(connection, seconds)
@@ -818,7 +819,7 @@ class Intake:
             limit = CROWDED_SECONDS
         for connection in self._connections.values():
             if connection.denied or connection.expired:
-                continue  # a connection that is not read has no late sender
+                continue  # it is not read now, or was ended already
             if limit > 0 and connection.since is not None and now - connection.since >= limit:
                 self._partial_closed += 1
             elif self._idle > 0 and now - connection.last >= self._idle:

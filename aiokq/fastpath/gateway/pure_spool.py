@@ -375,7 +375,7 @@ class SpoolWriter:
             self._fd = -1
             self._unsynced = []
 
-    # ------------------------------------------------------------ internal, while writing
+    # ------------------------------------------------------------ internal, under `_writing`
 
     def _begin_segment(self) -> None:
         """Begin a segment; finish the old segment only when the new one exists."""

@@ -169,7 +169,7 @@ static inline void aiokq_spool_free(aiokq_spool *spool) {
     free(spool->vectors);
 }
 
-/* ---------------------------------------------------------------- segments, while writing */
+/* ---------------------------------------------------------------- segments, under `writing` */
 
 static inline int aiokq_spool_sync_fd(int fd) {
 #if defined(__APPLE__)
@@ -189,8 +189,8 @@ static inline int aiokq_spool_sync_directory(const aiokq_spool *spool) {
     return error;
 }
 
-/* Finishes the current segment; the next append begins another one. There is room in the lists.
- * Under the mutex. */
+/* Finishes the current segment; the next append begins another one. The caller has called
+ * aiokq_spool_room(). Under the mutex. */
 static inline void aiokq_spool_seal(aiokq_spool *spool) {
     if (spool->fd < 0)
         return;
@@ -367,7 +367,7 @@ static inline int aiokq_spool_failed(aiokq_spool *spool, int error) {
     return spool->failure;
 }
 
-/* Appends pieces, while writing; returns 0, an errno, or a negative reason why there is no room. */
+/* Appends pieces, under `writing`; returns 0, an errno, or a negative reason for lack of room. */
 static inline int aiokq_spool_put(aiokq_spool *spool, const aiokq_piece *pieces, int count,
                                   int64_t arrival, int force, int64_t *size, int64_t *messages) {
     int error, fits, roll;
@@ -524,7 +524,7 @@ static inline aiokq_sealed *aiokq_spool_progress(aiokq_spool *spool, int *count,
 static inline int aiokq_spool_flush(aiokq_spool *spool) {
     int *fds, count, last = -1, named, error = 0;
     int64_t base;
-    pthread_mutex_lock(&spool->mutex); /* a descriptor is closed under it, too */
+    pthread_mutex_lock(&spool->mutex); /* `fd` is closed only under the mutex */
     if (!spool->dirty && spool->unsynced_count == 0) {
         pthread_mutex_unlock(&spool->mutex);
         return 0;

@@ -113,8 +113,8 @@ class TopicCounts(NamedTuple):
         held, held_bytes: messages that were not taken, and their charge.
         too_long, rate_limit, no_memory: messages that the core discarded, or put into the queue of
             `refused()`.
-        earliest_ms, latest_ms: smallest and largest timestamp of these messages in the current
-            window; NEVER and -NEVER if there are none.
+        earliest_ms, latest_ms: smallest and largest timestamp of these messages since the last
+            `Pool.counts(new_window=True)`; NEVER and -NEVER if there are none.
     """
 
     topic: bytes
@@ -186,7 +186,8 @@ class IntakeCounts(NamedTuple):
         connections: open connections.
         accepted, refused: connections accepted, and connections refused because the user is not
             allowed, or because of a lack of memory.
-        idle_closed, partial_closed: connections closed by the two timeouts.
+        idle_closed, partial_closed: connections closed because they were idle, or because a message
+            was incomplete, for too long.
         displaced: idle connections that were closed because other connections waited for their
             places.
         blocked_ms: milliseconds in which the input waited for room in the pool, or for the spool.

@@ -1278,8 +1278,8 @@ def _close(slot: Slot, batch: Batch) -> object:
         try:
             slot.owner.batch_full(batch)
         except Exception as error:  # noqa: BLE001  reported to the owner
-            # The batch's records fail, because they were accepted already. The error is not raised:
-            # it does not concern the record that is being appended.
+            # The batch's records were accepted already, so they fail. The error is not raised,
+            # because it does not concern the record that is being appended.
             give_up(batch, "batch_full", error)
     return None
 

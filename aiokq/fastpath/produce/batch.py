@@ -461,7 +461,10 @@ def detach(batch: Batch) -> object:
 
 @cython.cfunc
 def _recycle(batch: Batch) -> object:
-    """Free the block; the pool keeps a block of `block_size` bytes without other references."""
+    """Free the block, or keep it in the pool.
+
+    The pool keeps up to `pool_limit` blocks that have `block_size` bytes and no other references.
+    """
     if cython.compiled:
         accumulator: Accumulator = batch.accumulator
         block = batch.block
@@ -523,7 +526,7 @@ def _write(batch: Batch, at: cython.Py_ssize_t, data: bytes) -> object:
 
 @cython.cfunc
 def _replace_records(batch: Batch, codec: cython.int, compressed: bytes) -> object:
-    """Replace the records with the compressed records, after the space for the header."""
+    """Replace the records with the compressed records, which begin behind the header."""
     accumulator: Accumulator = batch.accumulator
     size: cython.Py_ssize_t = HEADER_SIZE + len(compressed)
     _recycle(batch)

@@ -32,7 +32,7 @@ if cython.compiled:
 __all__ = ["produce_body", "read_answers"]
 
 _COPY_BELOW = 1024
-"""Size in bytes below which a batch is copied to the bytes around it, as in `aiokq.wire`."""
+"""A batch of fewer bytes is copied into the fragment with other fields, as in `aiokq.wire`."""
 
 _LONGEST = 2**15 - 1
 """Maximum number of bytes of a string."""
@@ -196,7 +196,8 @@ if cython.compiled:
                 partitions -= 1
                 if left < _PARTITION_BYTES:
                     return None
-                # No error, no refused records, no message and no tagged field.
+                # A partition with an error, refused records, a message or a tagged field is left to
+                # the general decoder.
                 if aiokq_i16(at + 4) or at[30] > 1 or at[31] or at[32]:
                     return None
                 index = aiokq_i32(at)
