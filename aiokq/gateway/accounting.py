@@ -83,12 +83,15 @@ class Snapshot(NamedTuple):
     Attributes:
         core: the pool's counts at this moment, with those of topics.
         waiting: messages in the spool that are not in the pool yet.
+        unassigned: the part of `total` that may belong to a topic, but is not in `topics` yet:
+            messages of which the topic is not known to exist yet, or which wait in the spool.
     """
 
     total: Totals
     topics: dict[str, Totals]
     core: PoolCounts
-    waiting: int = 0
+    waiting: int
+    unassigned: Totals
 
     def document(self) -> dict[str, object]:
         """Return the document of `/accounting/json`."""
@@ -189,15 +192,17 @@ class Accounting:
         """Empty the pool's queue of refused messages: count them, or make them dead letters.
 
         Returns:
-            The number of messages that became dead letters.
+            The number of messages in the queue.
         """
         dead = self.dead_letters
         if not self.on_refused and (dead is None or not dead.enabled):
             return 0
+        count = 0
         letters: dict[tuple[bytes, int], RefusedMessages] = {}
         discarded: list[Refused] = []
         size = 0
         for one in self._pool.refused():
+            count += 1
             topic = one.topic.decode("utf-8", "replace")
             if dead is not None and dead.wants(topic, one.reason):
                 size += refused_size(one)
@@ -210,7 +215,6 @@ class Accounting:
             discarded.append(one)
             if self._spool is not None:
                 self._spool.finished_one(one.sequence)
-        count = 0
         for (name, reason), taken in letters.items():
             assert dead is not None
             topic = name.decode("utf-8", "replace")
@@ -220,7 +224,6 @@ class Accounting:
             if known:  # counted as discarded, although they are in flight
                 self._of(topic).discarded[reason] -= len(rows)
             dead.accept(Letter(topic, known, taken, rows, reason, 0, None, 0))
-            count += len(rows)
         if discarded:
             for call in self.on_refused:
                 call(discarded)
@@ -358,7 +361,7 @@ class Accounting:
         for _ in range(TRIES if not new_window else 0):
             if not self.drain():
                 break
-            # `counts` has, as discarded, messages that have just become dead letters: count again.
+            # `counts` lacks these messages, or has them as discarded by topic: count again.
             counts = self._pool.counts(topics=True)
         waiting = self._waiting
         topics: dict[str, Totals] = {}
@@ -374,7 +377,18 @@ class Accounting:
                 topic.discarded[NO_MEMORY] += core.no_memory
             topic.in_flight = _in_flight(topic)
             topics[name] = topic
-        return Snapshot(self._in_all(counts, waiting), topics, counts, waiting)
+        unassigned = self._unassigned(counts, waiting)
+        return Snapshot(self._in_all(counts, waiting), topics, counts, waiting, unassigned)
+
+    def _unassigned(self, counts: PoolCounts, waiting: int) -> Totals:
+        """Return the numbers that move to a topic when it is known to exist."""
+        found = Totals()
+        found.in_flight = counts.unresolved + waiting
+        for slot, topic in counts.topics.items():
+            if slot not in self._slots:
+                found.discarded[NO_MEMORY] += topic.no_memory
+        found.received = found.in_flight + found.discarded[NO_MEMORY]
+        return found
 
     def _in_all(self, counts: PoolCounts, waiting: int) -> Totals:
         total = _copy(self._total)

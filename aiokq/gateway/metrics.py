@@ -57,7 +57,16 @@ METRICS: Final = (
         "counter",
         ("topic",),
         "messages",
-        "Messages received; topic '' for messages of no topic that exists.",
+        "Messages received; topic '' for messages of no topic that exists. Messages of which this "
+        "is not known yet are in `unassigned` instead.",
+    ),
+    GatewayMetric(
+        "unassigned",
+        "gauge",
+        (),
+        "messages",
+        "Messages that `received` does not count yet: their topic is not known to exist yet, or "
+        "they wait in the spool.",
     ),
     GatewayMetric("acked", "counter", ("topic",), "messages", "Messages that Kafka acknowledged."),
     GatewayMetric(
@@ -201,6 +210,7 @@ class _GatewayCollector(Collector):
         for name in ("received", "acked", "dead_lettered", "possible_duplicates", "in_flight"):
             yield name, _by_topic(snapshot, name)
         yield "discarded", _discarded(snapshot)
+        yield "unassigned", [((), snapshot.unassigned.received)]
         yield "replayed", [((), snapshot.total.replayed)]
         yield "pool_used_bytes", [((), snapshot.core.used_bytes)]
         yield "pool_max_bytes", [((), gateway.pool.max_bytes)]
@@ -244,8 +254,13 @@ class _GatewayCollector(Collector):
 
 
 def _by_topic(snapshot: Snapshot, name: str) -> Samples:
-    """Return a count by topic, and the remaining count, which belongs to no existing topic."""
+    """Return a count by topic, and the remaining count, which belongs to no existing topic.
+
+    A counter must not decrease, so it leaves out what may move to a topic later.
+    """
     rest = getattr(snapshot.total, name)
+    if name != "in_flight":
+        rest -= getattr(snapshot.unassigned, name)
     found: list[tuple[tuple[str, ...], float]] = []
     for topic, totals in snapshot.topics.items():
         value = getattr(totals, name)
@@ -256,7 +271,10 @@ def _by_topic(snapshot: Snapshot, name: str) -> Samples:
 
 
 def _discarded(snapshot: Snapshot) -> Samples:
-    rest = list(snapshot.total.discarded)
+    unassigned = snapshot.unassigned.discarded
+    rest = [
+        count - later for count, later in zip(snapshot.total.discarded, unassigned, strict=True)
+    ]
     found: list[tuple[tuple[str, ...], float]] = []
     for topic, totals in snapshot.topics.items():
         for index, count in enumerate(totals.discarded):

@@ -128,6 +128,31 @@ def test_a_name_of_a_deleted_topic_that_is_ended_is_not_counted_for_the_topic():
     assert document["topics"]["orders"]["dead_lettered"] == 1
 
 
+def test_a_message_that_is_refused_during_a_snapshot_is_counted_on_both_sides():
+    """Regression: it was discarded, but not received, so one less was in flight."""
+    pool = Pool(1_000_000, refused_bytes=1 << 20, refused_reasons=(TOO_LONG,))
+    late = [encode("orders", b"too long for it")]
+
+    class Late:
+        """The pool; a message arrives right after its counts were read."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(pool, name)
+
+        def counts(self, **options: Any) -> Any:
+            found = pool.counts(**options)
+            if late:
+                pool.feed(late.pop())
+            return found
+
+    given: Any = Late()
+    books = Books(given)
+    books.accounting.on_refused.append(lambda refused: None)
+    books.feed("orders", b"a")
+    total = books.accounting.snapshot().total
+    assert (total.received, total.discarded[TOO_LONG], total.in_flight) == (2, 1, 1)
+
+
 class Letters:
     """Accepts the dead letters of all messages that the pool refused."""
 
@@ -139,6 +164,9 @@ class Letters:
 
     def wants(self, topic: str, reason: int) -> bool:
         return True
+
+    def grant(self, messages: int) -> int:
+        return messages
 
     def accept(self, letter: Letter) -> None:
         self.accepted.append(letter)

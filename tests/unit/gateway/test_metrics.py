@@ -66,6 +66,45 @@ def test_names_of_topics_that_do_not_exist_are_no_labels():
     assert 'aiokq_gateway_discarded_total{reason="bad_topic",topic=""} 100.0' in text
 
 
+def test_no_counter_decreases_when_a_topic_becomes_known():
+    """Regression: its messages, and those that were discarded before, left the topic ''."""
+    desk = Desk(30_000)
+    served = gateway(desk)
+    last: dict[str, float] = {}
+
+    def look() -> dict[str, float]:
+        nonlocal last
+        found: dict[str, float] = {}
+        for line in exposition(served).decode().splitlines():
+            name, value = line.rsplit(" ", 1)
+            if line.startswith("aiokq_gateway_") and name.partition("{")[0].endswith("_total"):
+                found[name] = float(value)
+        for name, value in last.items():
+            assert found[name] >= value, name
+        last = found
+        return found
+
+    look()
+    orders = [message("orders", bytes(1000))] * 50
+    desk.feed(message("other"), *orders, b"\0\0\0\4")
+    kept = desk.pool.counts().unresolved
+    assert 20 < kept < 50
+    found = look()
+    received, discarded = "aiokq_gateway_received_total", "aiokq_gateway_discarded_total"
+    assert found[received + '{topic=""}'] == 1.0
+    assert desk.accounting.snapshot().unassigned.received == 51
+    desk.topic("orders")
+    found = look()
+    assert found[received + '{topic="orders"}'] == 50.0
+    assert found[received + '{topic=""}'] == 1.0
+    lost = found[f'{discarded}{{reason="no_memory",topic="orders"}}']
+    desk.accounting.discard_unresolved("other", BAD_TOPIC)
+    found = look()
+    assert found[received + '{topic=""}'] == 2.0
+    assert 0 < 50 - lost <= kept
+    assert desk.accounting.snapshot().unassigned.received == 0
+
+
 def test_every_reason_has_a_sample_from_the_start():
     text = exposition(gateway(Desk())).decode()
     for reason in REASONS:
