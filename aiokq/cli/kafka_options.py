@@ -40,7 +40,7 @@ KAFKA_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "--whitelist": "topics are arguments: aiokq consume TOPIC TOPIC",
         "--from-beginning": "use --from beginning, which is the default",
         "--offset": "use --from",
-        "--timeout-ms": "use --until-end, which ends where each partition ended at the start",
+        "--timeout-ms": "use --until-end, which ends after the records that exist at the start",
         "--isolation-level": "use --read-committed",
         "--skip-message-on-error": "leave it out: values are printed unchanged",
         "--property": _WHAT_IS_PRINTED,

@@ -270,8 +270,13 @@ class Server:
         return connection.transport
 
     def refused(self, peer: Address) -> None:
-        """Count a closed connection: too many connections of its address wait to begin already."""
-        self._quotas.refuse(str(peer), "too many connections of this address wait")
+        """Count and log an accepted connection that is closed before it begins.
+
+        The reason is that too many connections wait to begin, or that a descriptor is needed.
+        """
+        self._quotas.refuse(
+            str(peer), "too many connections wait to begin, or a descriptor is needed"
+        )
 
     @property
     def leaving(self) -> int:

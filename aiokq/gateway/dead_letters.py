@@ -1,8 +1,8 @@
 """`DeadLetters`: writes messages that could not be delivered to a dead letter topic.
 
-Until its dead letter is acknowledged, a message is in flight and keeps its memory in the pool; the
-pool has no memory of messages that it refused. If the dead letter fails, the message is discarded
-with its original reason. Tests: tests/fault/test_gateway_dead_letters.py,
+Until its dead letter is acknowledged, a message is in flight, and its memory in the pool is not
+released. A message that the pool refused takes no memory of the pool. If the dead letter fails, the
+message is discarded with its original reason. Tests: tests/fault/test_gateway_dead_letters.py,
 tests/unit/gateway/test_dead_letters.py.
 """
 

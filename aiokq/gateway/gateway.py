@@ -254,8 +254,9 @@ class Gateway:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        # A forked child closes nothing, because everything belongs to the parent.
         if self._owner is None or self._owner[0] == os.getpid():
-            await self.close()  # in a forked child, everything belongs to the parent
+            await self.close()
 
     async def run_until(self, stop: asyncio.Event) -> None:
         """Wait for `stop` or the end of the gateway; raise Closed if a part of it fails first.
@@ -562,7 +563,8 @@ class Gateway:
             self._timer.cancel()
             self._timer = None
         ready, delay_ms = self.pool.due()
-        # After `due`, because the pool then writes to `wake_fd` again for later messages.
+        # Called after `due`: the pool writes to `wake_fd` again for a message that it refuses after
+        # the call of `due`, so no refused message stays in its queue.
         self.accounting.drain()
         topics = self.router.topics
         for slot in ready:

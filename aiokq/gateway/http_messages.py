@@ -28,7 +28,8 @@ class Request(NamedTuple):
         query: the parameters; the first one of a name counts.
         headers: values by lower-case name; several lines of a name are joined by ", ".
         length: `Content-Length` of the body in bytes; 0 without it.
-        parameter: the last part of the path, if the handler serves all paths below one.
+        parameter: the last part of the path, if the handler was added for a path with "/*" at the
+            end; else "".
     """
 
     method: str

@@ -41,12 +41,14 @@ MOST_CONNECTIONS: Final = 256
 """Maximum number of open connections; each further connection closes the oldest one."""
 
 MOST_UNSENT: Final = 16 * 1024 * 1024
-"""Maximum bytes of answers that programs have not read yet. Before a large answer with which there
-would be more, the oldest connections with unread answers are closed.
+"""Maximum bytes of answers that programs have not read yet. If a large answer would exceed the
+maximum, the oldest connections with unread answers are closed before the answer is written.
 """
 
 LARGE_ANSWER: Final = MOST_UNSENT // MOST_CONNECTIONS
-"""Size above which an answer is large: so many bytes on each connection are no concern."""
+"""Size above which an answer is large. One answer of this size on each connection is within
+MOST_UNSENT.
+"""
 
 MOST_ANSWERS: Final = 16
 """Requests of one connection that are answered in one iteration of the loop."""

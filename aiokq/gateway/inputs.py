@@ -118,9 +118,9 @@ class InputSocket:
                 os.unlink(path)
 
     def refuse_datagrams(self) -> None:
-        """Let each further datagram of a program fail, before those in the queue are read.
+        """Let each further datagram of a program fail; datagrams in the queue can still be read.
 
-        The queue of a socket that systemd owns is read by the next gateway.
+        A socket that systemd owns is not changed, because the next gateway reads its queue.
         """
         if not self._passed and self.settings.type == "unix_datagram":
             with contextlib.suppress(OSError):
@@ -190,7 +190,7 @@ async def open_input_soon(settings: InputSettings) -> InputSocket:
     """Open the socket of an input as `open_input` does, without blocking the loop."""
     with _lock_of(settings.path) as locked:
         end = time.monotonic() + LOCK_SECONDS
-        while not locked() and time.monotonic() < end:  # noqa: ASYNC110  of another process
+        while not locked() and time.monotonic() < end:  # noqa: ASYNC110  no event tells of unlocks
             await asyncio.sleep(LOCK_PAUSE)
         return _opened(settings)
 
@@ -361,7 +361,7 @@ def _set_permissions(path: str, settings: InputSettings) -> None:
 
 
 def _remove_permissions(path: str, before: InputSettings, after: InputSettings) -> None:
-    """Reset the owner, group or mode that is no longer set to that of a new file."""
+    """Give the file the owner, group or mode of a new file if `after` no longer sets it."""
     owner = before.owner is not None and after.owner is None
     group = before.group is not None and after.group is None
     if owner or group:

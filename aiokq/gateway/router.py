@@ -207,12 +207,13 @@ class Router:
             self._pool.configure(topic.slot, **self._limits(topic))
 
     def use(self, cluster: Cluster, max_message_bytes: int) -> None:
-        """Look up topics on this Cluster, that of a new engine, from now on.
+        """Look up topics on the Cluster of a new engine from now on.
 
-        What the previous Cluster has answered is forgotten.
+        If the new engine has another Cluster than the old one, the answers of the old Cluster are
+        forgotten.
 
         Args:
-            cluster: may also be the previous Cluster, whose answers then stay.
+            cluster: the Cluster of the new engine.
             max_message_bytes: the size of the largest message that the engine takes.
         """
         self._max_message_bytes = max_message_bytes
@@ -436,7 +437,8 @@ class Router:
     async def _learn_limits(self, topics: list[TopicState]) -> bool:
         """Request the limits of topics; return whether a broker answered.
 
-        A topic whose configs may not be read keeps its limits; a new topic has none.
+        If the gateway is not allowed to read the configs of a topic, the topic keeps the limits
+        that it has; a new topic has none.
         """
         if not topics:
             return True

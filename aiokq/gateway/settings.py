@@ -89,8 +89,8 @@ class GatewaySettings(Section):
     delivery: DeliverySettings = DeliverySettings()
     """How messages are delivered."""
     batching: BatchingSettings = DEFAULT_BATCHING
-    """When messages are sent: a batch is sent at the first limit that it reaches, or before if less
-    than an eighth of the pool is free. Without this table, `time_ms` is 10 and `bytes` is 128
+    """When messages are sent: a batch is sent at the first limit that it reaches, or earlier if
+    less than an eighth of the pool is free. Without this table, `time_ms` is 10 and `bytes` is 128
     KiB."""
     combined: CombinedSettings | None = None
     """Combined batches of the engine `bruce`."""
@@ -272,7 +272,9 @@ class GatewaySettings(Section):
     def _wrong_setting(self, refusal: ConfigError) -> tuple[str, ...]:
         """Return the path of the [kafka] setting that causes an error; () if several do.
 
-        A setting that is refused alone may be valid with others: a SASL protocol needs a password.
+        Each setting is checked alone. An error of this check counts only if `refusal` has the same
+        text, because a setting that is refused alone may be valid together with others: a SASL
+        protocol needs a password.
         """
         for name, value in self.kafka.items():
             try:

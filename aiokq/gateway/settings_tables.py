@@ -278,7 +278,7 @@ class DeliverySettings(Section):
 class BatchingSettings(Section):
     """The limits of batches. A batch is sent at the first limit that it reaches.
 
-    It is sent before if less than an eighth of the pool is free.
+    It is sent earlier if less than an eighth of the pool is free.
     """
 
     mode: Literal["per_topic", "combined", "off"] = "per_topic"
@@ -447,9 +447,10 @@ class TopicSettings(Section):
     max_message_bytes: MessageBytes | None = None
     """Largest size of key and value; larger messages are discarded."""
     empty_key: Literal["null", "empty"] | None = None
-    """What an empty key becomes; null by default."""
+    """What an empty key becomes; by default, `empty_key` of the whole file."""
     empty_value: Literal["null", "empty"] | None = None
-    """What an empty value becomes; empty by default, because null deletes in a compacted topic."""
+    """What an empty value becomes; by default, `empty_value` of the whole file. In a compacted
+    topic, null deletes the key."""
 
 
 class TopicRules(Section):

@@ -1,8 +1,8 @@
 """Batch: collects messages until a limit of time, number or bytes is reached.
 
-The pool batches AnyPartition messages of topics with batches of their own. The engine `bruce` also
-has two kinds of batches per broker: a batch of PartitionKey messages for each topic, and a combined
-batch for all topics that are configured to use it. Tests:
+The pool batches the AnyPartition messages of topics whose batching mode is `per_topic`. The engine
+`bruce` also has two kinds of batches per broker: a batch of PartitionKey messages for each topic,
+and a combined batch for all topics that are configured to use it. Tests:
 tests/unit/gateway/bruce/test_batching.py.
 
 Source: Bruce's design document, "Batching".
@@ -70,8 +70,9 @@ class Batch:
     def add_all(self, chunk: Chunk, now: Now) -> list[list[Chunk]]:
         """Add messages; return the batches that are complete now.
 
-        A message that would exceed the limit of bytes completes the batch before it. A message
-        that reaches the limit by itself is complete at once, after the batch before it.
+        If the batch has no room for the bytes of a message, the batch is complete without the
+        message, which begins the next batch. A message that alone reaches the limit of bytes is a
+        complete batch by itself.
         """
         limits = self._limits
         complete: list[list[Chunk]] = []

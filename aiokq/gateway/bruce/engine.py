@@ -171,9 +171,11 @@ class BruceEngine:
         return self._holdings.counts()
 
     def reconfigure(self) -> None:
-        self._flushing = False  # messages that are already held are sent by the current rules
+        # `drain` may have set it. From now on, messages are batched again, by the changed rules.
+        self._flushing = False
         for dispatcher in self._dispatchers.values():
-            dispatcher.flush()  # later messages are batched by the current rules
+            # Ends batches begun by the old rules; new batches use the changed rules.
+            dispatcher.flush()
         if self._dispatchers:
             asyncio.get_running_loop().call_soon(self._guarded(self._pump))
 
@@ -354,7 +356,7 @@ class BruceEngine:
         return True
 
     def _route_keyed(self, chunk: Chunk, leader: int) -> None:
-        """Pass PartitionKey messages to the leader of their partition, which batches them."""
+        """Pass PartitionKey messages to the leader's dispatcher, which may batch them."""
         topic = chunk.load.topic
         batching = topic.rules.batching
         dispatcher = self._dispatcher(leader)
@@ -594,7 +596,7 @@ class BruceEngine:
     # ------------------------------------------------------------ pauses and metadata
 
     def _task(self, coro: Coroutine[Any, Any, None], name: str) -> None:
-        """Start a task that ends with the engine, unless the gateway has failed."""
+        """If the gateway has not failed, start a task. The end of the engine cancels the task."""
         try:
             task = self._spawn(coro, name)
         except Closed:  # `close` discards the messages

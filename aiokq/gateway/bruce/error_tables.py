@@ -106,8 +106,8 @@ def _modern(code: int, cls: type[BrokerError]) -> Action:
 def _table(name: str, pauses: tuple[int, ...]) -> ErrorTable:
     """Return a table from before 2017.
 
-    UNKNOWN_TOPIC_ID has the action of UNKNOWN_TOPIC_OR_PARTITION, because brokers returned that
-    error before requests had topic ids.
+    UNKNOWN_TOPIC_ID has the action of UNKNOWN_TOPIC_OR_PARTITION, because brokers returned
+    UNKNOWN_TOPIC_OR_PARTITION before requests had topic ids.
     """
     actions = {2: Action.RESEND, **dict.fromkeys(pauses, Action.PAUSE)}
     return ErrorTable(name, {**actions, UNKNOWN_TOPIC_ID: actions[UNKNOWN_TOPIC_OR_PARTITION]})

@@ -76,7 +76,7 @@ def pack(
 ) -> dict[tuple[str, int], MessageSet]:
     """Remove the messages of the next request from the front of a queue, and group them.
 
-    The request ends with the first message that does not fit, so that the messages of a partition
+    The request ends before the first message that does not fit, so that the messages of a partition
     keep their order.
 
     Args:

@@ -97,7 +97,7 @@ class PartitionMap:
         self.extend(metadata)
 
     def extend(self, metadata: ClusterMetadata) -> None:
-        """Find further topics in this snapshot; topics that were found before stay as they are."""
+        """Find further topics in this snapshot from now on; topics found earlier do not change."""
         self._metadata = metadata
 
     def topic(self, name: str) -> TopicPartitions | None:

@@ -90,7 +90,7 @@ class AsyncGatewayClient:
             raise ClientClosed("the client is closed")
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
-            # A lock belongs to a loop; `asyncio.run` makes one per call.
+            # A lock belongs to one loop, and each call of `asyncio.run` makes a new loop.
             self._loop, self._lock = loop, asyncio.Lock()
         lock = self._lock
         deadline = time.monotonic() + connection.timeout

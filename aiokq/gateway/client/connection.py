@@ -80,7 +80,7 @@ class Connection:
 
         An exception thrown into the generator, or `close` of the generator, ends the attempt. If a
         part of the message was written to a stream, the connection is closed, so that the next
-        message begins a new one.
+        message is sent on a new connection.
 
         Raises:
             GatewayUnavailable: the message was not sent, and the policy is to raise.
@@ -297,7 +297,7 @@ def _state(opened: socket.socket) -> int:
 
 
 def _ended(opened: socket.socket) -> bool:
-    """Whether the gateway closed a stream. A gateway never writes, so nothing else can be read."""
+    """Whether the gateway closed a stream. A gateway never writes: only the end can be read."""
     try:
         return not opened.recv(1, socket.MSG_PEEK)
     except BlockingIOError:

@@ -49,7 +49,7 @@ class PathTooLong(GatewayClientError, ValueError):
 
 
 class GatewayUnavailable(GatewayClientError):
-    """The message was not sent; the same message may be sent later."""
+    """The message was not sent. The program can send the same message again later."""
 
 
 class GatewayAway(GatewayUnavailable):

@@ -21,7 +21,7 @@ logger = logging.getLogger("aiokq.gateway")
 
 RETRY_SECONDS: Final = 1.0
 WRITE_BYTES: Final = 256 * 1024
-"""Number of collected bytes from which lines are written."""
+"""Number of bytes at which the collected lines are written, even if more lines follow."""
 
 MODE: Final = 0o640
 

@@ -162,9 +162,10 @@ def _read(directory: str, lock_fd: int) -> Opened:
         segment.settle_end(size, end)
         segment.close()
         sequence = max(sequence, end)
-        # After an unfinished segment, a finished one is kept for a `Change`, which first writes the
-        # end of the unfinished one: perhaps only the name of the next segment shows it. The writer
-        # may use the name of an empty newest segment again.
+        # A finished segment that follows an unfinished one is not deleted here, because its name
+        # may be all that shows where the unfinished one ends. A `Change` deletes it after writing
+        # this end. An empty newest segment is deleted here, because the writer may create a file of
+        # the same name.
         if segment.left <= 0 and (not segments or (following is None and end == base)):
             segment.remove()
             continue

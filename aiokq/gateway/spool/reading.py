@@ -210,8 +210,8 @@ class Reader:
     def _fitting(self, run: _Run, room: int) -> memoryview:
         """Return the first messages of a run that are charged at most `room` bytes.
 
-        The first message is returned in any case if no message is in the pool: no later call would
-        have more room for it.
+        If the pool has only incomplete messages, or none, the first message is returned even if it
+        is charged more, because no later call would have more room for it.
         """
         overhead = self._pool.MESSAGE_OVERHEAD
         if len(run.data) + run.messages * overhead <= room:

@@ -159,7 +159,10 @@ class Segment:
         return int.from_bytes(stored[:8], "big")
 
     def settle_end(self, size: int, end: int) -> None:
-        """Set size and end of a segment of an earlier process, and seal it; after `load_done`."""
+        """Set size and end of a segment of an earlier process, and seal it.
+
+        Call `load_done` first.
+        """
         count = end - self.base
         del self._done[count + 7 >> 3 :]
         if count & 7 and len(self._done) == count + 7 >> 3:

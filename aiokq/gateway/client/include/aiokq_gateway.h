@@ -298,8 +298,8 @@ static inline int aiokq_gateway_send(aiokq_gateway *gateway, const void *message
 }
 
 #ifdef MSG_DONTWAIT
-/* The same, but return EAGAIN at once if the gateway's queue is full. A stream that took a part of
- * the message takes the rest: for that, the function waits. */
+/* The same, but return EAGAIN at once if the gateway's queue is full. If a stream has taken a part
+ * of the message, the function waits until the stream has taken the rest. */
 static inline int aiokq_gateway_try_send(aiokq_gateway *gateway, const void *message, size_t size)
 {
     return aiokq_gateway_send_(gateway, message, size, MSG_DONTWAIT);
