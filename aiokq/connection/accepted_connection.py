@@ -29,7 +29,6 @@ from aiokq.connection.request_context import (
 from aiokq.connection.responses import SERVER_WRITE_HIGH_WATER_BYTES, ResponseWriter
 from aiokq.connection.transport import FrameTransport
 from aiokq.connection.turn import RECEIVED_BYTES_PER_TURN
-from aiokq.core import forks
 from aiokq.core.errors import (
     AuthenticationFailed,
     Closed,
@@ -202,20 +201,20 @@ class AcceptedConnection:
             ),
             write_high_water=SERVER_WRITE_HIGH_WATER_BYTES,
             peer=context.peer,
-            tunes_socket=False,
+            is_accepted=True,
         )
         self._writer = ResponseWriter(self.transport, limits.write_stall, server.turn)
         self._share = server.turn.share(RECEIVED_BYTES_PER_TURN)
-        forks.watch(self)
 
     def forget(self) -> None:
-        """Drop the queued requests in a forked child; the parent handles its copy of them.
+        """Close the child's copy of the socket, and drop its queued requests, after a fork.
 
-        If a child leaves a coroutine of the parent's loop, for example by ``sys.exit()``, other
-        tasks of the loop may run in the child.
+        The parent handles the requests. If a child leaves a coroutine of the parent's loop, for
+        example by ``sys.exit()``, other tasks of the loop may run in the child.
         """
         self._stopping = True
         self._frames.clear()
+        self.transport.forget()
 
     def _logged_in(self) -> None:
         """Accept large requests, and charge memory to the budget of logged-in clients."""

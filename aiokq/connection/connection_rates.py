@@ -69,6 +69,8 @@ class ConnectionRates:
 
         Return None if one more connection is permitted.
         """
+        if not self._has_limits:
+            return None
         now_ms = int(self._now() * 1000)
         for what, limit, rate in self._limits(listener, host, now_ms):
             if rate.excess_ms(limit, now_ms, more=1):
@@ -77,9 +79,15 @@ class ConnectionRates:
 
     def opened(self, listener: str, host: str) -> None:
         """Count a connection that was admitted."""
+        if not self._has_limits:
+            return
         now_ms = int(self._now() * 1000)
         for _, _, rate in self._limits(listener, host, now_ms):
             rate.record(1, now_ms)
+
+    @property
+    def _has_limits(self) -> bool:
+        return self.of_node != UNLIMITED or bool(self.of_listener) or self.hosts is not None
 
     def _limits(self, listener: str, host: str, now_ms: int) -> Iterator[tuple[str, float, Rate]]:
         """Yield the name, the value and the measured rate of each limit that applies."""

@@ -52,6 +52,9 @@ _TOGETHER_BYTES: Final = 1152 * 1024
 # of librdkafka are at most 1 MB by default, so one step is enough for them.
 FIRST_STEP_BYTES: Final = 2 * 1024 * 1024
 
+LEAST_FOREIGN: Final = 0x14 << 24
+"""The smallest size of a frame as which the first bytes of another protocol can be read."""
+
 _TLS_RECORD_TYPES: Final = {0x14, 0x15, 0x16, 0x17}
 _HTTP_STARTS: Final = (
     b"HTTP", b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"PATC", b"CONN", b"PRI ",
@@ -331,12 +334,12 @@ class FrameReader:
 
     def _check(self, size_field: bytes | memoryview) -> int:
         """Return the size in `size_field`; in the first frame, check that the peer speaks Kafka."""
+        size = int.from_bytes(size_field, "big", signed=True)
         if not self._checked_first:
             self._checked_first = True
-            foreign = foreign_protocol(bytes(size_field))
+            foreign = foreign_protocol(bytes(size_field)) if size >= LEAST_FOREIGN else None
             if foreign is not None:
                 raise ProtocolError(foreign)
-        size = int.from_bytes(size_field, "big", signed=True)
         if not 0 <= size <= self.max_frame_bytes:
             raise _bad_size(size, self.max_frame_bytes)
         return size

@@ -19,7 +19,7 @@ import socket
 import sys
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from aiokq.core import forks
 from aiokq.core.environment import Acceptor, Address, SocketOptions
@@ -388,6 +388,24 @@ class _Spare:
     __del__ = give_up
 
 
+class _Socket(socket.socket):
+    """A listening or accepted socket, whose `family` and `type` are numbers.
+
+    `socket.socket` makes enums of them, and the loop reads them five times per connection. The
+    enums would take longer than the accept.
+    """
+
+    __slots__ = ()
+
+    family = socket.SocketType.family  # type: ignore[assignment]
+    type = socket.SocketType.type  # type: ignore[assignment]
+
+    def accept(self) -> tuple[_Socket, Any]:
+        """Do what `socket.accept` does, for a socket that does not block."""
+        fd, address = self._accept()  # type: ignore[attr-defined]
+        return _Socket(self.family, self.type, self.proto, fd), address
+
+
 def _tune(sock: socket.socket) -> None:
     """Send small responses at once, and detect a peer whose machine is gone."""
     if sock.family in (socket.AF_INET, socket.AF_INET6):
@@ -444,7 +462,7 @@ async def bind(host: str | None, port: int, options: SocketOptions) -> list[sock
 
 
 def _bound(family: int, address: tuple[object, ...], options: SocketOptions) -> socket.socket:
-    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock = _Socket(family, socket.SOCK_STREAM)
     try:
         if os.name == "posix":
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from aiokq.connection.accepted_connection import AcceptedConnection
@@ -31,6 +31,7 @@ from aiokq.connection.server_limits import RequestBudgets, ServerLimits
 from aiokq.connection.server_security import PLAINTEXT_SERVER, ServerSecurity
 from aiokq.connection.strangers import Strangers
 from aiokq.connection.turn import Turn
+from aiokq.core import forks
 from aiokq.core.background import BackgroundTask, BackgroundWork
 from aiokq.core.environment import SocketOptions
 from aiokq.core.errors import Closed, ProtocolError
@@ -58,6 +59,21 @@ logger = logging.getLogger("aiokq.connection")
 
 _ABORT_TIMEOUT: Final = 1.0
 """Maximum seconds to wait for transports to close after they were aborted."""
+
+
+class _Inherited:
+    """Tells the connections of a server about forks. To watch each of them would take longer."""
+
+    __slots__ = ("__weakref__", "_connections")
+
+    def __init__(self, connections: Mapping[AcceptedConnection, None]) -> None:
+        self._connections = connections
+        forks.watch(self)
+
+    def forget(self) -> None:
+        """Let the connections close their copies of sockets; see `forks.Inherited`."""
+        for connection in self._connections:
+            connection.forget()
 
 
 class Server:
@@ -142,6 +158,7 @@ class Server:
         self._sockets = sockets or SocketOptions()
         self._listener: Listener | None = None
         self._connections: dict[AcceptedConnection, None] = {}
+        self._inherited = _Inherited(self._connections)
         self._next_id = 0
         self._background = BackgroundWork(counters, clock.monotonic)
         # Connections for which `_check` raised an error, with the time of the next check.

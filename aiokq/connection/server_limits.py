@@ -134,7 +134,8 @@ class FrameBudget:
 
     def forget(self, owner: object) -> None:
         """Remove `owner`, whose connection has ended."""
-        self._waiting = deque(entry for entry in self._waiting if entry[0] is not owner)
+        if self._waiting:
+            self._waiting = deque(entry for entry in self._waiting if entry[0] is not owner)
         self.settle(owner)
 
     def _wake(self) -> None:

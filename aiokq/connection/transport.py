@@ -80,8 +80,8 @@ class FrameTransport(asyncio.BufferedProtocol):
 
     Args:
         peer: the peer's address as text; None to ask the transport for it.
-        tunes_socket: whether TCP_NODELAY and keepalive are to be enabled; False if the listener
-            has done so.
+        is_accepted: whether a listener has accepted the connection. The listener has then enabled
+            TCP_NODELAY and keepalive, and the owner calls `forget` in a forked child.
 
     Attributes:
         bytes_in: bytes received.
@@ -100,13 +100,13 @@ class FrameTransport(asyncio.BufferedProtocol):
         "_held",
         "_held_bytes",
         "_invalid",
+        "_is_accepted",
         "_knows_peer",
         "_loop",
         "_lost",
         "_paused",
         "_receiver",
         "_transport",
-        "_tunes_socket",
         "_waiters",
         "bytes_in",
         "bytes_out",
@@ -124,7 +124,7 @@ class FrameTransport(asyncio.BufferedProtocol):
         *,
         write_high_water: int = WRITE_HIGH_WATER_BYTES,
         peer: str | None = None,
-        tunes_socket: bool = True,
+        is_accepted: bool = False,
     ) -> None:
         self.reader = reader
         self.bytes_in = 0
@@ -134,7 +134,7 @@ class FrameTransport(asyncio.BufferedProtocol):
         self.peer = peer or ""
         self.write_high_water = write_high_water
         self._knows_peer = peer is not None
-        self._tunes_socket = tunes_socket
+        self._is_accepted = is_accepted
         self._receiver: FrameReceiver = receiver
         self._loop = asyncio.get_running_loop()
         self._descriptor: forks.Descriptor | None = None
@@ -165,18 +165,8 @@ class FrameTransport(asyncio.BufferedProtocol):
         self._handshaking = None
         if not self._knows_peer:
             self.peer = _address_text(transport.get_extra_info("peername"))
-        sock = transport.get_extra_info("socket")
-        if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
-            try:
-                if self._tunes_socket:
-                    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                    # Keepalive detects a peer whose machine is gone even if nothing is sent to it.
-                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-                # A forked child closes its copy of the socket. An open copy would keep the
-                # connection open for the peer after this process has closed it.
-                self._descriptor = forks.Descriptor(sock.fileno())
-            except OSError as error:  # the connection was reset; connection_lost will be called
-                self.fail(ConnectionLost(f"connection to {self.peer} lost: {error}"))
+        if not self._is_accepted:
+            self._tune(transport.get_extra_info("socket"))
         if self._ended:  # the connection was closed, for example during the TLS handshake
             self._transport.abort()
             return
@@ -247,6 +237,20 @@ class FrameTransport(asyncio.BufferedProtocol):
         self._wake()
         receiver, self._receiver = self._receiver, _GONE
         receiver.lost(error)
+
+    def _tune(self, sock: socket.socket | None) -> None:
+        """Prepare the socket of a connection that this process has begun."""
+        if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
+            return
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            # Keepalive detects a peer whose machine is gone even if nothing is sent to it.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            # A forked child closes its copy of the socket. An open copy would keep the connection
+            # open for the peer after this process has closed it.
+            self._descriptor = forks.Descriptor(sock.fileno())
+        except OSError as error:  # the connection was reset; connection_lost will be called
+            self.fail(ConnectionLost(f"connection to {self.peer} lost: {error}"))
 
     # The owner calls the following public methods.
 
@@ -416,6 +420,19 @@ class FrameTransport(asyncio.BufferedProtocol):
     def resume_reading(self) -> None:
         if not self.closing:
             self.transport.resume_reading()
+
+    def forget(self) -> None:
+        """Close the copy of the socket in a forked child; see `forks.Inherited`."""
+        transport = self._transport or self._handshaking
+        if self._lost or transport is None:
+            return
+        try:
+            sock = transport.get_extra_info("socket")
+            fd = -1 if sock is None else sock.fileno()
+        except (OSError, RuntimeError):  # the transport has closed the socket
+            return
+        if fd >= 0:
+            forks.close_copy(fd)
 
     def close(self, error: KafkaError | None = None) -> None:
         """Close after all output is sent; `error` becomes the cause if no cause is set yet.

@@ -70,7 +70,8 @@ class KafkaError(Exception):
 
     def __init__(self, message: str = "", **context: Unpack[ErrorContext]) -> None:
         super().__init__(message)
-        self.add_context(**context)
+        if context:
+            self.add_context(**context)
 
     def add_context(self, **context: Unpack[ErrorContext]) -> None:
         """Set the attributes that the arguments name; None leaves an attribute unchanged."""

@@ -18,7 +18,7 @@ import weakref
 from asyncio import AbstractEventLoop
 from typing import Final, Protocol
 
-__all__ = ["Descriptor", "Inherited", "watch", "watch_loop"]
+__all__ = ["Descriptor", "Inherited", "close_copy", "watch", "watch_loop"]
 
 
 class Inherited(Protocol):
@@ -68,19 +68,27 @@ class Descriptor:
         watch(self)
 
     def forget(self) -> None:
-        """Replace the child's copy with the null device, so that the number stays in use.
-
-        The object that owns the descriptor will later close the number, or pass it to an epoll set.
-        """
+        """Close the child's copy, unless its number was reused."""
         try:
             if _identity(self._fd) != self._identity:
                 return
-            # Close first, so that a descriptor is free for the null device.
-            os.close(self._fd)
-            null = os.open(os.devnull, os.O_RDWR | getattr(os, "O_CLOEXEC", 0))
         except OSError:
             return
-        _put(null, self._fd)
+        close_copy(self._fd)
+
+
+def close_copy(fd: int) -> None:
+    """Replace a child's copy of a descriptor with the null device, so that its number stays in use.
+
+    The object that owns the descriptor will later close the number, or pass it to an epoll set.
+    """
+    try:
+        # Close first, so that a descriptor is free for the null device.
+        os.close(fd)
+        null = os.open(os.devnull, os.O_RDWR | getattr(os, "O_CLOEXEC", 0))
+    except OSError:
+        return
+    _put(null, fd)
 
 
 def _identity(fd: int) -> tuple[int, int]:

@@ -19,6 +19,7 @@ Tests: ``tests/unit/connection/sasl/test_scram_messages.py``.
 from __future__ import annotations
 
 import base64
+import binascii
 import re
 from collections.abc import Mapping
 from dataclasses import field
@@ -38,9 +39,11 @@ __all__ = [
 MAX_BYTES: Final = 16384
 """Length in bytes of the longest message that is parsed, including the name of the user."""
 
-_NAME: Final = r"(?:[^=,\x00]|=2C|=3D)+"
+_NAME: Final = r"(?=[^,\x00])[^=,\x00]*(?:=(?:2C|3D)[^=,\x00]*)*"
 _PRINTABLE: Final = r"[\x21-\x2B\x2D-\x7E]+"
-_BASE64: Final = r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"
+_BASE64: Final = r"[A-Za-z0-9+/]*={0,2}"
+"""Also matches texts whose length is no multiple of 4, which `_decoded` refuses."""
+
 _EXTENSIONS: Final = r"(?:,(?!m=)[A-Za-z]+=[^,\x00]+)*"
 
 _CLIENT_FIRST: Final = re.compile(
@@ -135,7 +138,7 @@ class ServerFirst:
         found = _parsed(_SERVER_FIRST, message, "server-first")
         return cls(
             found["nonce"],
-            base64.b64decode(found["salt"]),
+            _decoded(found["salt"], "server-first"),
             int(found["iterations"]),
             found.string,
         )
@@ -175,8 +178,8 @@ class ClientFinal:
         found = _parsed(_CLIENT_FINAL, message, "client-final")
         return cls(
             found["nonce"],
-            base64.b64decode(found["proof"]),
-            base64.b64decode(found["channel"]),
+            _decoded(found["proof"], "client-final"),
+            _decoded(found["channel"], "client-final"),
             found["unproven"],
         )
 
@@ -209,7 +212,7 @@ class ServerFinal:
     def parse(cls, message: bytes) -> Self:
         """Return the parts of a message. Raises ScramMessageError."""
         found = _parsed(_SERVER_FINAL, message, "server-final")
-        return cls(base64.b64decode(found["signature"] or ""), found["error"])
+        return cls(_decoded(found["signature"] or "", "server-final"), found["error"])
 
     def render(self) -> bytes:
         """Return the encoded message."""
@@ -233,6 +236,13 @@ def _parsed(pattern: re.Pattern[str], message: bytes, name: str) -> re.Match[str
     if found is None:
         raise ScramMessageError(f"the {name} message is malformed")
     return found
+
+
+def _decoded(text: str, name: str) -> bytes:
+    """Return the bytes of a text that matches `_BASE64`. Raises ScramMessageError."""
+    if len(text) % 4:
+        raise ScramMessageError(f"the {name} message is malformed")
+    return binascii.a2b_base64(text)
 
 
 def _escaped(name: str) -> str:
