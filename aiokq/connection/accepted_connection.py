@@ -148,6 +148,43 @@ class AcceptedConnection:
             reading was resumed, whichever is latest.
     """
 
+    # An object with more than 30 attributes would need a dictionary of its own without slots.
+    __slots__ = (
+        "__weakref__",
+        "_accepted_at",
+        "_before_login",
+        "_budget",
+        "_clock",
+        "_error",
+        "_frame_started",
+        "_frames",
+        "_granted",
+        "_granted_at",
+        "_has_left",
+        "_held",
+        "_idle",
+        "_invalid",
+        "_login_handler",
+        "_login_requests",
+        "_loop",
+        "_paused",
+        "_received",
+        "_refusal",
+        "_server",
+        "_share",
+        "_spare",
+        "_stopping",
+        "_task",
+        "_waiting",
+        "_wake",
+        "_will_log_in",
+        "_writer",
+        "busy",
+        "context",
+        "last_active",
+        "transport",
+    )
+
     def __init__(
         self,
         server: Server,
@@ -488,9 +525,10 @@ class AcceptedConnection:
             return False
         queue.popleft()
         self._waiting -= nbytes
-        server.counters.bytes_out += self.transport.send(cast("Sequence[Buffer]", response))
-        server.counters.requests[api] += 1
-        server.counters.request_seconds[api].observe(self._clock() - arrived)
+        counters = server.counters
+        counters.bytes_out += self.transport.send(response)  # type: ignore[arg-type]  # no ranges
+        counters.requests[api] += 1
+        counters.request_seconds[api].observe(self._clock() - arrived)
         self._received -= given_back
         self._held -= given_back
         self._budget.answered(self, given_back)

@@ -205,7 +205,7 @@ class Strangers:
         """
         if self._beginnings < MOST_BEGINNINGS:
             return False
-        waiting = self._waiting.get(_network(host))
+        waiting = self._waiting.get(_network(host) if ":" in host else host)
         return waiting is not None and len(waiting.beginnings) >= len(self._by_beginnings) - 1
 
     def refuse_one(self) -> bool:
@@ -240,7 +240,7 @@ class Strangers:
             by_beginnings.pop()
 
     def _of(self, host: str | None) -> _Waiting:
-        network = _network(host)
+        network = host if host is None or ":" not in host else _network(host)
         waiting = self._waiting.get(network)
         if waiting is None:
             waiting = self._waiting[network] = _Waiting(network)
@@ -366,10 +366,8 @@ class Strangers:
         return now
 
 
-def _network(host: str | None) -> str | bytes | None:
-    """Return what counts as one client address: an IPv4 address, or the /64 network of IPv6."""
-    if host is None or ":" not in host:
-        return host
+def _network(host: str) -> str | bytes:
+    """Return what counts as one client address instead of an IPv6 address: its /64 network."""
     try:
         return socket.inet_pton(socket.AF_INET6, host.strip("[]").partition("%")[0])[:8]
     except OSError:

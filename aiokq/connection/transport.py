@@ -350,12 +350,14 @@ class FrameTransport(asyncio.BufferedProtocol):
 
     def send(self, fragments: Sequence[Buffer]) -> int:
         """Send small output without holding it; return its size. The connection must be open."""
+        assert self._transport is not None
         data = b"".join(fragments)
-        self.bytes_out += len(data)
+        size = len(data)
+        self.bytes_out += size
         if self._held:
             self.push()
-        self.transport.write(data)
-        return len(data)
+        self._transport.write(data)
+        return size
 
     def push(self) -> None:
         """Pass the held output to the transport."""

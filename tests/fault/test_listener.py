@@ -502,6 +502,30 @@ def test_connections_of_one_address_do_not_delay_those_of_another(
     run(loop_factory, main)
 
 
+@both_loops
+def test_a_forked_child_closes_the_connections_that_wait_to_begin(
+    loop_factory: LoopFactory,
+) -> None:
+    """In a child, the loop of the parent may go on; a connection that is closed does not begin."""
+
+    async def main() -> None:
+        async with listening() as (listener, hall, _):
+            hall.turn.spend(1)  # a request
+            hall.strangers.do(lambda: time.sleep(0.01), "127.0.0.1")  # others have to wait
+            client = connected(listener.port)
+            while not listener._arrived.sockets:
+                hall.turn.spend(1)
+                await asyncio.sleep(0)
+            listener._arrived.forget()
+            assert await asyncio.to_thread(client.recv, 1) == b""
+            for _ in range(100):
+                await asyncio.sleep(0.001)
+            assert not hall.talks
+            client.close()
+
+    run(loop_factory, main)
+
+
 def connected(port: int, source: str = "127.0.0.1") -> socket.socket:
     return socket.create_connection(("127.0.0.1", port), 10, source_address=(source, 0))
 

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from aiokq.connection.frame_pool import FramePool
-from aiokq.connection.framing import RECEIVE_BUFFER_BYTES, FrameReader
+from aiokq.connection.framing import (
+    _HTTP_STARTS,
+    _TLS_RECORD_TYPES,
+    LEAST_FOREIGN,
+    RECEIVE_BUFFER_BYTES,
+    FrameReader,
+)
 from aiokq.connection.server_limits import FrameBudget
 from aiokq.core.errors import ProtocolError
 
@@ -65,6 +71,16 @@ def test_little_of_a_large_frame_after_another_is_copied() -> None:
     assert [len(f) for f in reader.feed(frame(large))] == [len(large)]
     assert reader.feed(frame(small)) == [small]
     assert len(reader.get_buffer()) == RECEIVE_BUFFER_BYTES
+
+
+def test_the_first_bytes_of_other_protocols_are_large_sizes() -> None:
+    """Smaller ones are not compared with them."""
+    starts = [bytes((kind, 3, 0, 0)) for kind in _TLS_RECORD_TYPES]
+    starts += [*_HTTP_STARTS, b"SSH-"]
+    assert min(int.from_bytes(start) for start in starts) >= LEAST_FOREIGN
+    for start in starts:
+        with pytest.raises(ProtocolError, match="the peer speaks"):
+            FrameReader(2**31 - 1).feed(start)
 
 
 def expecting() -> FrameReader:

@@ -132,7 +132,9 @@ class ScramCredentials:
 
     def _invented(self, name: str) -> tuple[bytes, int]:
         """Return the salt and the iterations of an invented credential."""
-        seed = hmac.digest(self._secret, f"{self.mechanism.name},{name}".encode(), "sha512")
+        # A keyed hash, as an HMAC, but in a third of the time.
+        user = f"{self.mechanism.name},{name}".encode()
+        seed = hashlib.blake2b(user, key=self._secret).digest()
         shape = self._shape_for(seed)
         return _invented_salt(seed, shape), shape.iterations
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import itertools
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -129,6 +133,22 @@ def test_malformed_challenges(message: bytes) -> None:
 def test_malformed_client_final_messages(message: bytes) -> None:
     with pytest.raises(ScramMessageError):
         ClientFinal.parse(message)
+
+
+def test_base64_is_whole_groups_of_four_with_padding_at_the_end() -> None:
+    """As the grammar of RFC 5802 says, for all texts of up to nine characters of each kind."""
+    grammar = re.compile("(?:A{4})*(?:A{2}==|A{3}=)?")
+    for size in range(10):
+        for characters in itertools.product("A=", repeat=size):
+            text = "".join(characters)
+            message = f"c=biws,r=a,p={text}".encode()
+            if grammar.fullmatch(text):
+                assert ClientFinal.parse(message).proof == base64.b64decode(text, validate=True)
+            else:
+                with pytest.raises(
+                    ScramMessageError, match="the client-final message is malformed"
+                ):
+                    ClientFinal.parse(message)
 
 
 def test_an_error_of_the_server() -> None:
