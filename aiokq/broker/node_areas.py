@@ -258,7 +258,7 @@ class NodeLogin:
 
     def authenticate_at_once(
         self, connection: RequestContext, message: bytes
-    ) -> SaslAuthenticateResponse | None:
+    ) -> tuple[bytes, int] | None:
         """Continue a login if it need not wait; see `SaslLogin.authenticate_at_once`."""
         return self.make_now().authenticate_at_once(connection, message)
 

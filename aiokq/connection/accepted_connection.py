@@ -240,8 +240,6 @@ class AcceptedConnection:
             peer=context.peer,
             is_accepted=True,
         )
-        self._writer = ResponseWriter(self.transport, limits.write_stall, server.turn)
-        self._share = server.turn.share(RECEIVED_BYTES_PER_TURN)
 
     def forget(self) -> None:
         """Close the child's copy of the socket, and drop its queued requests, after a fork.
@@ -370,7 +368,8 @@ class AcceptedConnection:
         password may take long, so a login is cancelled and its memory freed.
         """
         self._error = error
-        self._writer.lost()
+        if self._task is not None:
+            self._writer.lost()
         if self.context.session.state not in _LOGGED_IN:
             self._drop_requests()
             if self._task is not None:
@@ -443,9 +442,13 @@ class AcceptedConnection:
             self.transport.close(Closed("the server is closing"))
 
     def _start_task(self) -> None:
+        server = self._server
         self._login_handler = None
+        # Only the task uses them, and many connections end before they need one.
+        self._writer = ResponseWriter(self.transport, server.limits.write_stall, server.turn)
+        self._share = server.turn.share(RECEIVED_BYTES_PER_TURN)
         try:
-            self._task = self._server.supervisor.spawn(
+            self._task = server.supervisor.spawn(
                 self._serve(self.context), name=f"connection {self.context.peer}"
             )
         except Closed as error:

@@ -243,7 +243,6 @@ class TcpListener:
         self._acceptor.strangers.begun()
         protocol: asyncio.BaseProtocol | None = None
         try:
-            connection.setblocking(False)
             if not _INHERITS_OPTIONS:
                 _tune(connection)
             make_room = self._make_room if scarce else None

@@ -86,6 +86,7 @@ class FrameTransport(asyncio.BufferedProtocol):
     Attributes:
         bytes_in: bytes received.
         bytes_out: bytes passed to the transport or the socket.
+        ended: whether either side has closed the connection. The transport may not know yet.
         hung_up: whether the peer closed the connection without an error, before this side did.
         loop_time: counts the time of sending and receiving; None if it is not counted. For received
             data, the transport begins the count, and the receiver ends the count.
@@ -94,7 +95,6 @@ class FrameTransport(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_descriptor",
-        "_ended",
         "_error",
         "_handshaking",
         "_held",
@@ -110,6 +110,7 @@ class FrameTransport(asyncio.BufferedProtocol):
         "_waiters",
         "bytes_in",
         "bytes_out",
+        "ended",
         "hung_up",
         "loop_time",
         "peer",
@@ -129,6 +130,7 @@ class FrameTransport(asyncio.BufferedProtocol):
         self.reader = reader
         self.bytes_in = 0
         self.bytes_out = 0
+        self.ended = False
         self.hung_up = False
         self.loop_time: LoopTime | None = None
         self.peer = peer or ""
@@ -145,7 +147,6 @@ class FrameTransport(asyncio.BufferedProtocol):
         self._handshaking: asyncio.Transport | None = None  # the transport in its TLS handshake
         self._error: KafkaError | None = None
         self._lost = False
-        self._ended = False  # closed by either side; the transport may not know yet
         self._paused = False
         self._waiters: list[asyncio.Future[None]] = []
 
@@ -156,7 +157,7 @@ class FrameTransport(asyncio.BufferedProtocol):
         self._handshaking = transport
         if not self._knows_peer:
             self.peer = _address_text(transport.get_extra_info("peername"))
-        if self._ended:
+        if self.ended:
             transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -167,7 +168,7 @@ class FrameTransport(asyncio.BufferedProtocol):
             self.peer = _address_text(transport.get_extra_info("peername"))
         if not self._is_accepted:
             self._tune(transport.get_extra_info("socket"))
-        if self._ended:  # the connection was closed, for example during the TLS handshake
+        if self.ended:  # the connection was closed, for example during the TLS handshake
             self._transport.abort()
             return
         self._transport.set_write_buffer_limits(high=self.write_high_water)
@@ -201,7 +202,7 @@ class FrameTransport(asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         """Make the transport close: Kafka has no half-closed connections."""
-        self._ended = True
+        self.ended = True
         return False
 
     def pause_writing(self) -> None:
@@ -220,7 +221,7 @@ class FrameTransport(asyncio.BufferedProtocol):
         """
         if self._lost:
             return
-        self._lost = self._ended = True
+        self._lost = self.ended = True
         self._descriptor = self._handshaking = None
         self._drop_held()
         self.reader.abandon()  # frees memory before the garbage collector breaks the cycle
@@ -271,11 +272,6 @@ class FrameTransport(asyncio.BufferedProtocol):
         return self._lost or self._transport is None or self._transport.is_closing()
 
     @property
-    def ended(self) -> bool:
-        """Whether either side has closed the connection."""
-        return self._ended
-
-    @property
     def unsent(self) -> int:
         """The bytes of output that the system has not accepted yet."""
         if self._transport is None:
@@ -315,7 +311,7 @@ class FrameTransport(asyncio.BufferedProtocol):
             has too much unsent output.
         """
         held_bytes = self._held_bytes + size
-        if size >= _HOLD_BYTES or held_bytes >= _HELD_MAX_BYTES or self._paused or self._ended:
+        if size >= _HOLD_BYTES or held_bytes >= _HELD_MAX_BYTES or self._paused or self.ended:
             return False
         held = self._held
         if not held:
@@ -441,7 +437,7 @@ class FrameTransport(asyncio.BufferedProtocol):
 
         During the TLS handshake, close immediately.
         """
-        self._ended = True
+        self.ended = True
         if self._error is None:
             self._error = error
         if self._transport is not None:
@@ -452,7 +448,7 @@ class FrameTransport(asyncio.BufferedProtocol):
 
     def fail(self, error: KafkaError) -> None:
         """Close immediately and drop unsent output; `error` becomes the cause if there is none."""
-        self._ended = True
+        self.ended = True
         if self._error is None:
             self._error = error
         self._drop_held()

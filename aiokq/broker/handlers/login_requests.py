@@ -21,7 +21,7 @@ from aiokq.core.errors import InvalidRequest, UnsupportedVersion
 from aiokq.wire.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from aiokq.wire.codec import decode, encode_bytes
 from aiokq.wire.frames import decode_request_header, encode_response, frame_response
-from aiokq.wire.sasl_authenticate import SaslAuthenticateRequest
+from aiokq.wire.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from aiokq.wire.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 if TYPE_CHECKING:
@@ -118,15 +118,17 @@ class LoginRequests:
     def _authenticate(
         self, context: RequestContext, frame: memoryview, header: RequestHeader
     ) -> list[Fragment] | None:
-        response = self._login.authenticate_at_once(context, _token(frame, header))
-        if response is None:
+        answered = self._login.authenticate_at_once(context, _token(frame, header))
+        if answered is None:
             return None
+        token, lifetime_ms = answered
         version, number = header.api_version, header.correlation_id
         if version >= FIRST_FLEXIBLE:
+            response = SaslAuthenticateResponse(
+                error_code=0, error_message="", auth_bytes=token, session_lifetime_ms=lifetime_ms
+            )
             return encode_response(response, version=version, correlation_id=number)
-        token = response.auth_bytes
-        tail = token if version == 0 else token + response.session_lifetime_ms.to_bytes(8)
-        # A response that is no error has an empty text.
+        tail = token if version == 0 else token + lifetime_ms.to_bytes(8)
         return [_ANSWER(_ANSWER_BYTES + len(tail), number, 0, 0, len(token)) + tail]
 
     def _handshake(

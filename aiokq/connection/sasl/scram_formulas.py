@@ -45,6 +45,9 @@ SALT_BYTES: Final = 20
 """Length of the salts that aiokq makes."""
 
 
+_HASHES: Final = {"sha256": hashlib.sha256, "sha512": hashlib.sha512}
+
+
 class ScramMechanism(NamedTuple):
     """A SCRAM mechanism.
 
@@ -102,7 +105,7 @@ def keys_of_salted_password(mechanism: ScramMechanism, salted: bytes) -> ScramKe
     """Return the keys that a broker stores."""
     key = client_key(mechanism, salted)
     return ScramKeys(
-        hashlib.new(mechanism.function, key).digest(),
+        _HASHES[mechanism.function](key).digest(),
         hmac.digest(salted, b"Server Key", mechanism.function),
     )
 
@@ -118,7 +121,7 @@ def keys_of_password(
 
 def client_proof(mechanism: ScramMechanism, key: bytes, auth_message: bytes) -> bytes:
     """Return the client's proof that it has the client key."""
-    stored_key = hashlib.new(mechanism.function, key).digest()
+    stored_key = _HASHES[mechanism.function](key).digest()
     signature = hmac.digest(stored_key, auth_message, mechanism.function)
     return _xor(key, signature)
 
@@ -134,7 +137,7 @@ def is_proof_of(
     if len(proof) != len(signature):
         return False
     key = _xor(proof, signature)
-    return hmac.compare_digest(hashlib.new(mechanism.function, key).digest(), stored_key)
+    return hmac.compare_digest(_HASHES[mechanism.function](key).digest(), stored_key)
 
 
 def server_signature(mechanism: ScramMechanism, server_key: bytes, auth_message: bytes) -> bytes:

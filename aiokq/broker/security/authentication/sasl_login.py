@@ -168,15 +168,18 @@ class SaslLogin:
             answer, lifetime_ms = await self._respond(connection, login, message)
         except ExchangeFailed as failure:
             raise self._refusal(connection, login, failure) from None
-        return _success(answer, lifetime_ms)
+        return SaslAuthenticateResponse(
+            error_code=0, error_message="", auth_bytes=answer, session_lifetime_ms=lifetime_ms
+        )
 
     def authenticate_at_once(
         self, connection: RequestContext, message: bytes
-    ) -> SaslAuthenticateResponse | None:
+    ) -> tuple[bytes, int] | None:
         """Do the same as `authenticate`, without waiting.
 
         Returns:
-            None, with nothing done, if no login has begun, or if its mechanism may have to wait.
+            The answer to the token, and the session's lifetime in ms (0 without a limit). None,
+            with nothing done, if no login has begun, or if its mechanism may have to wait.
 
         Raises:
             CloseConnection: the login has failed.
@@ -188,10 +191,9 @@ class SaslLogin:
         assert isinstance(login, _Login)
         try:
             answer = exchange.answer(message)
-            lifetime_ms = self._check_outcome(connection, login, exchange)
+            return answer, self._check_outcome(connection, login, exchange)
         except ExchangeFailed as failure:
             raise self._refusal(connection, login, failure) from None
-        return _success(answer, lifetime_ms)
 
     async def token(self, connection: RequestContext, message: bytes) -> bytes:
         """Continue a login with a token that has no request header; return the answer.
@@ -311,12 +313,6 @@ class SaslLogin:
             reason,
             times,
         )
-
-
-def _success(answer: bytes, lifetime_ms: int) -> SaslAuthenticateResponse:
-    return SaslAuthenticateResponse(
-        error_code=0, error_message="", auth_bytes=answer, session_lifetime_ms=lifetime_ms
-    )
 
 
 def _same_for_all(login: _Login) -> str:
