@@ -75,7 +75,7 @@ SHUTDOWN_SHARE: Final = 0.25
 
 
 class Rate:
-    """A limit of messages per second. After a second without any, as many may come at once.
+    """A limit of messages per second. After a second without messages, `per_s` may come at once.
 
     Args:
         per_s: the limit; 0 for none.

@@ -436,7 +436,11 @@ class Gateway:
     def measures(
         self, snapshot: Snapshot
     ) -> Iterable[tuple[str, Iterable[tuple[tuple[str, ...], float]]]]:
-        """Return the metrics of the reports for a snapshot of this iteration. Context: loop."""
+        """Return the metrics of the reports. Context: loop.
+
+        Args:
+            snapshot: taken in the current iteration of the event loop.
+        """
         self._check_started()
         return self.reports.measures(snapshot)
 

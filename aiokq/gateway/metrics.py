@@ -57,8 +57,8 @@ METRICS: Final = (
         "counter",
         ("topic",),
         "messages",
-        "Messages received; topic '' for messages of no topic that exists. Messages of which this "
-        "is not known yet are in `unassigned` instead.",
+        "Messages received. Those whose topic does not exist have the topic ''. While it is not "
+        "known whether a topic exists, its messages are in `unassigned` instead.",
     ),
     GatewayMetric(
         "unassigned",
@@ -126,7 +126,13 @@ METRICS: Final = (
         "Topics with messages that are not known to exist yet.",
     ),
     GatewayMetric("input_received", "counter", INPUT, "messages", "Messages received by an input."),
-    GatewayMetric("input_received_bytes", "counter", INPUT, "bytes", "Bytes of these messages."),
+    GatewayMetric(
+        "input_received_bytes",
+        "counter",
+        INPUT,
+        "bytes",
+        "Bytes of messages received by an input.",
+    ),
     GatewayMetric("input_connections", "gauge", INPUT, "connections", "Open connections."),
     GatewayMetric(
         "input_refused_connections", "counter", INPUT, "connections", "Connections refused."

@@ -22,6 +22,7 @@ __all__ = [
     "Setting",
     "SettingValue",
     "declared",
+    "java_text",
     "shortened",
 ]
 
@@ -48,6 +49,15 @@ _MOST: Final = {"short": 2**15 - 1, "int": INT_MAX, "long": LONG_MAX}
 def shortened(text: str) -> str:
     """Return `text` for a message, without the middle if it has more than 80 characters."""
     return text if len(text) <= 80 else f"{text[:40]}...{text[-30:]}"
+
+
+def java_text(value: float) -> str:
+    """Return a finite number as Java's `Double.toString` writes it, for example ``1.0E7``."""
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        return repr(value)
+    digits = repr(abs(value)).partition("e")[0].replace(".", "").strip("0")
+    mantissa, exponent = f"{value:.{max(len(digits), 2) - 1}e}".split("e")
+    return f"{mantissa}E{int(exponent)}"
 
 
 class Setting:

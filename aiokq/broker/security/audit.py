@@ -140,9 +140,10 @@ class _Limit:
         """Decide whether a line about a client is written.
 
         Returns:
-            Two numbers: how often this line has occurred since it was last written (0 if it must
-                not be written now), and how many other lines about the client were left out since
-                the client's last line.
+            Two numbers. The first says how often this line has occurred since it was last written,
+                without the occurrences that a limit of lines kept out; 0 if the line must not be
+                written now. The second says how many lines about the client, including this one, a
+                limit of lines has kept out that no line and no summary has reported.
         """
         share = self._share(client, now)
         written, count = share.known.get(key, (now - REPEAT_SECONDS, 0))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from aiokq.broker.config.dynamic_settings import DynamicSettings, base_name, is_dynamic
 from aiokq.broker.config.security_settings import prefixed_setting
-from aiokq.broker.config.setting import PASSWORD, Setting, SettingValue
+from aiokq.broker.config.setting import PASSWORD, Setting, SettingValue, java_text
 from aiokq.broker.config.settings import SETTINGS
 from aiokq.broker.metadata.configs.group_configs import GROUP_CONFIGS, GroupConfigs
 from aiokq.broker.metadata.configs.loggers import logger_levels
@@ -302,6 +302,6 @@ def check_broker_name(name: str, node_id: int) -> None:
 def _text(value: SettingValue) -> str | None:
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, float):  # in Java's notation
-        return repr(value).replace("e+", "E").replace("e", "E")
+    if isinstance(value, float):
+        return java_text(value)
     return None if value is None else response_text(str(value))

@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from aiokq.broker.config.setting import Setting, SettingValue, shortened
+from aiokq.broker.config.setting import Setting, SettingValue, java_text, shortened
 from aiokq.broker.config.settings import BrokerSettings
 from aiokq.broker.log.config import LogConfig
 from aiokq.core.errors import ConfigError, InvalidConfiguration
@@ -405,6 +405,8 @@ def config_text(config: LogConfig, name: str) -> str:
     value = getattr(config, TOPIC_CONFIGS[name].field)
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, float):
+        return java_text(value)
     return ",".join(value) if isinstance(value, tuple) else str(value)
 
 

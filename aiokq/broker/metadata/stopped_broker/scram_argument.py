@@ -136,5 +136,5 @@ def _decoded(parts: Mapping[str, str], key: str) -> bytes | None:
     try:
         return base64.b64decode(bare + "=" * (-len(bare) % 4), validate=True)
     except ValueError:
-        # `from None`, because the error and its context would show the value.
+        # `from None`, because the context of the error can hold the value.
         raise ConfigError(f"{key} of a SCRAM credential is not base64") from None

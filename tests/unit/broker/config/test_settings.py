@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from aiokq.broker.config.setting import java_text
 from aiokq.broker.config.settings import (
     PROFILES,
     SETTINGS,
@@ -182,3 +183,24 @@ def test_gzip_has_no_level_0() -> None:
     with pytest.raises(ConfigError, match="1 to 9, or -1, not 0"):
         broker_settings({"compression.gzip.level": 0})
     assert broker_settings({"compression.gzip.level": -1}).compression_gzip_level == -1
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0.0"),
+        (0.5, "0.5"),
+        (0.001, "0.001"),
+        (0.0001, "1.0E-4"),
+        (9999999.9, "9999999.9"),
+        (1e7, "1.0E7"),
+        (123456789.5, "1.234567895E8"),
+        (-12345678.0, "-1.2345678E7"),
+        (1e16, "1.0E16"),
+        (1.7976931348623157e308, "1.7976931348623157E308"),
+        (5e-324, "4.9E-324"),
+    ],
+)
+def test_numbers_are_written_as_java_writes_them(value: float, text: str) -> None:
+    """Kafka's tools show a value as the broker sends it. The texts are those of Java 25."""
+    assert java_text(value) == text
