@@ -190,7 +190,7 @@ async def _useful(call: AdminCall, admin: Admin, name: str) -> list[str]:
 
 
 async def _offered(admin: Admin) -> set[str] | None:
-    """Return the SCRAM mechanisms that a listener of a broker offers; None if that is unknown."""
+    """Return the SCRAM mechanisms that any broker enables; None if that is unknown."""
     from aiokq.admin.config_types import ConfigResource, ConfigResourceType
 
     brokers = (await admin.describe_cluster()).brokers

@@ -109,7 +109,7 @@ class BatchProgress:
         if unreadable is not None:
             return min(self._reached(), unreadable.offset)
         # Without an error, the whole batch counts as delivered. After an error, the batch counts as
-        # delivered only once an iteration has gone beyond the error, because this iteration will
+        # delivered only once an iteration has gone beyond the error, because that iteration will
         # deliver the remaining records.
         stopped = self._stopped
         return self._end if stopped is None or self._reached() > stopped else stopped

@@ -134,7 +134,7 @@ class Commits:
                 yield state, offset
 
     def all_finished(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the offsets of finished records that are not committed yet."""
+        """Return for each partition the offset after its finished records, if not committed yet."""
         return {state.tp: _behind(state, offset) for state, offset in self._changed()}
 
     def handed_over(self) -> dict[TopicPartition, OffsetAndMetadata]:

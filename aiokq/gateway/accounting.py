@@ -277,7 +277,8 @@ class Accounting:
             if dead is not None and granted:
                 dead.accept(letter._replace(rows=rows[:granted]))
             if granted < taken.count:
-                # The dead letters keep the memory of all these messages.
+                # If some of the messages became dead letters, these hold the memory of all, so none
+                # is released here.
                 self._discard(letter, rows[granted:], 0 if granted else taken.charge)
             count += taken.count
         return count
@@ -399,7 +400,7 @@ class Accounting:
         spool = self._spool
         if spool is not None:
             # Messages that wait in the spool are received, but the pool counts them only when they
-            # are fed.
+            # are fed from the spool into the pool.
             total.received += waiting + spool.damaged
             total.replayed = spool.recovered
             total.discarded[SPOOL_DAMAGED] += spool.damaged

@@ -90,7 +90,7 @@ class GatewaySettings(Section):
     """How messages are delivered."""
     batching: BatchingSettings = DEFAULT_BATCHING
     """When messages are sent: a batch is sent at the first limit that it reaches, or earlier if
-    less than an eighth of the pool is free. Without this table, `time_ms` is 10 and `bytes` is 128
+    an eighth of the pool or less is free. Without this table, `time_ms` is 10 and `bytes` is 128
     KiB."""
     combined: CombinedSettings | None = None
     """Combined batches of the engine `bruce`."""

@@ -278,7 +278,7 @@ class DeliverySettings(Section):
 class BatchingSettings(Section):
     """The limits of batches. A batch is sent at the first limit that it reaches.
 
-    It is sent earlier if less than an eighth of the pool is free.
+    It is sent earlier if an eighth of the pool or less is free.
     """
 
     mode: Literal["per_topic", "combined", "off"] = "per_topic"

@@ -36,7 +36,10 @@ class VerifiedChains:
         self._ends: dict[bytes, int] = {}
 
     def check(self, tls: ssl.SSLObject) -> None:
-        """Remember the client's certificate, or check it if a session of TLS 1.2 was resumed.
+        """With TLS 1.2, remember when the client's certificate chain expires.
+
+        If the session was resumed, check that the chain has not expired. With TLS 1.3, or without
+        a certificate, do nothing.
 
         Args:
             tls: a server's object whose handshake is complete, and which asked for a certificate.

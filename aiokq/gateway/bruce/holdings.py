@@ -62,7 +62,7 @@ class Holdings:
         held.waiting += len(chunk)
 
     def ended(self, chunk: Chunk, charge: int, *, in_flight: bool) -> None:
-        """Remove messages that have an outcome from the counts, and free `charge` bytes."""
+        """Stop counting messages that have an outcome, and free `charge` bytes."""
         topic = chunk.load.topic
         held = self._topics[topic]
         if in_flight:

@@ -444,7 +444,7 @@ class LogOpening:
             so_far.checked_bytes,
             so_far.total_bytes,
         )
-        if not self._all:  # the log is opened again, after the recovery at the start
+        if not self._all:  # the start has ended; this is a later attempt to open a log
             return
         now = self._clock.monotonic()
         with self._lock:

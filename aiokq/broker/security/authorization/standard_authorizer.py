@@ -1,6 +1,7 @@
 """`StandardAuthorizer`: authorizes by the ACLs in the cluster's metadata, as Kafka's class does.
 
-The operations allowed to a client on a resource are computed once and kept until an ACL changes.
+The operations allowed to a client on a resource are cached until an ACL changes or the cache is
+full. Those on a resource with a very long name are not cached.
 
 Source: Kafka ``StandardAuthorizer.java``, ``StandardAuthorizerData.java`` (4.2).
 Tests: ``tests/unit/broker/security/test_standard_authorizer.py``.
