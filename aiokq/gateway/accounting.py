@@ -169,6 +169,8 @@ class Accounting:
         """Store the slot of a registered topic."""
         self._slots[topic.slot] = topic.name
         self._topics.setdefault(topic.name, Totals())
+        if self._spool is not None:
+            self._spool.note_discards()  # the topic's limits applied to the messages that it held
         for call in self.on_registered:
             call(topic)
 
@@ -266,7 +268,10 @@ class Accounting:
         dead = self.dead_letters
         wanted = dead is not None and dead.wants(topic, reason)
         if not wanted and not self.keeps_messages:
-            return self._pool.discard_unresolved(topic.encode(), reason)
+            count = self._pool.discard_unresolved(topic.encode(), reason)
+            if self._spool is not None:
+                self._spool.note_discards()
+            return count
         count = 0
         while (taken := self._pool.take_unresolved(topic.encode())) is not None:
             rows = range(taken.count)

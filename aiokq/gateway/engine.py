@@ -48,6 +48,7 @@ class TopicState:
         latest_ms: newest timestamp that the topic accepts now, as milliseconds after the current
             time; None for no limit.
         max_batch_bytes: ``max.message.bytes`` of the topic; None if it is not known.
+        too_long: number of its messages that were too long when its limits were last compared.
         stale: whether `partitions` and `usable` are those of a cluster that a reload has replaced.
         gone: whether the topic was deleted. Its messages are discarded.
         trace: records the steps of the messages; None unless the topic is debugged.
@@ -64,6 +65,7 @@ class TopicState:
         "seen",
         "slot",
         "stale",
+        "too_long",
         "trace",
         "usable",
     )
@@ -77,6 +79,7 @@ class TopicState:
         self.earliest_ms: int | None = None
         self.latest_ms: int | None = None
         self.max_batch_bytes: int | None = None
+        self.too_long = 0
         self.stale = False
         self.gone = False
         self.trace: Trace | None = None

@@ -209,6 +209,7 @@ class Gateway:
         stack.callback(loop.remove_reader, read_fd)
         if self.spool is not None:
             self.spool.start(self.pool, partial(self._supervisor.guarded, name="spool"))
+            await self.spool.delete_finished()
             if settings.spool is not None and settings.spool.fsync == "interval":
                 self._spawn(self.spool.sync_forever(), "sync of the spool")
         stack.push_async_callback(self._close_http)

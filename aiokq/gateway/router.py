@@ -65,6 +65,9 @@ REFRESH_SECONDS: Final = 300.0
 If no broker has answered, they are requested again after 2 seconds, then after 4, and so on.
 """
 
+TOO_LONG_SECONDS: Final = 10.0
+"""Seconds until the limits of a topic are requested again if some messages are too long for it."""
+
 TOPIC_RESOURCE: Final = 2
 LIMITS: Final = (
     "max.message.bytes",
@@ -468,16 +471,18 @@ class Router:
         return True
 
     async def _refresh_limits(self) -> None:
-        pause, retry = REFRESH_SECONDS, RETRY_SECONDS[1]
+        loop = asyncio.get_running_loop()
+        at, retry = loop.time() + REFRESH_SECONDS, RETRY_SECONDS[1]
         while True:
+            every = True
             try:
-                async with asyncio.timeout(pause):
+                async with asyncio.timeout(min(at - loop.time(), TOO_LONG_SECONDS)):
                     await self._limits_wanted.wait()
                 retry = RETRY_SECONDS[1]
             except TimeoutError:
-                pass
+                every = loop.time() >= at
             self._limits_wanted.clear()
-            topics = list(self.topics.values())
+            topics = list(self.topics.values()) if every else self._outgrown()
             answered = True
             for start in range(0, len(topics), NAMES):
                 answered = await self._learn_limits(topics[start : start + NAMES])
@@ -486,11 +491,23 @@ class Router:
             for topic in topics:
                 if not topic.gone:
                     self._pool.configure(topic.slot, **self._limits(topic))
-            pause = REFRESH_SECONDS
-            if answered:
-                retry = RETRY_SECONDS[1]
-            else:
-                pause, retry = retry, min(2 * retry, REFRESH_SECONDS)
+            if every and answered:
+                at, retry = loop.time() + REFRESH_SECONDS, RETRY_SECONDS[1]
+            elif every:
+                at = loop.time() + retry
+                retry = min(2 * retry, REFRESH_SECONDS)
+
+    def _outgrown(self) -> list[TopicState]:
+        """Return topics that had messages that are too long: their limit may have been raised."""
+        counts = self._pool.counts(topics=True).topics
+        found = []
+        for topic in self.topics.values():
+            count = counts.get(topic.slot)
+            if count is not None and count.too_long > topic.too_long:
+                topic.too_long = count.too_long
+                if topic.max_batch_bytes is not None:
+                    found.append(topic)
+        return found
 
     def _limits(self, topic: TopicState) -> dict[str, int]:
         """Return the limits of a topic as arguments for the pool."""

@@ -247,7 +247,7 @@ class GatewaySettings(Section):
     def _check_kafka(self, place: Places) -> None:
         for name, given in self.kafka.items():
             where = place.of(("kafka", name))
-            if isinstance(given, str) and "\0" in given:
+            if _has_nul(given):
                 raise ConfigError(f"{where}[kafka] `{name}` must not have a NUL character")
             if name in OF_GATEWAY:
                 raise ConfigError(f"{where}[kafka] has no {name!r}: {OF_GATEWAY[name]}")
@@ -334,6 +334,15 @@ class GatewaySettings(Section):
         yield ("batching",), self.batching
         for name, topic in self.topics.items():
             yield ("topics", name, "batching"), topic.batching
+
+
+def _has_nul(value: object) -> bool:
+    """Return whether a text, or a text in a list or table, has a NUL character."""
+    if isinstance(value, Mapping):
+        return any(map(_has_nul, (*value, *value.values())))
+    if isinstance(value, list | tuple):
+        return any(map(_has_nul, value))
+    return isinstance(value, str) and "\0" in value
 
 
 def _whole_name(name: str, value: object) -> tuple[list[str], object]:

@@ -24,6 +24,8 @@ import aiokq
 from aiokq.errors import ConfigError
 from aiokq.fastpath.gateway import SPOOL_HEADER_BYTES, spool_frames
 from aiokq.gateway import Gateway, GatewaySettings
+from aiokq.gateway.input_set import InputSet
+from aiokq.gateway.spool.change import Change
 from tests.fault.gateway_support import (
     ROOT,
     Process,
@@ -35,6 +37,7 @@ from tests.fault.gateway_support import (
     gateway_process,
     message,
     records_of,
+    rig,
     values_of,
 )
 from tests.peers.gateway_programs import compiled
@@ -592,3 +595,34 @@ async def test_the_command_takes_a_directory() -> None:
                 while not stored(path / "spool"):  # noqa: ASYNC110  files of another process
                     await asyncio.sleep(0.01)
         assert stored(path / "spool") == {b"kept"}
+
+
+async def test_a_start_deletes_finished_segments_before_its_inputs_are_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    make, read = Change.make, InputSet.read
+    left: list[Path] = []
+
+    def slow(change: Change) -> None:
+        time.sleep(0.3)
+        make(change)
+
+    def note(*given: Any) -> None:
+        left.extend(killed.glob("spool/*.spool"))
+        read(*given)
+
+    with directory() as path:
+        first, killed = path / "first", path / "killed"
+        first.mkdir()
+        async with rig(spooled(first, segment_bytes=4096), topics={"orders": 1}) as r:
+            for topic in ("unknown", "orders"):  # in two segments
+                await r.send(message(topic, bytes(3000)))
+                await asyncio.sleep(0.05)
+            await r.until(lambda: any(first.glob("spool/*.done")))
+            shutil.copytree(first, killed)  # as a SIGKILL leaves it
+        names = sorted(one.name for one in killed.glob("spool/*.spool"))
+        assert len(names) == 2
+        monkeypatch.setattr(Change, "make", slow)
+        monkeypatch.setattr(InputSet, "read", note)
+        async with rig(spooled(killed), topics={"orders": 1}):
+            assert [one.name for one in left] == names[:1]

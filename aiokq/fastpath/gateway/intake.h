@@ -1326,7 +1326,7 @@ static inline void aiokq_intake_stop(aiokq_intake *intake, int drain) {
 }
 
 /* Goes on with the options of `with`, and with the open connections; returns 0, an errno if there is no
- * thread or descriptor (the input is stopped then), or -1 if the input does not run. */
+ * thread, descriptor or socket (the input is stopped then), or -1 if the input does not run. */
 static inline int aiokq_intake_change(aiokq_intake *intake, const aiokq_intake *with) {
     int error;
     if (!aiokq_intake_ending(intake, 0, 1))
@@ -1341,7 +1341,12 @@ static inline int aiokq_intake_change(aiokq_intake *intake, const aiokq_intake *
     intake->keeping = 0;
     __atomic_store_n(&intake->stopping, 0, __ATOMIC_RELEASE);
     error = aiokq_intake_start(intake);
+    if (error == 0 && intake->started != 1)
+        error = intake->counts.error; /* the descriptor is not that of a socket any more */
     if (error) {
+        aiokq_pool_lock(intake->pool);
+        intake->counts.running = 0;
+        aiokq_pool_unlock(intake->pool);
         while (intake->first != NULL)
             aiokq_connection_end(intake, intake->first);
     }

@@ -170,8 +170,8 @@ class Intake:
         """Change options while the input runs. Connections stay open, and no message is lost.
 
         Raises:
-            OSError: there is no thread or no descriptor for it. The input is stopped then, and its
-                connections are closed.
+            OSError: there is no thread or no descriptor for it, or the socket of the input was
+                closed. The input is stopped then, and its connections are closed.
             RuntimeError: the input does not run.
             ValueError: an option is out of range.
         """

@@ -454,7 +454,10 @@ class Pool:
             unregistered topic with its name and TOPIC_OVERHEAD, and an incomplete message of a
             stream with its memory.
         wake_fd: an eventfd, or the writing end of a pipe; when messages become due, 8 bytes are
-            written, but only once until the next `due()`. -1 to write nothing.
+            written, but only once until the next `due()`. The same is written when a topic is new,
+            when a message may become due before the time that `due()` returned, when `refused()`
+            has a message, when the pool is nearly full, and when the thread of an input ends by
+            itself. -1 to write nothing.
         sample_bytes: number of bytes of a sample.
         max_topic_names: maximum number of unregistered topics; fewer if half of `max_bytes` is too
             little for their names. A further topic replaces the oldest topic with few messages, of
@@ -597,6 +600,8 @@ class Pool:
             The number of the slot.
 
         Raises:
+            MemoryError: there is no memory for the slot.
+            RuntimeError: the pool is closed, or belongs to another process.
             ValueError: a limit is out of range, or the topic has more than 32,767 bytes.
         """
         self._check_open()
@@ -753,8 +758,13 @@ class Pool:
         """Return the slots that became due, and the milliseconds until another may become due.
 
         A slot is returned once when some of its messages become due, and again only after `take()`
-        has taken all due messages. The milliseconds are None if no message will become due by
-        `batch_ms`. The next event after this call writes to `wake_fd` again.
+        has taken all due messages. Messages are due when a limit of their batch is reached, and all
+        messages are due after `press()`. The milliseconds are None if no message will become due by
+        `batch_ms`; they are negative or 0 if one is late. The next event after this call writes to
+        `wake_fd` again.
+
+        Raises:
+            RuntimeError: the pool is closed, or belongs to another process.
         """
         self._check_open()
         numbers = cython.declare(int32_t[AIOKQ_READY])
@@ -1099,9 +1109,7 @@ def _mask(reasons):
 
 def _numbers(*limits):
     """Return the limits of a slot; all are 64-bit integers."""
-    for limit in limits:
-        if not -1 <= operator.index(limit) < 1 << 62:
-            raise ValueError(f"limit {limit}: must be from -1 to 2**62")
+    values.check_limits(*limits)
     return limits
 
 

@@ -214,11 +214,22 @@ class Intake:
             self._idle_when_full = idle_when_full_ms / 1000
             self._keeping = self._stopping = False
             try:
+                self._check_socket()
                 self._begin()
             except OSError:
                 for connection in list(self._connections.values()):
                     self._close(connection)
                 raise
+
+    def _check_socket(self) -> None:
+        """Raise OSError if the descriptor is not that of a socket any more."""
+        try:
+            with socket.socket(fileno=os.dup(self._fd)) as sock:
+                sock.getsockopt(socket.SOL_SOCKET, socket.SO_TYPE)
+        except OSError as error:
+            self._error = error.errno or errno.EIO
+            self._running, self._thread = False, None
+            raise
 
     def stop(self, *, drain: bool = False) -> None:
         if self._thread is None or os.getpid() != self._pid:

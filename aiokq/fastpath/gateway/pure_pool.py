@@ -38,6 +38,7 @@ from aiokq.fastpath.gateway.values import (
     Refused,
     Sample,
     TopicCounts,
+    check_limits,
     most_names,
 )
 
@@ -390,7 +391,10 @@ class Pool:
             unregistered topic with its name and TOPIC_OVERHEAD, and an incomplete message of a
             stream with its memory.
         wake_fd: an eventfd, or the writing end of a pipe; when messages become due, 8 bytes are
-            written, but only once until the next `due()`. -1 to write nothing.
+            written, but only once until the next `due()`. The same is written when a topic is new,
+            when a message may become due before the time that `due()` returned, when `refused()`
+            has a message, when the pool is nearly full, and when the thread of an input ends by
+            itself. -1 to write nothing.
         sample_bytes: number of bytes of a sample.
         max_topic_names: maximum number of unregistered topics; fewer if half of `max_bytes` is too
             little for their names. A further topic replaces the oldest topic with few messages, of
@@ -490,6 +494,14 @@ class Pool:
         rate_max_messages: int = -1,
     ) -> int:
         self._check()
+        check_limits(
+            batch_messages,
+            batch_bytes,
+            batch_ms,
+            max_message_bytes,
+            rate_interval_ms,
+            rate_max_messages,
+        )
         topic = bytes(memoryview(topic))
         if len(topic) > LONGEST_TOPIC:
             raise ValueError(
@@ -524,6 +536,14 @@ class Pool:
         rate_interval_ms: int = 0,
         rate_max_messages: int = -1,
     ) -> None:
+        check_limits(
+            batch_messages,
+            batch_bytes,
+            batch_ms,
+            max_message_bytes,
+            rate_interval_ms,
+            rate_max_messages,
+        )
         self._check()
         with self._lock:
             self._limit(

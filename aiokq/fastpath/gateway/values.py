@@ -5,6 +5,7 @@ Tests: tests/unit/fastpath/test_gateway_pool.py, test_gateway_intake.py.
 
 from __future__ import annotations
 
+import operator
 from typing import Final, NamedTuple
 
 __all__ = [
@@ -165,6 +166,13 @@ class PoolCounts(NamedTuple):
     discarded: tuple[int, ...]
     versions: dict[int, int]
     topics: dict[int, TopicCounts]
+
+
+def check_limits(*limits: int) -> None:
+    """Raise ValueError if a limit of a slot is out of range."""
+    for limit in limits:
+        if not -1 <= operator.index(limit) < 1 << 62:
+            raise ValueError(f"limit {limit}: must be from -1 to 2**62")
 
 
 def most_names(wanted: int, max_bytes: int) -> int:

@@ -116,6 +116,14 @@ class Spool:
                 self._touch(segment)  # to be deleted
         self._feed_soon()
 
+    async def delete_finished(self) -> None:
+        """Delete the segments that were finished before `start`; they take room of new messages."""
+        if self._change_at is not None:
+            self._change_at.cancel()
+            self._begin_change()
+        if self._changing is not None:
+            await asyncio.wait([self._changing])
+
     async def sync_forever(self) -> None:
         """Sync appended messages to disk at each interval; only for `fsync = "interval"`."""
         while True:

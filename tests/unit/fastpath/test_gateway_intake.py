@@ -1040,6 +1040,23 @@ def test_an_input_that_does_not_run_takes_no_options(inputs: Any) -> None:
 
 
 @pytest.mark.parametrize("transport", STREAMS)
+def test_a_change_of_an_input_whose_socket_was_closed_stops_it(inputs: Any, transport: str) -> None:
+    """Regression: the compiled form raised nothing, and left the connections open and unread."""
+    given = inputs(transport).start()
+    client = given.connect()
+    until(lambda: given.intake.counts().connections == 1)
+    given.socket.close()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        given.intake.change(idle_ms=1)
+    counts = given.intake.counts()
+    assert (counts.running, counts.connections, counts.error) == (False, 0, errno.EBADF)
+    assert client.recv(1) == b""
+    with pytest.raises(RuntimeError, match="does not run"):
+        given.intake.change(idle_ms=1)
+    given.intake.stop()
+
+
+@pytest.mark.parametrize("transport", STREAMS)
 def test_changing_and_stopping_in_two_threads_at_once(inputs: Any, transport: str) -> None:
     for _ in range(20):
         given = inputs(transport).start()

@@ -1013,6 +1013,17 @@ def test_refused_messages_for_a_log_are_shortened_and_limited(benches: Any) -> N
             bench.core.Pool(4096, **wrong)
 
 
+@pytest.mark.parametrize("wrong", [-2, 1 << 62, "1"])
+def test_limits_that_no_slot_can_have_are_refused(bench: Bench, wrong: Any) -> None:
+    slot = bench.pool.register(b"t")
+    for name in ("batch_messages", "batch_bytes", "batch_ms", "max_message_bytes"):
+        with pytest.raises((ValueError, TypeError), match=r"limit|integer"):
+            bench.pool.register(b"u", **{name: wrong})
+        with pytest.raises((ValueError, TypeError), match=r"limit|integer"):
+            bench.pool.configure(slot, **{name: wrong})
+    assert list(bench.pool.counts(topics=True).topics) == [slot]
+
+
 def test_refused_messages_that_are_kept_whole_have_a_rate_of_their_own(benches: Any) -> None:
     """As many as in a second at once, and then as many as the time that passes allows."""
     bench = benches(

@@ -442,3 +442,41 @@ async def test_limits_are_requested_again_soon_after_no_answer(monkeypatch: pyte
     assert all(0.002 * 2**n <= pause for n, pause in enumerate(pauses[:3]))
     assert sum(pauses[:3]) < 0.29
     assert min(pauses[3:]) >= 0.29
+
+
+async def test_a_limit_that_was_raised_is_noticed_when_messages_are_too_long(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """Regression: they were discarded for up to five minutes more."""
+    monkeypatch.setattr("aiokq.gateway.router.TOO_LONG_SECONDS", 0.02)
+    routes = router()
+    small, other = topic(), topic()
+    other.name = "other"
+    for one in (small, other):
+        one.max_batch_bytes = 1000
+        one.slot = routes._pool.register(one.name.encode(), **routes._limits(one))
+        routes.topics[one.slot] = one
+    asked: list[list[str]] = []
+
+    async def learn(topics: list[TopicState]) -> bool:
+        asked.append([one.name for one in topics])
+        for one in topics:
+            one.max_batch_bytes = 5000
+        return True
+
+    monkeypatch.setattr(routes, "_learn_limits", learn)
+    refreshing = asyncio.ensure_future(routes._refresh_limits())
+    try:
+        await asyncio.sleep(0.1)
+        assert asked == []
+        routes._pool.feed(encode("orders", bytes(2000)))
+        async with asyncio.timeout(10):
+            while not asked:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+    finally:
+        refreshing.cancel()
+    assert asked == [["orders"]]
+    routes._pool.feed(encode("orders", bytes(2000)))
+    counts = routes._pool.counts(topics=True).topics[small.slot]
+    assert (counts.received, counts.too_long) == (2, 1)

@@ -122,6 +122,11 @@ REFUSED = [
         'ssl_cafile = "/a\\u0000"\n[[inputs]]',
         "gateway.toml:3: [kafka] `ssl_cafile` must not have a NUL",
     ),
+    (
+        "[[inputs]]",
+        'ssl_cipher_suites = ["a", "b\\u0000"]\n[[inputs]]',
+        "gateway.toml:3: [kafka] `ssl_cipher_suites` must not have a NUL",
+    ),
     ("time_ms = 5", 'mode = "combined"', '"combined" belongs to the engine bruce'),
 ]
 

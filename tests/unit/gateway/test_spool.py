@@ -17,6 +17,9 @@ import pytest
 
 from aiokq.errors import ConfigError
 from aiokq.fastpath.gateway import BAD_TOPIC, SPOOL_HEADER_BYTES, Pool, spool_frames
+from aiokq.gateway import GatewaySettings
+from aiokq.gateway.accounting import Accounting
+from aiokq.gateway.engine import TopicState
 from aiokq.gateway.settings_tables import SpoolSettings
 from aiokq.gateway.spool.spool import Spool
 from tests.forking import in_child, needs_fork
@@ -266,6 +269,43 @@ async def test_messages_that_the_pool_discards_are_finished(path: Path) -> None:
     await run.close()
     assert segments(path) == []
     assert run.pool.counts().discarded[8] == 1
+
+
+async def test_messages_that_are_discarded_after_a_lookup_are_finished_at_once(path: Path) -> None:
+    """Regression: only the next wake-up of the pool did that, and a kill before repeated them."""
+    run = Run(path)
+    accounting = Accounting(run.pool, run.spool)
+    run.append(b"a", topic=b"nope")
+    run.append(b"too long", topic=b"other")
+    async with asyncio.timeout(10):
+        while run.pool.counts().received < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+    (segment,) = run.spool._segments
+    assert segment.left == 2
+    assert accounting.discard_unresolved("nope", BAD_TOPIC) == 1
+    assert segment.left == 1
+    topic = TopicState("other", GatewaySettings().of_topic("other"))
+    topic.slot = run.pool.register(b"other", max_message_bytes=3)
+    accounting.registered(topic)
+    assert segment.left == 0
+    await run.close()
+
+
+async def test_finished_segments_take_no_room_from_new_messages_after_a_start(path: Path) -> None:
+    """Regression: until a thread had deleted them, messages were refused as SPOOL_FULL."""
+    options = {"max_bytes": 64 * 1024, "segment_bytes": 32 * 1024}
+    run = Run(path, **options)
+    run.append(b"first", *(bytes(5000) for _ in range(11)))
+    await run.values(12)
+    run.settle(lambda value: value != b"first")  # so that the second segment is kept
+    await run.written()
+    await run.kill()
+    assert len(segments(path)) == 2
+    run = Run(path, **options)
+    await run.spool.delete_finished()
+    assert len(segments(path)) == 1
+    run.append(*(bytes(5000) for _ in range(6)))
+    await run.close()
 
 
 async def test_the_outcomes_of_discarded_messages_cost_no_call_per_message(path: Path) -> None:
