@@ -53,6 +53,9 @@ LONG_RESPONSE_STEPS: Final = 256
 Other tasks may run between two steps.
 """
 
+_READY: Final = SessionState.READY
+_AUTHENTICATE: Final = SessionState.AUTHENTICATE
+
 API_AND_VERSION_BYTES: Final = 4
 _API_AND_VERSION: Final = struct.Struct(">I").unpack_from
 
@@ -96,7 +99,7 @@ class Dispatcher:
             if context.session.sends_tokens:
                 return await self._handle_token(context, frame)
             header = decode_request_header(frame)
-            if context.session.state is SessionState.AUTHENTICATE:
+            if context.session.state is _AUTHENTICATE:
                 raise self._no_token(header)
             self._gate.throttle_ms(context, header.api_key, header.client_id, nbytes)
             return (self._logins or self._login_requests()).refuse_versions(header)
@@ -114,7 +117,7 @@ class Dispatcher:
             # `Strangers` reads in `turn.begun` whether clients are at work. ApiVersions does not
             # show that, because every new connection begins with it, so it is not counted. Requests
             # before the login need no correction here, because `Strangers` subtracts them.
-            if context.session.state is SessionState.READY:
+            if context.session.state is _READY:
                 turn.begun -= 1
             logins = self._logins or self._login_requests()
             return logins.api_versions(context, frame, header)
@@ -125,7 +128,7 @@ class Dispatcher:
             self._routes[api_and_version] = route
         message, handler = route
         pace = Pace(turn)
-        in_login = context.session.state is not SessionState.READY
+        in_login = context.session.state is not _READY
         # As in Kafka, bytes after the request are ignored: librdkafka sends three of them after a
         # Metadata request for all topics.
         if nbytes < LONG_REQUEST_BYTES:

@@ -70,6 +70,7 @@ and then closes the connection.
 MOST_DENIALS: Final = 1000
 """Maximum number of denials kept until the end of a request; others are recorded immediately."""
 
+# Python 3.11 finds the attributes of an enum slowly.
 _READY: Final = SessionState.READY
 _AUTHENTICATE: Final = SessionState.AUTHENTICATE
 

@@ -113,6 +113,7 @@ the share.
 
 _LOGINS_FULL: Final = "the memory for requests before the login is used up"
 
+_READY: Final = SessionState.READY
 _LOGGED_IN: Final = (SessionState.READY, SessionState.EXPIRED)
 """States of a session in which no login is in progress."""
 
@@ -195,7 +196,7 @@ class AcceptedConnection:
         limits = server.limits
         self._server = server
         # Whether the client has not logged in for the first time yet.
-        self._before_login = needs_login = context.session.state is not SessionState.READY
+        self._before_login = needs_login = context.session.state is not _READY
         self._login_requests = 0  # number of requests received before the login
         self._budget = server.login_budget if needs_login else server.budget
         # The client has no task before its login, unless something has to be awaited for it.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import logging
 from collections.abc import Awaitable, Callable, Hashable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from aiokq.connection.principal import ANONYMOUS
 
@@ -59,6 +59,9 @@ class SessionState(enum.Enum):
     EXPIRED = "the session is over, and the client has to authenticate again (KIP-368)"
 
 
+_READY: Final = SessionState.READY
+
+
 class Session:
     """Data that handlers store about a client while the connection is open.
 
@@ -94,7 +97,7 @@ class Session:
         self.software_name = ""
         self.software_version = ""
         self.principal: Principal = ANONYMOUS
-        self.state = SessionState.READY
+        self.state = _READY
         self.expires_at: float | None = None
         self.mechanism = ""
         self.reauthenticated_at: float | None = None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from aiokq.connection.principal import ANONYMOUS, Principal
 from aiokq.connection.request_context import RequestContext, SessionState
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from aiokq.core.offload import Offload
 
 __all__ = ["PLAINTEXT_SERVER", "ServerSecurity"]
+
+_HANDSHAKE: Final = SessionState.HANDSHAKE
 
 
 @frozen
@@ -56,7 +58,7 @@ class ServerSecurity:
         """Set the session state of a new connection, before its transport exists."""
         context.is_tls = self.tls is not None
         if self.sasl:
-            context.session.state = SessionState.HANDSHAKE
+            context.session.state = _HANDSHAKE
 
     def connected(self, context: RequestContext, transport: asyncio.Transport) -> None:
         """Set the principal of a client whose TLS handshake is complete.

@@ -46,6 +46,9 @@ FIRST_FLEXIBLE: Final = 2
 """The first version of SaslAuthenticate that is flexible; earlier versions are read and written
 here, because that takes less time than their codecs."""
 
+_READY: Final = SessionState.READY
+_AUTHENTICATE: Final = SessionState.AUTHENTICATE
+
 _API_AND_VERSION: Final = struct.Struct(">I").unpack_from
 
 _ANSWER: Final = struct.Struct(">iihhi").pack
@@ -92,7 +95,7 @@ class LoginRequests:
         gate = self._gate
         (api_and_version,) = _API_AND_VERSION(frame)
         if not gate.admit(context, api_and_version, nbytes):
-            if context.session.state is SessionState.AUTHENTICATE:
+            if context.session.state is _AUTHENTICATE:
                 return None
             header = decode_request_header(frame)
             gate.throttle_ms(context, header.api_key, header.client_id, nbytes, in_login=True)
@@ -107,7 +110,7 @@ class LoginRequests:
         else:
             return None
         header = decode_request_header(frame)
-        in_login = context.session.state is not SessionState.READY
+        in_login = context.session.state is not _READY
         response = answer(context, frame, header)
         if (
             response is not None and gate.quotas is not None

@@ -45,6 +45,8 @@ _BASE64: Final = r"[A-Za-z0-9+/]*={0,2}"
 """Also matches texts whose length is no multiple of 4, which `_decoded` refuses."""
 
 _EXTENSIONS: Final = r"(?:,(?!m=)[A-Za-z]+=[^,\x00]+)*"
+_EXTENSIONS_BEFORE_PROOF: Final = r"(?:,(?!m=|p=[^,]*\Z)[A-Za-z]+=[^,\x00]+)*"
+"""Leaves a proof at the end of the message, which would otherwise be matched twice."""
 
 _CLIENT_FIRST: Final = re.compile(
     rf"n,(?:a=(?P<authzid>{_NAME}))?,"
@@ -54,7 +56,7 @@ _SERVER_FIRST: Final = re.compile(
     rf"r=(?P<nonce>{_PRINTABLE}),s=(?P<salt>{_BASE64}),i=(?P<iterations>[0-9]{{1,10}}){_EXTENSIONS}"
 )
 _CLIENT_FINAL: Final = re.compile(
-    rf"(?P<unproven>c=(?P<channel>{_BASE64}),r=(?P<nonce>{_PRINTABLE}){_EXTENSIONS})"
+    rf"(?P<unproven>c=(?P<channel>{_BASE64}),r=(?P<nonce>{_PRINTABLE}){_EXTENSIONS_BEFORE_PROOF})"
     rf",p=(?P<proof>{_BASE64})"
 )
 _SERVER_FINAL: Final = re.compile(

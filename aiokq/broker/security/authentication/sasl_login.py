@@ -45,6 +45,11 @@ SECONDS_BETWEEN_LOGINS: Final = 1.0
 LATEST_MS: Final = 2**53
 """The longest lifetime of a session, in milliseconds."""
 
+_READY: Final = SessionState.READY
+_AUTHENTICATE: Final = SessionState.AUTHENTICATE
+_FIRST_LOGIN: Final = (SessionState.HANDSHAKE, SessionState.MECHANISM)
+"""States of a session in which a client begins its first login."""
+
 
 class ListenerLogin(NamedTuple):
     """The SASL mechanisms of a listener.
@@ -121,7 +126,7 @@ class SaslLogin:
         """
         session = connection.session
         listener = self._listeners.get(connection.listener)
-        is_again = session.state not in (SessionState.HANDSHAKE, SessionState.MECHANISM)
+        is_again = session.state not in _FIRST_LOGIN
         if listener is None or (is_again and not self._may_log_in_again(session)):
             if session.state is SessionState.EXPIRED:
                 raise CloseConnection("logged in again less than a second ago")
@@ -144,7 +149,7 @@ class SaslLogin:
                 exchange = listener.mechanisms[mechanism](connection)
         session.sasl = _Login(mechanism, exchange, is_again=is_again)
         session.sends_tokens = sends_tokens
-        session.state = SessionState.AUTHENTICATE
+        session.state = _AUTHENTICATE
         return SaslHandshakeResponse(error_code=0, mechanisms=names)
 
     async def authenticate(
@@ -271,7 +276,7 @@ class SaslLogin:
         session.sasl = None
         session.sends_tokens = False
         session.expires_at = None if lifetime_ms is None else _now() + lifetime_ms / 1000
-        session.state = SessionState.READY
+        session.state = _READY
         if connection.on_login is not None:
             connection.on_login()
             connection.on_login = None
