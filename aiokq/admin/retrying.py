@@ -149,7 +149,8 @@ async def repeated(
 
     Raises:
         KafkaError: ``ask`` failed, and no retry can help.
-        RequestTimeout: no success in time; ``__cause__`` is the last error.
+        RequestTimeout: no success in time. If the last error is a RequestTimeout at the deadline,
+            that error is raised; otherwise ``__cause__`` is the last error.
     """
     engine.bind()
     total = engine.settings.default_api_timeout if timeout is None else timeout

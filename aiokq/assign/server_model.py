@@ -1,4 +1,6 @@
-"""The protocol of the broker's assignors, and their input values; topics are identified by id.
+"""`ServerAssignor`: the interface of the broker's assignors, and its input values.
+
+Topics are identified by id.
 
 Source: Kafka ``GroupSpec.java``, ``MemberSubscription.java`` (KIP-848).
 """

@@ -208,9 +208,10 @@ class ClusterRules(Rules):
 
     @property
     def principal(self) -> str | None:
-        """The client's principal, such as "User:alice"; None if only the broker knows it.
+        """The client's principal, such as "User:alice"; None if the settings do not tell it.
 
-        The broker takes the principal from a certificate or a token.
+        With TLS, OAUTHBEARER and GSSAPI, the broker may take the principal from a certificate, a
+        token or a Kerberos ticket.
         """
         if self.uses_sasl:
             name = self.sasl_plain_username

@@ -168,9 +168,10 @@ class TcpListener:
     def _ready(self, sock: socket.socket) -> None:
         """Accept queued connections, when `Strangers` allows it.
 
-        The socket stays readable until the queue is empty, so the loop calls this method again, in
-        each iteration also while the accept waits. `Strangers` works in each of them anyway, and to
-        stop watching the socket and to begin again would need eight system calls per connection.
+        The loop calls this method in every iteration in which the socket is readable, so also while
+        an accept waits for its turn; these calls do nothing. The socket is watched all the same:
+        `Strangers` makes the loop iterate during the wait anyway, and to stop watching the socket
+        and begin again would need eight system calls per connection.
         """
         if self._closed or sock in self._waiting:
             return  # the listener was closed, or the accept waits

@@ -94,8 +94,9 @@ class RecordBatch(Generic[R]):
     def next_offset(self) -> int:
         """The position after the records that count as delivered.
 
-        All records count as delivered, unless an error was raised. A record for which an iteration
-        raised an error counts as delivered.
+        Without an error, all records count as delivered. After an error, the records before it
+        count, and also the record itself if an iteration raised the error for it. Once an iteration
+        has gone beyond the error, all records count that can be decoded.
         """
         return self._progress.position
 

@@ -56,7 +56,7 @@ class ChunkQueue:
         chunk = state.chunks.popleft()
         state.queued_bytes -= chunk.size
         if not state.chunks:
-            # Offsets that the cursor skipped after the last record count as read.
+            # Offsets that the cursor skipped after the last record are treated as read.
             state.fetch_offset = max(state.fetch_offset, chunk.cursor.position)
         if received := chunk.received:
             self._counted(received)

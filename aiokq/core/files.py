@@ -451,7 +451,9 @@ class OsFiles:
 
     def write_atomic(self, path: Path, data: Buffer) -> None:
         path = os.fspath(path)
-        temporary = path + ".tmp"  # Kafka's suffix; a broker removes such files when it starts
+        # Kafka's suffix. A broker removes such files from the directory of a log when it opens the
+        # log; elsewhere the next write replaces them.
+        temporary = path + ".tmp"
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
         file = self.file_type(open_regular(temporary, flags, self._mode)[0], temporary)
         try:

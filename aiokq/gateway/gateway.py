@@ -55,8 +55,9 @@ class Gateway:
 
     ``async with Gateway("gateway.toml") as gateway:`` opens the inputs at once. Kafka need not be
     reachable: messages wait in the pool. At the end of the block, the inputs are closed and
-    messages are delivered for at most `shutdown_max_delay_ms`. The remaining messages are counted
-    and discarded, unless a spool keeps them.
+    messages are delivered for at most `shutdown_max_delay_ms`. The remaining messages stay in the
+    spool. Without a spool, they become dead letters, if the settings say so, or are discarded and
+    counted.
 
     Args:
         config: settings, or the path of a TOML file.

@@ -10,7 +10,7 @@ Every specifier returns a `Field` at run time, but its declared return type is t
 field's values. A type checker therefore accepts the annotation, and sees that each field has a
 default.
 The defaults are Kafka's: zero, false, the empty string, bytes or array, the zero uuid, and null for
-records.
+records. Only tagged structs differ (see `struct`).
 
 Common arguments:
 

@@ -106,7 +106,10 @@ async def handle(
 
 
 def _is_valid(request: DescribeTopicPartitionsRequest) -> bool:
-    """Return whether the cursor, if any, names a topic of the request and a valid partition."""
+    """Return whether the cursor, if any, is valid.
+
+    Its partition must not be negative. If the request lists topics, its topic must be one of them.
+    """
     cursor = request.cursor
     if cursor is None:
         return True

@@ -274,7 +274,7 @@ class Partition:
     def advance_high_watermark(self) -> None:
         """Advance the high watermark to the lowest log end offset of the in-sync replicas.
 
-        For the leader, only the part of the log that the flush policy allows counts. The high
+        For the leader, the end of the part that the flush policy allows is used. The high
         watermark does not change while fewer than ``min_isr`` replicas are in sync. This method
         never lowers the high watermark.
 

@@ -1,8 +1,9 @@
 """`StatusBoard`: the figures of the status page, and its HTML.
 
-The page requests the figures once a second. Rates are computed here, from two snapshots, so that
-all open pages share the work. Tests: tests/unit/gateway/test_status.py,
-tests/interop/test_gateway_status_page.py.
+The page requests the figures about once a second, or every ten seconds while it is hidden. Rates
+are computed here, from two snapshots, so that all open pages share the work.
+
+Tests: tests/unit/gateway/test_status.py, tests/interop/test_gateway_status_page.py.
 """
 
 from __future__ import annotations

@@ -192,7 +192,7 @@ def _kept(files: Files, directory: str, before: set[str]) -> tuple[str, ...]:
 def _check_voters(
     files: Files, state: MetadataState, directory: str, node_id: int, directory_id: uuid.UUID
 ) -> None:
-    """Raise KafkaStorage if the log belongs to a quorum with other voters."""
+    """Raise KafkaStorage unless this node is known to be the only voter of the log's quorum."""
     quorum = read_quorum_state(files, directory)
     try:
         check_sole_voter(
