@@ -251,12 +251,16 @@ class SlowLink:
     """A connection that delays a join, as repeated coordinator lookups do."""
 
     def __init__(self) -> None:
+        self.joining = asyncio.Event()
+        self.delay = asyncio.Event()  # set: the delay has ended
         self.sent: list[int] = []
 
     async def ask(self, ask: Ask) -> ConsumerGroupHeartbeatResponse:
         request = ask.make(1)
         assert isinstance(request, ConsumerGroupHeartbeatRequest)
-        await asyncio.sleep(0.05 if request.member_epoch == 0 else 0)
+        if request.member_epoch == 0:
+            self.joining.set()
+            await self.delay.wait()
         self.sent.append(request.member_epoch)
         return ConsumerGroupHeartbeatResponse(member_id="m", member_epoch=request.member_epoch)
 
@@ -276,9 +280,10 @@ async def test_a_delayed_join_is_not_sent_after_the_last_heartbeat() -> None:
     running = spawn(driver.run(), "group")
     try:
         driver.subscribe(frozenset({"t"}))
-        await asyncio.sleep(0.01)
+        await asyncio.wait_for(link.joining.wait(), 20)
         driver.leave()
-        await asyncio.wait_for(driver.left(), 1)
+        await asyncio.wait_for(driver.left(), 20)
+        link.delay.set()
         await asyncio.sleep(0.1)
         assert link.sent == [-1]
     finally:
