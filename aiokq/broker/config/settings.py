@@ -749,7 +749,7 @@ def broker_settings(
                 f"{other!r} and {spelled!r} are two spellings of one broker setting: set it once"
             )
         text = spelled.strip()
-        if text.startswith(_LISTENER_PREFIX):  # a listener's name may have `_`
+        if text.startswith(_LISTENER_PREFIX):  # a listener's name may have `_`, so keep `_`
             listener, _, name = text[len(_LISTENER_PREFIX) :].partition(".")
             if name in limits:
                 parsed = SETTINGS[name].renamed(text).parse(value)
@@ -785,10 +785,10 @@ def broker_settings(
 
 
 def check_gzip_level(name: str, value: SettingValue) -> None:
-    """Check that a value of the setting `name` is not the gzip level 0, as Kafka does.
+    """Refuse the gzip level 0, as Kafka does; a value of any other setting is accepted.
 
     Raises:
-        ConfigError: it is.
+        ConfigError: `name` is compression.gzip.level, and `value` is 0.
     """
     if name == "compression.gzip.level" and value == 0:
         raise ConfigError(f"{name} must be 1 to 9, or -1, not 0")
@@ -797,14 +797,14 @@ def check_gzip_level(name: str, value: SettingValue) -> None:
 def setting_name(spelled: str) -> str:
     """Return the name of a setting with `.` between words; a listener's name is in lower case."""
     name = spelled.strip()
-    if name.startswith(_LISTENER_PREFIX):  # a listener's name may have `_`
+    if name.startswith(_LISTENER_PREFIX):  # a listener's name may have `_`, so keep `_`
         listener, dot, rest = name[len(_LISTENER_PREFIX) :].partition(".")
         return f"{_LISTENER_PREFIX}{listener.lower()}{dot}{rest}"
     return name.replace("_", ".")
 
 
 def _accept(spelled: str, name: str, value: object, *, of_listener: bool = False) -> None:
-    from aiokq.broker.config import kafka_settings  # imports a large table that few starts need
+    from aiokq.broker.config import kafka_settings  # imports a large table, seldom needed
 
     kafka_settings.accept(spelled, name, value, of_listener=of_listener, known=SETTINGS)
 

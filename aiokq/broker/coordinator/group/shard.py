@@ -260,8 +260,8 @@ class GroupShard:
         A commit without a generation or epoch is accepted if the group is empty or does not exist.
 
         Raises:
-            BrokerError: as `Group.validate_offset_commit`. If there is no group and the request has
-                a generation or epoch, ILLEGAL_GENERATION, or GROUP_ID_NOT_FOUND from version 9 on.
+            BrokerError: as `Group.validate_offset_commit`; ILLEGAL_GENERATION (from version 9 on,
+                GROUP_ID_NOT_FOUND) if there is no group and the request has a generation or epoch.
         """
         group = self.groups.get(request.group_id)
         epoch = request.generation_id_or_member_epoch
@@ -366,8 +366,8 @@ class GroupShard:
     def describe_group(self, group_id: str, version: int) -> DescribedGroup:
         """Handle DescribeGroups of one group.
 
-        A group that does not exist or is not classic is described as dead, from version 6 on with
-        GROUP_ID_NOT_FOUND.
+        A group that does not exist or is not classic is described as dead. From version 6 on, this
+        description also has the error GROUP_ID_NOT_FOUND.
         """
         group = self.groups.get(group_id)
         if isinstance(group, ClassicGroup):

@@ -191,8 +191,8 @@ class TransactionCoordinator(CoordinatorRuntime["TransactionShard"]):
         def operation(
             shard: TransactionShard, spare_id: int | None, instant: Instant
         ) -> Outcome[TransactionalProducer]:
-            # Check here, not before a producer id is reserved: other transactional ids may be added
-            # during the reservation.
+            # Check in each run of the operation: while a producer id is reserved between two runs,
+            # other transactional ids may be added.
             if transactional_id not in shard.transactions:
                 self._check_room()
             return shard.initialize(transactional_id, timeout_ms, expected, spare_id, instant)

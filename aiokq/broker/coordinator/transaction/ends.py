@@ -113,8 +113,8 @@ def _with_bump(
             raise ConcurrentTransactions()
         if current.producer_epoch > LAST_EPOCH:
             # The coordinator has aborted the transaction, for example after a timeout. The current
-            # epoch fenced the producer, which now sends an abort. No producer may use the current
-            # epoch, because no later epoch could fence that producer.
+            # epoch fenced the producer, which now sends an abort. No producer may get the current
+            # epoch, because there is no later epoch to fence a producer that has it.
             after = current.id_replaced(needed(spare_id), now_ms)
             return Decision(after, after.producer)
         return Decision(None, current.producer)

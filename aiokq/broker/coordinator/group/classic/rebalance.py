@@ -45,8 +45,8 @@ MIN_RECHECK_SECONDS: Final = 1.0
 class ClassicRebalance:
     """The rebalances of one group.
 
-    Methods that may complete a rebalance return an Outcome, because a group that became empty is
-    written to the log.
+    Methods that may complete a rebalance return an Outcome, because the completion writes a record
+    to the log if the group has become empty.
 
     Attributes:
         member_added: whether a member has joined since the initial rebalance was last delayed.
@@ -69,7 +69,7 @@ class ClassicRebalance:
         """Begin a rebalance: pending syncs and later heartbeats get REBALANCE_IN_PROGRESS.
 
         If all members have joined already, or no members are left, the rebalance is completed at
-        once. A group that was empty first waits for more members.
+        once. If the group was empty before, it waits for more members first.
         """
         group = self._group
         if group.state is ClassicState.COMPLETING_REBALANCE:

@@ -254,7 +254,7 @@ class ConsumerGroup:
         *,
         change: MemberChange | None = None,
     ) -> Outcome[R] | None:
-        """Return the change to a classic group with these members; None if it is not possible.
+        """Return the outcome that makes this a classic group of `members`; None if not possible.
 
         Args:
             reason: why the members have to join again; None if the assignment stays.
