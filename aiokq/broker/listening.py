@@ -152,8 +152,8 @@ class NodeServers:
             limits.queued_max_request_bytes,
             has_logins=any(one.uses_sasl for one in listeners.security.values()),
         )
-        # New connections of listeners without a login, and of brokers and administrators, do not
-        # wait for unauthenticated connections of other listeners.
+        # Each PLAINTEXT or protected listener gets a `Strangers` object of its own. New connections
+        # to it do not wait for unauthenticated connections of other listeners.
         strangers = Strangers(turn, environment.clock.monotonic)
         shared = listeners.security.keys() - listeners.protected
         try:
@@ -194,7 +194,7 @@ class NodeServers:
 
         Args:
             handler: handles the requests.
-            login_handler: handles ordinary requests before the login, without waiting.
+            login_handler: handles requests that clients send before their login, without waiting.
 
         Raises:
             ListenerFailed: a listener cannot accept connections, for example because another

@@ -366,7 +366,7 @@ class _OffsetEntries:
 
 
 class _TimeEntries:
-    """The entries of a time index, compared with the batches up to their offsets."""
+    """The entries of a time index; each is compared with the batches up to its offset."""
 
     def __init__(self, check: SegmentCheck) -> None:
         self._check = check

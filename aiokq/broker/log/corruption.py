@@ -151,7 +151,7 @@ class Damage:
         self._crc32c = crc32c
 
     def keep_end(self, file: File, path: str, bad: BadBatch) -> None:
-        """Back up the bytes from a bad batch to the end of the file; the caller cuts them off.
+        """Back up the end of the file, which begins with a bad batch; the caller cuts it off.
 
         Zeros, and an unfinished batch at the end of the file, are not backed up.
         """

@@ -411,7 +411,7 @@ class LocalLog(ABC):
         self.take_snapshot()
         self.flush()
         self.purge()
-        # After a clean shutdown no recovery notices that a power cut has removed the directory
-        # entry of a file. Without a segment, its records would be lost; without a transaction
-        # index, aborted records would be read as committed.
+        # A power cut could remove the directory entry of a file. After a clean shutdown there is no
+        # recovery that would notice this. Without a segment, its records would be lost; without a
+        # transaction index, aborted records would be read as committed.
         self._files.sync_dir(self.directory)

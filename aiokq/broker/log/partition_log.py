@@ -101,7 +101,7 @@ class PartitionLog(ReadableLog):
     ) -> PreparedAppend:
         """Check batches as ``append`` does, but not their sequences and their total size.
 
-        ``append_prepared`` does these checks, and appends the result.
+        ``append_prepared`` checks the sequences and the total size, and appends the result.
         """
         self.check_usable()
         return prepare_append(
@@ -200,7 +200,7 @@ class PartitionLog(ReadableLog):
                 aborted = self._producers.end_transaction(header, marker, now_ms)
                 self._producers.limit_completed(self.high_watermark)
                 if aborted is not None:
-                    self._renamed = True  # the first entry creates the file of the index
+                    self._renamed = True  # after its first entry, the transaction index gets a file
                     self._segments.active.note_aborted(aborted)
         next_offset = placed.next_offset
         self._producers.map_end_offset = next_offset

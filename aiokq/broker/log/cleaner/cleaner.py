@@ -290,7 +290,7 @@ def _make_durable(environment: Environment, view: LogView, recovery_point: int) 
 def _legacy_horizon(environment: Environment, view: LogView) -> int:
     """Return the horizon of v0 and v1 tombstones, in milliseconds since the Unix epoch.
 
-    Segments last written at or before the horizon lose these tombstones. The horizon is
+    A segment whose last write was at or before the horizon loses these tombstones. The horizon is
     delete.retention.ms before the last write of the newest segment that an earlier run cleaned; 0
     if there is no such segment.
     """
@@ -301,9 +301,9 @@ def _legacy_horizon(environment: Environment, view: LogView) -> int:
 
 
 def _run_steps(steps: Generator[int, None, None], portion: int) -> tuple[int, bool]:
-    """Advance by ``portion`` bytes or more; return the bytes, and whether steps may remain.
+    """Process ``portion`` bytes or more; return their number, and whether steps may remain.
 
-    At the end of the generator, the bytes may be fewer than ``portion``.
+    At the end of the generator, the number may be less than ``portion``.
     """
     size = 0
     for step in steps:

@@ -95,7 +95,7 @@ class GroupRewriter:
     """Copies a group of segments into one segment, without the records that compaction removes.
 
     Args:
-        legacy_horizon_ms: segments last written at or before this time lose their v0 and v1
+        legacy_horizon_ms: a segment whose last write was at or before this time loses its v0 and v1
             tombstones, because those formats have no delete horizon.
         transactions: state of transactions in the whole run, shared by all groups of segments.
 

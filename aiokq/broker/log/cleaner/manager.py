@@ -116,7 +116,7 @@ class LogCleanerManager:
                 yield _Place(directory, name, log)
 
     async def _look_at_all(self) -> tuple[list[tuple[_Place, LogToClean]], list[DiskLoad]]:
-        """Return the logs that are due, and the disk loads that other logs need to be examined."""
+        """Return the logs that are due, and the disk loads needed before others can be examined."""
         due: list[tuple[_Place, LogToClean]] = []
         loads: list[DiskLoad] = []
         dirtiest, delay_ms, looked_at = 0.0, 0, 0
