@@ -79,7 +79,8 @@ def _request(
     """Return the ListGroups request in the given version.
 
     Raises:
-        UnsupportedVersion: the version cannot filter by state, or by type.
+        UnsupportedVersion: the version cannot filter by a given state or type. Before
+            `TYPES_SINCE`, classic groups need no filter by type, because the broker has no others.
     """
     if version < STATES_SINCE and states:
         raise UnsupportedVersion(

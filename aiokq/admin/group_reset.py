@@ -220,8 +220,8 @@ async def planned_resets(
         timeout=deadline.part(),
     )
     return {
-        # A partition whose committed offset could not be read fails, even if its target does not
-        # depend on the committed offset.
+        # If the committed offset of a partition could not be read, the partition has an error, even
+        # if its target does not depend on the committed offset.
         tp: GroupOffsetReset(tp, error=listing.errors[tp])
         if tp in listing.errors
         else plan.reset(tp, to_, earliest[tp], latest[tp], by_time.get(tp))

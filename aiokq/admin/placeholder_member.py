@@ -173,7 +173,7 @@ class PlaceholderMember:
         """Join once and remove the other members.
 
         Returns:
-            Whether this member leads a generation without removed members.
+            Whether this member leads a generation that contains no removed member.
         """
         joining = self._engine.supervisor.spawn(self._join_or_fail(), name="hold a group")
         try:

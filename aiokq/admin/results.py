@@ -11,7 +11,7 @@ __all__ = ["ItemResult", "Results", "results_of"]
 
 
 class ItemResult(Protocol):
-    """Protocol of results that have an ``error``."""
+    """The interface of results that have an ``error``."""
 
     @property
     def error(self) -> KafkaError | None:

@@ -111,7 +111,7 @@ async def per_item(
                     and not isinstance(outcome, (RequestTimeout, *final))
                 ):
                     last_errors[item] = outcome
-                    # Kafka's metadata errors do not include NOT_CONTROLLER.
+                    # `refresh_metadata` is false for NOT_CONTROLLER, as in Kafka.
                     refresh |= outcome.refresh_metadata or isinstance(outcome, NotController)
                 else:
                     if isinstance(outcome, KafkaError):

@@ -121,7 +121,7 @@ class TransactionCalls(ABC):
         """Abort the open transaction of a producer in one partition.
 
         Use this call only for a hanging transaction, which no coordinator will end. For any other
-        transaction, use `terminate_transaction`, because after this call the coordinator would
+        transaction, use `terminate_transaction`. After `abort_transaction`, the coordinator would
         still count the partition as part of the transaction.
 
         Args:

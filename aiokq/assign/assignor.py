@@ -1,4 +1,4 @@
-"""The Assignor protocol of classic groups, and Kafka's assignors by name.
+"""`Assignor`: the interface of the assignors of classic groups; and Kafka's assignors by name.
 
 The leader of a classic group runs an assignor that all members support.
 """

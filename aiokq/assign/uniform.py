@@ -99,7 +99,7 @@ class _HomogeneousAssignment:
     def _quotas(self, held: dict[str, int]) -> dict[str, int]:
         total = sum(topic.partitions for topic in self._topics.values())
         quota, extra = divmod(total, len(self._members))
-        # A member with more than the quota may keep one more partition, which then need not move.
+        # Members above the quota are the first to get the higher quota, so fewer partitions move.
         larger = [member_id for member_id in self._members if held[member_id] > quota]
         if len(larger) < extra:
             larger += [member_id for member_id in self._members if held[member_id] <= quota]
@@ -109,7 +109,7 @@ class _HomogeneousAssignment:
         return quotas
 
     def _give_up(self, kept: dict[uuid.UUID, frozenset[int]], count: int) -> None:
-        """Free `count` of the member's partitions: the last partitions of its last topics."""
+        """Make `count` of the member's partitions free: the last partitions of its last topics."""
         for topic_id in [topic_id for topic_id in reversed(self._topics) if topic_id in kept]:
             partitions = sorted(kept[topic_id])
             given = partitions[max(0, len(partitions) - count) :]

@@ -141,9 +141,9 @@ class ListenerSettings:
         return self._settings.value_of(name)
 
     def spelled(self, name: str, mechanism: str = "") -> str:
-        """Return the name under which a setting is given, for errors.
+        """Return the name for error messages: the name under which the setting is given.
 
-        For a setting that is not given, return the name with the longest prefix.
+        If the setting is not given, return the name with the longest prefix.
         """
         prefix = f"listener.name.{self.name.lower()}."
         every = _prefixed(name, mechanism)

@@ -69,7 +69,7 @@ _ENDPOINT: Final = rf"(.*)://\[?({HOST})\]?:(-?[0-9]+)"
 class Endpoint(NamedTuple):
     """A listener's name with a host and a port.
 
-    An empty host means all interfaces, or this machine's name in an advertised address.
+    An empty host means all interfaces; in an advertised address, it means this machine's name.
     """
 
     name: str
@@ -237,7 +237,7 @@ def configured_listeners(
 
 
 def sasl_listeners(settings: BrokerSettings) -> list[str]:
-    """Return the names in `listeners` whose clients log in by SASL.
+    """Return the names of the listeners in `listeners` whose clients log in by SASL.
 
     Raises:
         ConfigError: `listeners` or `listener.security.protocol.map` is malformed.
