@@ -110,9 +110,8 @@ def open_log(
         high_watermark: the high watermark in the checkpoint.
         recovery_point: records before this offset are durable; segments that end at or before it
             usually need no check.
-        gaps_before: a gap before a segment that begins at or before this offset, or at or before
-            the recovery point, is accepted. A gap before any other segment means that records were
-            lost; the log is cut there.
+        gaps_before: a gap is accepted if the segment after it begins at or before this offset or
+            the recovery point. Any other gap means that records were lost; the log is cut there.
         forget_behind: lowers the checkpoints of a partition to an offset, durably, before later
             records are cut off; can be called in any thread.
         lower_log_start: passed on to the log; see ``OpenedLog``. A recovery keeps the log start

@@ -104,7 +104,7 @@ class BeforeLogStart:
 
 
 class TooLarge:
-    """``retention.bytes``: counts the oldest segments whose removal leaves at least this size."""
+    """``retention.bytes``: counts the oldest segments while the rest has at least this size."""
 
     reason: Final = "retention.bytes"
 

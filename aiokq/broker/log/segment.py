@@ -137,7 +137,7 @@ class Segment(ReadableSegment):
             return not self.size
         if index % OffsetIndex.ENTRY or time_index % TimeIndex.ENTRY:
             return False
-        # A power cut may leave an empty index file. Only a small segment may have an empty index.
+        # An empty index is accepted only for a small segment: a power cut may empty the file.
         return index > 0 or self.size <= self._config.index_interval_bytes
 
     def begin_recovery(self) -> None:

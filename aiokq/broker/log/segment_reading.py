@@ -85,7 +85,7 @@ class ReadableSegment(SegmentFiles):
         self._max_timestamp: tuple[int, int] | None = (NO_TIMESTAMP, base_offset)
         # result of `latest_timestamp_ms` while `_max_timestamp` is None; None if not known yet
         self._peeked: int | None = None
-        # items that were loaded for repeated reads, by `DiskLoad.what`
+        # the items loaded for repeated reads; the keys are `DiskLoad.what`
         self._loaded: dict[Hashable, object] = {}
         index_bytes = config.segment_index_bytes
         self._index = OffsetIndex(files, self.path(file_names.INDEX), base_offset, index_bytes)
@@ -151,7 +151,8 @@ class ReadableSegment(SegmentFiles):
             return first_batch(self.file, begin, end, offset=offset, reach=reach)
         what = (begin, offset, reach)
         if what in self._loaded:
-            # The item stays in `_loaded`, because a read that needs another load is repeated.
+            # The item stays in `_loaded`: if the read needs another load, it is repeated, and then
+            # needs this item again.
             return cast("FoundBatch | None", self._sound(what, self._loaded[what]))
         file = self.file
         try:

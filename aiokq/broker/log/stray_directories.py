@@ -66,7 +66,7 @@ class StrayDirectories:
                 self._files, f"{self._path}/{file_names.partition_directory(partition)}"
             )
         except CorruptRecord:
-            return False  # the file is not synced, so a power cut may damage it
+            return False  # no proof of another topic: a power cut may damage the unsynced file
         if stored == topic_id:
             return True
         if stored is None:

@@ -93,7 +93,7 @@ def find_cut(
         )
         for segment in segments[:at]:
             if segment.next_offset > replay.start:
-                copy = segment.copy()  # the loop may read from the segment itself
+                copy = segment.copy()  # the event loop may read from `segment` meanwhile
                 try:
                     replay.walk([copy])
                 finally:

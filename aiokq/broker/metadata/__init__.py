@@ -1,1 +1,1 @@
-"""The cluster's metadata: its controller, its log, and its application to this node (ADR 11)."""
+"""The cluster's metadata: how it is decided, recorded and applied to this node (ADR 11)."""

@@ -458,7 +458,7 @@ class Controller:
         unknown_hosts: Collection[str],
         validate_only: bool = False,
     ) -> Steps[Decision[list[BrokerError | None]]]:
-        """Return the error or None of each change, and the records; see `quota_changes`."""
+        """Return an error or None for each change, and the records; see `quota_changes`."""
         from aiokq.broker.metadata.controller.quota_changes import alter_client_quotas
 
         return alter_client_quotas(

@@ -51,7 +51,7 @@ def alter_client_quotas(
     unknown_hosts: Collection[str],
     validate_only: bool = False,
 ) -> Steps[Decision[list[BrokerError | None]]]:
-    """Return the error or None of each change, and the records of the changes without an error.
+    """Return an error or None for each change, and the records of the changes without an error.
 
     Either all values of an entity change, or none. If a request names an entity twice, or an entity
     has a type twice, the entity is not changed; Kafka applies one of the two. Removing a quota that

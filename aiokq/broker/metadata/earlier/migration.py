@@ -380,7 +380,7 @@ class Migration:
             yield from config_records(GROUP_CONFIG, group_id, present, wanted)
 
     def _find_set_aside(self, topic: PrivateTopic) -> None:
-        """Find the logs of a topic that Kafka set aside because it did not know the topic."""
+        """Find a topic's logs that were set aside by Kafka, which did not know the topic."""
         for directory in self._directories.online:
             for (topic_id, index), path in directory.strays.find().items():
                 partition = TopicPartition(topic.name, index)
@@ -389,7 +389,7 @@ class Migration:
                     self._places[partition] = directory
 
     def restore_logs(self) -> None:
-        """Durably restore the logs that ``differences`` has found and Kafka had set aside.
+        """Restore the logs that Kafka set aside and ``differences`` found, durably.
 
         Called before the differences are recorded: otherwise, after a kill, the next start would
         create the partitions empty.

@@ -170,8 +170,8 @@ class PrincipalsImage:
         if not values:
             del self.quotas[entity]
 
-    # In Kafka's snapshots, the record of producer ids comes between those of the quotas and the
-    # other records of this image. Therefore there are two methods.
+    # There are two methods, because Kafka's snapshots have the quotas before the record of producer
+    # ids, and all other records of this image after it.
 
     def quota_records(self) -> Iterator[Message]:
         """Yield a record for each value of a quota."""
