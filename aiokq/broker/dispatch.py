@@ -114,9 +114,9 @@ class Dispatcher:
             and nbytes < LONG_REQUEST_BYTES
             and self._gate.quotas is None
         ):
-            # `Strangers` reads in `turn.begun` whether clients are at work. ApiVersions does not
-            # show that, because every new connection begins with it, so it is not counted. Requests
-            # before the login need no correction here, because `Strangers` subtracts them.
+            # `Strangers` reads in `turn.begun` whether clients are at work. Every new connection
+            # sends ApiVersions first, so this request is no sign of work and is taken out of the
+            # count. Requests before the login stay in the count: `Strangers` subtracts them itself.
             if context.session.state is _READY:
                 turn.begun -= 1
             logins = self._logins or self._login_requests()
@@ -225,7 +225,7 @@ class Dispatcher:
         return answered
 
     async def _handle_token(self, context: RequestContext, frame: memoryview) -> list[Fragment]:
-        """Return the answer to a token without a request header: size, then the broker's token."""
+        """Handle a token that has no request header; return the answer's size, then the answer."""
         token = await self._areas.login.token(context, bytes(frame))
         return [len(token).to_bytes(4, "big") + token]
 

@@ -114,7 +114,7 @@ class EmbeddedCluster:
         KafkaStorage: when entered: the data directory is in use or has an I/O error, or the data in
             it or in `restore_from` is damaged.
         UnsupportedVersion: when entered: `users` are given, and the metadata.version of the data
-            has no SCRAM credentials.
+            does not support SCRAM credentials.
     """
 
     def __init__(
@@ -416,8 +416,8 @@ class EmbeddedCluster:
             OSError: another error of a listener, or an I/O error during the copy of `restore_from`.
             KafkaStorage: the data directory is in use or has an I/O error, or the data in it or in
                 `restore_from` is damaged.
-            UnsupportedVersion: `users` are given, and the metadata.version of the data has no SCRAM
-                credentials.
+            UnsupportedVersion: `users` are given, and the metadata.version of the data does not
+                support SCRAM credentials.
             WrongLoop: this process was forked from the cluster's process.
             ImportError: the extensions of aiokq's compiled core are of different builds; the
                 message says what to do.

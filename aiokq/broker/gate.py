@@ -222,7 +222,7 @@ class Quotas(Protocol):
         ...
 
     def fetch_bytes(self, connection: RequestContext, client_id: str | None) -> int:
-        """Return the largest response to a consumer's Fetch that is worth reading, in bytes.
+        """Return how many bytes are worth reading for the response to a consumer's Fetch.
 
         The result is the part of the client's quota that is left in the window of the quota, or the
         quota of one sample of the window if that is more.
@@ -243,8 +243,8 @@ class Quotas(Protocol):
         """Return the quota of partitions for one request; None if there is none.
 
         Args:
-            is_strict: whether `charge` refuses once the quota is used up; if not, the client is
-                only throttled.
+            is_strict: whether `charge` refuses once the quota is used up; False only throttles the
+                client.
         """
         ...
 
@@ -427,7 +427,7 @@ class Gate:
         resource_type: ResourceType,
         name: str,
     ) -> None:
-        """Record that an operation on a resource that the request names was denied.
+        """Record that an operation was denied on a resource that the request names.
 
         Resources that a response leaves out, because the request did not name them, are not
         recorded.

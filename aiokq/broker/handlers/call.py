@@ -81,7 +81,7 @@ class Call(NamedTuple):
         self.gate.denied(self.connection, self.api_key, operation, resource_type, name)
 
     def changed(self, what: str, items: Iterable[str]) -> None:
-        """Record changes of the client in the audit log; see `Audit.changed`."""
+        """Record in the audit log what the client has changed; see `Audit.changed`."""
         if self.gate.audit is not None:
             self.gate.audit.changed(self.connection, what, items)
 

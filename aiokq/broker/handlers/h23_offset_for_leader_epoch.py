@@ -5,7 +5,7 @@ The response has an epoch and an end offset, which depend on the requested epoch
 - the partition's leader epoch or the newest epoch in the log: this epoch and the log end offset.
 - an older epoch: the newest epoch in the log up to the requested epoch, and its end offset.
 - an epoch before all epochs in the log: this epoch, and the start of the oldest epoch in the log.
-- any other epoch, also -1: -1 and -1.
+- any other epoch, or -1 (no epoch): the epoch -1 and the offset -1.
 
 Errors of a partition: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER,
 TOPIC_AUTHORIZATION_FAILED, KAFKA_STORAGE_ERROR, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH. KIP-101,

@@ -1,4 +1,4 @@
-"""DeleteGroups (42), versions 0-2: delete groups that have no members, and their offsets.
+"""DeleteGroups (42), versions 0-2: delete groups without members, together with their offsets.
 
 Errors of a group: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR,
 GROUP_AUTHORIZATION_FAILED, NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND. KIP-229.

@@ -6,7 +6,7 @@ until their sessions expire.
 Errors of each user: CLUSTER_AUTHORIZATION_FAILED, UNACCEPTABLE_CREDENTIAL (an empty name or salted
 password, too few or too many iterations), UNSUPPORTED_SASL_MECHANISM, RESOURCE_NOT_FOUND,
 DUPLICATE_RESOURCE (the request has several changes of the user), UNSUPPORTED_VERSION (the metadata
-version has no SCRAM), KAFKA_STORAGE_ERROR. KIP-554.
+version does not support SCRAM), KAFKA_STORAGE_ERROR. KIP-554.
 
 Source: Kafka ``ScramControlManager.alterCredentials``.
 """

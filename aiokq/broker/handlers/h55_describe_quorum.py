@@ -1,7 +1,7 @@
 """DescribeQuorum (55), versions 0-2: describe the quorum of the metadata log.
 
-The node is the only voter, and there are no observers. As for a leader in Kafka, the current time
-is returned as the time of the node's last fetch.
+The node is the only voter, and there are no observers. The response has the current time as the
+time of the node's last fetch, because the node is the leader. Kafka does the same.
 
 Errors: CLUSTER_AUTHORIZATION_FAILED. Error of a partition: UNKNOWN_TOPIC_OR_PARTITION (the request
 names another partition, or several). KIP-595, KIP-836, KIP-853.

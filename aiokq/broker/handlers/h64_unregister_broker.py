@@ -24,7 +24,8 @@ async def handle(
 ) -> UnregisterBrokerResponse:
     """Remove the broker's registration, and remove the broker from the ISR of partitions.
 
-    The broker may stay the last in-sync replica of a partition; see `unregistration`.
+    If the broker is the last in-sync replica of a partition, it may stay in that ISR; see
+    `unregistration`.
     """
     try:
         call.authorize(Operation.ALTER, ResourceType.CLUSTER)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 async def handle(
     groups: Groups, quorum: Quorum, request: ConsumerGroupHeartbeatRequest, call: Call
 ) -> ConsumerGroupHeartbeatResponse:
-    """Join or remove the member, or restart its session; return its epoch and new assignment."""
+    """Add or remove the member, or restart its session; return its epoch and new assignment."""
     caller = subscriber_of(call)
     try:
         check_consumer_groups(quorum)

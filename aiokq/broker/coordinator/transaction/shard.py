@@ -313,7 +313,7 @@ class TransactionShard:
         return outcome
 
     def by_producer(self, producer_id: int) -> TransactionMetadata | None:
-        """Return the metadata with this current producer id; None if there is none."""
+        """Return the metadata whose current producer id is `producer_id`; None if there is none."""
         transactional_id = self._ids.get(producer_id)
         return None if transactional_id is None else self.transactions[transactional_id]
 
@@ -368,7 +368,8 @@ class TransactionShard:
 
         Args:
             metadata: the content of the last record of the transactional id.
-            prepared: the encoded value of the last earlier record in a prepared state, or None.
+            prepared: the encoded value of the newest earlier record whose state is prepared; None
+                if there is no such record.
         """
         self.transactions[metadata.transactional_id] = metadata
         self._note_ids(metadata)

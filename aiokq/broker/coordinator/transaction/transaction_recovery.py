@@ -109,7 +109,7 @@ class TransactionRecovery:
             self._task = self._spawn(self._run(), _TASK)
 
     def resigned(self, partition: Partition) -> None:
-        """End the comparison of a partition; it begins again when this node leads the partition."""
+        """End the comparison of a partition; `elected` begins a new one."""
         self._pending.pop(partition, None)
 
     async def finished(self, timeout: float) -> None:
