@@ -309,7 +309,7 @@ class FrameReader:
             nbytes = len(data)
             position = 0
         elif nbytes >= SIZE_BYTES:
-            size = self._check(data[:SIZE_BYTES])
+            size = self._check(data)
             position = SIZE_BYTES
         else:
             self._partial = bytes(data)
@@ -327,17 +327,21 @@ class FrameReader:
             if position > nbytes:
                 self._partial = bytes(data[end:])
                 return frames
-            size = int.from_bytes(data[end:position], "big", signed=True)
+            (size,) = _read_size(data, end)
             if not 0 <= size <= limit:
                 self.error = _bad_size(size, limit)
                 return frames
 
-    def _check(self, size_field: bytes | memoryview) -> int:
-        """Return the size in `size_field`; in the first frame, check that the peer speaks Kafka."""
-        size = int.from_bytes(size_field, "big", signed=True)
+    def _check(self, data: bytes | memoryview) -> int:
+        """Return the size of the frame that begins with `data`, if the limit permits it.
+
+        For the first frame, check that the peer speaks Kafka.
+        """
+        size: int
+        (size,) = _read_size(data, 0)
         if not self._checked_first:
             self._checked_first = True
-            foreign = foreign_protocol(bytes(size_field)) if size >= LEAST_FOREIGN else None
+            foreign = foreign_protocol(bytes(data[:SIZE_BYTES])) if size >= LEAST_FOREIGN else None
             if foreign is not None:
                 raise ProtocolError(foreign)
         if not 0 <= size <= self.max_frame_bytes:
