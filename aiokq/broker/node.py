@@ -718,7 +718,8 @@ class BrokerNode:
         if self._group_coordinator is not None:
             await self._group_coordinator.close()
         if self._storage is not None:
-            await self._storage.changes.close()  # a deletion in progress schedules file removals
+            # Before the purge, because a deletion in progress adds files for it to remove.
+            await self._storage.changes.close()
         if self._deletion is not None:
             self._purge()
             await self._deletion.close()

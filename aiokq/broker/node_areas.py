@@ -263,7 +263,7 @@ class NodeLogin:
         return self.make_now().authenticate_at_once(connection, message)
 
     async def token(self, connection: RequestContext, message: bytes) -> bytes:
-        """Continue a login with a token without a request header; see `SaslLogin.token`."""
+        """Continue a login with a token that has no request header; see `SaslLogin.token`."""
         return await self.make_now().token(connection, message)
 
     def failure(self, reason: str, response: Response | None) -> CloseConnection:

@@ -48,7 +48,7 @@ class NodeQuotas:
     Args:
         settings: the settings with which the node was started.
         spawn: starts a task that ends with the node.
-        quota: a function of the user that gives quotas; None for none.
+        quota: a function, supplied by the user, that gives quotas of clients; None for none.
 
     Attributes:
         stored: the quotas in the metadata, which are in effect.

@@ -69,7 +69,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     logging.basicConfig(level=logging.WARNING, handlers=[stderr_handler()])
-    logging.getLogger("aiokq.audit").setLevel(logging.INFO)  # denials and changes have INFO
+    logging.getLogger("aiokq.audit").setLevel(logging.INFO)  # the level of denials and changes
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="surrogateescape")  # a path may have bytes that are not UTF-8
     options = _options(arguments)

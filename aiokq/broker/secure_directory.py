@@ -213,7 +213,7 @@ def _host(address: str) -> str:
 
 
 def _usable(name: str) -> str:
-    """Return a name in its form in a certificate; "" if a certificate cannot contain it."""
+    """Return a name as a certificate spells it; "" if a certificate cannot contain it."""
     if is_wildcard(name):
         return ""
     try:

@@ -473,10 +473,10 @@ class Partition:
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """Return the newest epoch in the log that is not above `epoch`, and its end offset.
 
-        The partition's leader epoch and the newest epoch in the log end at the log end offset. If
-        `epoch` is before all epochs in the log, returns `epoch` and the offset at which the oldest
-        epoch in the log begins. Returns (-1, -1) if `epoch` is -1, or if it is after all epochs in
-        the log and is not the partition's leader epoch.
+        The log end offset is the end offset of the newest epoch in the log, and of the partition's
+        leader epoch. If `epoch` is before all epochs in the log, returns `epoch` and the offset at
+        which the oldest epoch in the log begins. Returns (-1, -1) if `epoch` is -1, or if it is
+        after all epochs in the log and is not the partition's leader epoch.
 
         Source: Kafka's `LeaderEpochFileCache.endOffsetFor`.
         """

@@ -1,11 +1,12 @@
 """``aiokq-lost-metadata``: says that acknowledged records may be missing at the log's end.
 
 ``aiokq log repair`` cuts damaged records off, and so does a start if the damage is in the last
-batch. A log may also be older than the clean shutdown markers, and an adopted log may end before
-the log of its former leader. Producer ids and leader epochs in the logs of partitions may then be
-newer than the metadata. A start that finds this file appends records with higher producer ids and
-leader epochs (`start.lost_records`). The file is durable before records are cut off, and is removed
-after this append.
+batch. A log that is older than the clean shutdown markers, for example because it was restored from
+a copy, lacks the newest records. An adopted log may end before the log of its former leader. In all
+these cases, producer ids and leader epochs in the logs of partitions may be newer than the
+metadata. A start that finds this file appends records with higher producer ids and leader epochs
+(`start.lost_records`). The file is durable before records are cut off, and is removed after this
+append.
 
 The file is in the log directory that has the metadata log. Apache Kafka ignores it.
 

@@ -357,9 +357,9 @@ class MetadataReader:
         data: bytes,
         path: str,
     ) -> None:
-        """Apply one batch to `state`: its control records, or the metadata records by `replay`.
+        """Apply one batch to `state`; `replay` applies metadata records to the image.
 
-        Records that the snapshot already contains are skipped.
+        Metadata records that the snapshot already contains are skipped.
         """
         if header.is_control:
             for control in read_quorum_controls(data, header):

@@ -133,10 +133,9 @@ def _lacks_offset(file: File, position: int, expected: int) -> bool:
 def _missing_sectors(file: File, start: int, end: int, size: int, expected: int) -> Iterator[int]:
     """Yield the positions of the unwritten sectors between ``start`` and ``end``.
 
-    A batch begins at ``start``, and the bytes of the first sector before ``start`` are ignored. If
-    the rest of this sector has only bytes of the base offset and the length, and these bytes of the
-    base offset are 0 in ``expected``, nothing shows whether the sector was written, and the sector
-    is not yielded.
+    A batch begins at ``start``, and the bytes of the first sector before ``start`` are ignored. The
+    first sector is not yielded if nothing shows whether it was written: it ends inside the base
+    offset or the length of the batch, and all its bytes of the base offset are 0 in ``expected``.
     """
     known = expected.to_bytes(LENGTH_OFFSET, "big")
     first = start

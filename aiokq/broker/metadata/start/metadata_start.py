@@ -107,7 +107,7 @@ class MetadataStart:
     """The metadata of a node that is starting. Its methods wait for the disk.
 
     Attributes:
-        log: the open metadata log; ``lead`` makes its first append in this epoch.
+        log: the open metadata log; ``lead`` appends the first records of the new epoch to it.
         by_kafka: whether Apache Kafka may have written to the logs of this node.
     """
 

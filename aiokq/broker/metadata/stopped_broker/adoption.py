@@ -209,7 +209,7 @@ def _write_new_log(
     """Write the snapshot that the new log begins with, then ``quorum-state`` with its epoch.
 
     Args:
-        state: the state after the old log, with the image of the new log.
+        state: what was read from the old log; its image is already changed for the new log.
         voter: this node, named in the snapshot (``kraft.version`` 1) or else in ``quorum-state``.
     """
     level = state.image.metadata_version

@@ -3,7 +3,7 @@
 Each directory gets a ``meta.properties`` and a ``bootstrap.checkpoint``. For a dynamic quorum whose
 only voter is this node, the metadata directory also gets a first snapshot, which names the voter.
 With ``--no-initial-controllers`` the metadata directory gets a ``quorum-state`` without voters, as
-at Kafka's first start, so that aiokq does not take the directory for a new one.
+Kafka writes it at its first start. Without this file, aiokq would take the directory for a new one.
 
 In each directory, ``meta.properties`` is written last. A directory without this file does not count
 as formatted, and the next call formats the directory.

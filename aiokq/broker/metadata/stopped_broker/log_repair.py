@@ -213,8 +213,8 @@ def _execute(
 ) -> tuple[str, ...]:
     """Carry out a plan; return the paths of the files with the removed bytes.
 
-    The steps that need disk space come before those that remove or cut anything, because they fail
-    if the disk is full.
+    The steps that need disk space come before those that remove or cut anything. If the disk is
+    full, the repair therefore fails before anything is removed or cut.
     """
     directory = plan.directory
     before = set(files.listdir(directory))
@@ -240,7 +240,7 @@ def _execute(
         files.rename(path, unused_name(files, f"{path}{file_names.CORRUPT}0"))
     epochs = f"{directory}/{file_names.LEADER_EPOCHS}"
     if files.exists(epochs) and (plan.cut or plan.rest or plan.dropped):
-        # The next start rebuilds the file, which may have epochs of removed records.
+        # The file may have epochs of removed records. The next start rebuilds it.
         files.remove(epochs)
     remove_snapshots_behind(files, directory, state.end_offset)
     Damage(files, directory, METADATA_PARTITION, crc32c).set_segments_aside(plan.later())
