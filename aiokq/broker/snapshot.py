@@ -1,8 +1,8 @@
 """Snapshots of a running broker's data, and their restoration into a new data directory.
 
 A snapshot is a log directory in the state after a clean shutdown, so that a start with the snapshot
-recovers nothing. The snapshot shares no file with the broker's directory, because after a power cut
-the broker may append to a segment that was finished when the snapshot was taken.
+needs no log recovery. The snapshot shares no file with the broker's directory, because after a
+power cut the broker may append to a segment that was finished when the snapshot was taken.
 
 Tests: ``tests/unit/broker/test_snapshot.py``.
 """

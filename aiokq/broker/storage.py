@@ -189,7 +189,7 @@ class Storage:
         self.directories.attach(flushers)
 
     async def close(self, clean: bool = True) -> None:
-        """Close the logs; a clean close syncs them, so that the next start recovers nothing.
+        """Close the logs; a clean close syncs them, so that the next start need not recover them.
 
         A metadata change in progress completes first, even if its caller was cancelled. Nothing is
         written to a directory that is offline.
@@ -443,7 +443,7 @@ def _lead(
 
 
 def _give_up(directories: LogDirectories, start: MetadataStart | None, clean: bool) -> None:
-    """Close the metadata log, and unlock the directories; no partition's log was opened.
+    """Close the metadata log, and unlock the directories, before any other log is opened.
 
     Args:
         clean: whether the epoch has begun; the metadata log is then closed cleanly.

@@ -57,8 +57,8 @@ def reason(error: KafkaError) -> str:
 def _advice(error: KafkaError) -> str | None:
     """Return advice for the error, or else for the first of its causes for which there is advice.
 
-    Returns None if there is no advice, or if the search first comes to an error or a cause whose
-    text already contains advice.
+    Returns None if there is no advice. The search also ends, without advice, at an error or a cause
+    whose text already contains advice.
     """
     cause: BaseException | None = error
     while isinstance(cause, KafkaError):

@@ -317,7 +317,7 @@ def _check_answer(document: dict[str, Any], name: str) -> None:
 
 
 def _reloaded(config: Path | None, port: int | None) -> dict[str, Any]:
-    """Let a gateway reload its file and return its response, without a timeout.
+    """Tell a gateway to reload its file; return its response, without a timeout.
 
     Raises:
         KafkaError: no gateway answers, or the gateway ends before it responds.
@@ -361,7 +361,7 @@ def _client(
     """Return a client of the input that was named, or else of the first input in the file.
 
     Raises:
-        typer.BadParameter: no input was named, or its address is wrong.
+        typer.BadParameter: no input was named and the file gives none, or an address is wrong.
     """
     from aiokq.gateway.client import GatewayClient
 

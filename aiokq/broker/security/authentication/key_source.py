@@ -81,7 +81,7 @@ class KeySource:
         self._url = url
         self._shown = shown
         self._allowed = frozenset(allowed)
-        # A proxy is on another machine, and could replace keys that are fetched without TLS.
+        # Read a loopback address without a proxy, which could replace keys fetched without TLS.
         on_loopback = scheme == "http" and _is_loopback(host or "")
         self._proxies: dict[str, str] | None = {} if on_loopback else None
         self._path = urllib.request.url2pathname(parsed.path) if self.is_file else ""

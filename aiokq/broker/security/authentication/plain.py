@@ -47,7 +47,7 @@ class PlainExchange:
 
     @property
     def answer(self) -> Callable[[bytes], bytes] | None:
-        """See `Exchange.answer`; None for a check function of the user, which may wait."""
+        """See `Exchange.answer`; None if `check` is not `Passwords`, because it may then wait."""
         return self._answer if isinstance(self._check, Passwords) else None
 
     async def respond(self, message: bytes) -> bytes:

@@ -264,7 +264,7 @@ class SaslLogin:
             error_message=failure.told or _same_for_all(login),
             auth_bytes=b"",
         )
-        login.exchange = None  # it refers to the connection, whose memory is to be freed at its end
+        login.exchange = None  # break a reference cycle: the exchange refers to the connection
         return self.failure(failure.reason, response)
 
     def _complete(self, connection: RequestContext, login: _Login, outcome: Authenticated) -> int:

@@ -265,7 +265,7 @@ class CallerQuotas:
                     self._asked(answer)
 
     async def _ask_all(self) -> None:
-        """Call the function for the waiting questions, first answers before renewals."""
+        """Call the function for each waiting question; all of `_first` come before `_renewals`."""
         try:
             while self._first or self._renewals:
                 waiting = self._first or self._renewals
@@ -274,7 +274,7 @@ class CallerQuotas:
                     result = self._called(question)
                     if not inspect.isawaitable(result):
                         self._asked(question.answer)
-                        await asyncio.sleep(0)  # user code of many clients must not block the loop
+                        await asyncio.sleep(0)  # many calls in a row must not block the loop
                         continue
                     question.result = result
                 await self._await(question, question.result)
@@ -387,7 +387,7 @@ def _question(answer: _Answer, connection: RequestContext, client_id: str, key: 
 
 
 def _discard(question: _Question) -> None:
-    """Close the coroutine, so that Python does not warn about it, or cancel the future."""
+    """Cancel the future of a question, or close its coroutine to avoid a warning of Python."""
     result = question.result
     if inspect.iscoroutine(result):
         result.close()

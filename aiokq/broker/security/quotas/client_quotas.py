@@ -120,9 +120,9 @@ class ClientQuotas:
 
         The loop time of logins does not count, and neither does that of requests without a
         response. A SaslHandshake or SaslAuthenticate request outside of a login does count: the
-        broker refuses it, and a client could send any number of them. Kafka also exempts
-        WriteTxnMarkers, which its brokers send to each other. No broker sends it to this node, and
-        every client can send it if there is no authorizer.
+        broker refuses it, and a client could send any number of them. WriteTxnMarkers counts, too.
+        Kafka exempts it, because Kafka's brokers send it to each other. No broker sends it to this
+        node, and every client can send it if there is no authorizer.
         """
         now_ms = self._now_ms()
         throttle_ms = 0
