@@ -146,7 +146,7 @@ def terminate(
     async def run(admin: Admin) -> None:
         from aiokq.core.errors import TransactionalIdNotFound
 
-        # Check first, because to terminate an unknown transactional id would create it.
+        # Check first, because terminating an unknown transactional id would create it.
         described = (await admin.describe_transactions(transactional_id))[transactional_id]
         if isinstance(described.error, TransactionalIdNotFound):
             call.out.problem(transactional_id, described.error)

@@ -161,7 +161,7 @@ class ClusterEngine:
 
     @cached_property
     def reader(self) -> PartitionReader:
-        """The reader of partitions without a consumer; imported on first use."""
+        """The `PartitionReader`, which reads without using a consumer; imported on first use."""
         from aiokq.cluster.partition_reader import PartitionReader
 
         return PartitionReader(self)
@@ -442,9 +442,10 @@ class ClusterEngine:
     ) -> None:
         """Report a failed request about a partition.
 
-        The first failure puts the partition into recovery and emits an event. If `hint` names a
-        newer leader whose address is known, the client uses that leader instead. If the metadata
-        does not have the partition, the metadata of its topic is requested.
+        If `hint` names a newer leader whose address is known, that leader is stored in the
+        metadata, and no recovery begins. Otherwise the first failure puts the partition into
+        recovery and emits an event. If the metadata does not have the partition, the metadata of
+        its topic is requested.
 
         Args:
             error: the error of the request.
@@ -595,7 +596,8 @@ class ClusterEngine:
             self.nodes.update(after.metadata.brokers.values())
             for broker in before.metadata.brokers.values():
                 if broker.node_id not in after.metadata.brokers:
-                    self.outages.reached(broker.address)  # the broker left the cluster
+                    # The broker left the cluster, so its outage has ended.
+                    self.outages.reached(broker.address)
         if after.failed is not before.failed or after.down is not before.down:
             self.recovery.wake()
 

@@ -92,7 +92,8 @@ def reduce(state: ClusterState, change: Input) -> Step:
             brokers = thawed(state.metadata.brokers)
             for broker in change.brokers:
                 known = brokers.get(broker.node_id)
-                # An entry with the same address is kept, because only metadata has the rack.
+                # An entry with the same address is kept, because it may have a rack. The new entry
+                # has no rack if it is from a FindCoordinator response.
                 if known is None or known.address != broker.address:
                     brokers[broker.node_id] = broker
             return _with_brokers(state, brokers)

@@ -58,8 +58,8 @@ _SAME = (
 def no_other_type(value: object) -> object:
     """Return the value of ``bootstrap_servers`` if it consists of strings.
 
-    If the value is a dict of settings, as in confluent-kafka, or a client, the error says what to
-    write instead.
+    If the value is a client or a dict of settings (as confluent-kafka takes), the error says what
+    to write instead.
 
     Raises:
         ValueError: the value is neither a string nor a sequence of strings.

@@ -148,7 +148,8 @@ class TopicLookup:
 
     def _suggested(self, name: str) -> str | None:
         near = self._suggestions.get(name)
-        return None if near == name else near  # equal if the topic was created before the listing
+        # `near` equals `name` if the topic was created before the names were listed.
+        return None if near == name else near
 
     async def _list_names(self) -> None:
         engine = self._engine

@@ -128,7 +128,7 @@ class Lanes:
     def _take(self) -> tuple[Hashable, Item] | None:
         """Return the next item whose lane is free, with its lane; None if there is none now.
 
-        With `lane_of`, the items taken before it are parked, because their lanes are busy.
+        With `lane_of`, each item whose lane is busy is parked, and the search goes on.
         """
         if self._lane_of is None:
             return self._take_partition()

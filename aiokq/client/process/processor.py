@@ -316,7 +316,7 @@ class Processor:
                     assert item is not None
                     if not await self._finish(item, rest, error):
                         break
-                # If `handle` stopped before `most` items without a rest or an error, its time
+                # If `handle` handled fewer than `most` items, without `rest` and `error`, its time
                 # limit was reached, or it was interrupted. The loop's clock may not show that the
                 # limit was reached, because the resolution of the clock may be a millisecond.
                 if self._now() >= turn or (rest is None and error is None and done < most):
