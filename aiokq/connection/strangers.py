@@ -125,7 +125,7 @@ class Strangers:
         self._now = now
         # What waits, by client address (see `_network`; None for accepts).
         self._waiting: dict[str | bytes | None, _Waiting] = {}
-        # The same in the order of their turns. What has neither steps nor beginnings is left over.
+        # The same in the order of their turns; may contain entries that `refuse_one` has emptied.
         self._turns: deque[_Waiting] = deque()
         self._beginnings = 0  # number of connections that wait to begin
         # Item n has the addresses of which n connections wait to begin.
@@ -279,7 +279,7 @@ class Strangers:
         return may_go_on
 
     def begun(self) -> None:
-        """Count a connection's time outside of its steps; called when the connection begins."""
+        """When a connection begins, count a fixed time for its work outside of its steps."""
         if not self._quiet:
             self._spent += UNSEEN_SECONDS
             self._left -= UNSEEN_SECONDS
@@ -326,7 +326,7 @@ class Strangers:
                 waiting.since_beginning += 1
                 step = steps.popleft()
             else:
-                continue  # `refuse_one` has removed the last of it
+                continue  # `refuse_one` has emptied this entry
             if steps or beginnings:
                 turns.append(waiting)
             else:
@@ -346,7 +346,7 @@ class Strangers:
         """Give time to steps: all time if clients are quiet, else `SHARE` or `IDLE_SHARE`.
 
         Returns:
-            the time.
+            the current time.
         """
         now, begun = self._now(), self._turn.begun - self._tasks
         self._quiet = False
@@ -367,7 +367,7 @@ class Strangers:
 
 
 def _network(host: str) -> str | bytes:
-    """Return what counts as one client address instead of an IPv6 address: its /64 network."""
+    """Return the /64 network of an IPv6 address; the whole network counts as one client address."""
     try:
         return socket.inet_pton(socket.AF_INET6, host.strip("[]").partition("%")[0])[:8]
     except OSError:

@@ -56,9 +56,10 @@ class FrameReceiver(Protocol):
 
 
 class _Gone:
-    """Replaces the receiver of a lost connection, so that its objects are freed without a cycle.
+    """Replaces the receiver of a lost connection, so that transport and receiver form no cycle.
 
-    The garbage collector would stop the loop of a node with many short connections for 100 ms.
+    The garbage collector would have to free the cycles, and on a node with many short connections
+    it would stop the loop for 100 ms.
     """
 
     def connected(self) -> None: ...
@@ -224,7 +225,7 @@ class FrameTransport(asyncio.BufferedProtocol):
         self._lost = self.ended = True
         self._descriptor = self._handshaking = None
         self._drop_held()
-        self.reader.abandon()  # frees memory before the garbage collector breaks the cycle
+        self.reader.abandon()  # frees a partial frame now, even if a cycle keeps the reader
         error = self._error
         if error is None:
             if isinstance(exc, KafkaError):

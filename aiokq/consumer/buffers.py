@@ -417,7 +417,7 @@ class Buffers:
 def _left(chunk: Chunk) -> Whole:
     """Return the readable part of a `cut` chunk; the part may be empty.
 
-    The records are not counted, because counting would decode them after each error.
+    The records are not counted, because counting would decode all of them again after each error.
     """
     records: int | None = None
     error: KafkaError | None = None

@@ -43,7 +43,7 @@ P = TypeVar("P", bound=tuple[str, int])
 
 
 class _Gone(NamedTuple):
-    """A lost or revoked partition whose records user code may still be processing."""
+    """A lost or revoked partition; user code may still be processing its records."""
 
     source: RecordSource
     progress: tuple[int, int]
@@ -174,10 +174,10 @@ class Commits:
             )
 
     def gone(self, states: Iterable[PartitionState]) -> None:
-        """Refuse commits for lost or revoked partitions whose records may still be processed.
+        """Refuse commits for lost or revoked partitions.
 
-        The commits are refused until the reader requests another record or is closed, even if the
-        partition is assigned again.
+        User code may still be processing their records. The commits are refused until the reader
+        requests another record or is closed, even if the partition is assigned again.
         """
         for state in states:
             behind = OffsetAndMetadata(max(0, state.position))

@@ -164,7 +164,7 @@ class Consumer:
         and leaves the group. The last record of the calling task counts as finished, unless an
         exception is being handled. With ``ack_mode="explicit"``, `close` does not wait for
         records: unacknowledged records are delivered again. Cancellation does not stop closing.
-        No effect in a forked child.
+        In a forked child, `close` does nothing.
 
         Args:
             timeout: the maximum seconds to wait for records, commit and leave the group. Tasks and
@@ -556,8 +556,8 @@ class Consumer:
     def group_metadata(self) -> GroupMetadata:
         """Return the identity of the group member, to commit offsets in a producer's transaction.
 
-        While a consumer that has subscribed is not a member of its group, `outside_group` of the
-        result is True.
+        The result's `outside_group` is True while the consumer has subscribed, but is not a member
+        of its group.
 
         Raises:
             ConfigError: there is no `group_id`.

@@ -230,9 +230,9 @@ class ConsumerCoordinator:
         """See `Consumer.offsets_for_transaction`."""
         offsets, lost = self.commits.handed_over(), self.commits.lost
         member = self._committer()
-        # The broker accepts transactional offsets without a generation from any client (KIP-447).
-        # Without this check, a consumer that has lost its membership would overwrite the offsets of
-        # the new owner.
+        # The broker accepts transactional offsets from any client if they have no generation
+        # (KIP-447). Without this check, a consumer that has lost its membership would overwrite the
+        # offsets of the new owner.
         refused = lost if member is not None else offsets.keys()
         if refused:
             errors = {tp: UnknownMemberId(topic_partition=tp) for tp in refused}

@@ -1,4 +1,4 @@
-"""Decompression of fetched data with large batches, which the fetcher runs in the executor.
+"""Decompresses fetched data that has large batches; the fetcher calls it in the executor.
 
 Batches that stay compressed are decompressed later by the Cursor, on the event loop. A decompressed
 batch is the same batch with codec "none" and a new checksum.

@@ -100,7 +100,7 @@ class Handshakes:
         return self._steps.do(step, connection.peer_host)
 
     def read(self, connection: TlsConnection, resume: Callable[[], None]) -> bool:
-        """Count a read before the login that has completed no message.
+        """Before the login, count a read that has completed no message.
 
         Returns:
             False if the connection must stop reading until `resume` is called.

@@ -398,7 +398,7 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
             self._plain.pause_reading()
 
     def _count_read(self, handshakes: Handshakes) -> None:
-        """Count a read before the login that completed no message; stop reading if needed."""
+        """Before the login, count a read that completed no message; stop reading if needed."""
         assert self._plain is not None
         if not handshakes.read(self, self._read_on):
             self._plain.pause_reading()

@@ -165,8 +165,8 @@ class TlsContexts:
     def _is_settled(self, found: _State, now_ms: int) -> bool:
         """Return whether changed files have been as they are for some time.
 
-        Files that were modified more than `SETTLED_SECONDS` ago need no second check. Otherwise, a
-        client that seldom connects would use its old certificate once more.
+        Files that were modified more than `SETTLED_SECONDS` ago need no second check. With a second
+        check, a client that seldom connects would use its old certificate once more.
         """
         latest_ns = (now_ms - int(SETTLED_SECONDS * 1000)) * 1_000_000
         return found == self._changed or all(

@@ -57,7 +57,7 @@ class VerifiedChains:
             self._ends.pop(key, None)
             try:
                 ends = [Certificate.of(each).not_after for each in _chain(tls, own)]
-            except ValueError as error:  # OpenSSL has accepted what is not read here
+            except ValueError as error:  # OpenSSL accepts it, but `Certificate` cannot read it
                 raise failure(f"a certificate of the client cannot be read: {error}") from None
             self._ends[key] = min(ends)
             if len(self._ends) > MAX_CERTIFICATES:
