@@ -129,7 +129,7 @@ class Segment(ReadableSegment):
         self.note_batch(last, header.size, header.max_timestamp_ms)
 
     def indexes_fit(self) -> bool:
-        """Whether the sizes of a sealed segment's index files are plausible."""
+        """Whether the sizes of a sealed segment's index files are plausible. Raises OSError."""
         try:
             index = self._files.stat_size(self.path(file_names.INDEX))
             time_index = self._files.stat_size(self.path(file_names.TIME_INDEX))
@@ -137,8 +137,15 @@ class Segment(ReadableSegment):
             return not self.size
         if index % OffsetIndex.ENTRY or time_index % TimeIndex.ENTRY:
             return False
-        # An empty index is accepted only for a small segment: a power cut may empty the file.
-        return index > 0 or self.size <= self._config.index_interval_bytes
+        interval = self._config.index_interval_bytes
+        if index or self.size <= interval:
+            return True
+        # A power cut may have emptied the file. It had an entry if a batch begins beyond the first
+        # interval.
+        try:
+            return all(position <= interval for position, _ in self.headers())
+        except CorruptRecord:
+            return False
 
     def begin_recovery(self) -> None:
         """Discard the indexes, which a recovery rebuilds, and mark the ``.log`` as unsynced."""

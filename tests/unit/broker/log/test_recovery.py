@@ -309,6 +309,27 @@ def test_an_older_index_that_a_power_cut_took_is_made_again_at_the_start(
     assert files.read_bytes(path(0, file_names.INDEX)) == before
 
 
+@pytest.mark.parametrize("sizes", [(300,), (90, 300), (50, 50, 300)])
+def test_an_empty_index_of_a_finished_segment_is_kept_if_it_never_had_an_entry(
+    files: MemoryFiles, caplog: pytest.LogCaptureFixture, sizes: tuple[int, ...]
+) -> None:
+    """Regression: such a segment was read, and its indexes were written again, at each start.
+
+    The last batch alone may be larger than the interval of the index.
+    """
+    log = open_partition(files, index_interval_bytes=300)
+    for size in sizes:
+        append(log, batch(bytes(size)))
+    log.roll(NOW_MS)
+    append(log, batch(b"next"))
+    log.close()
+    assert not files.read_bytes(path(0, file_names.INDEX))
+    assert files.stat_size(path(0)) > 300
+    log = open_partition(files, index_interval_bytes=300)
+    assert [offset for offset, _ in values(log)] == list(range(len(sizes) + 1))
+    assert "rebuilding" not in caplog.text
+
+
 def test_an_index_without_its_log_is_removed(files: MemoryFiles) -> None:
     """It is left from an interrupted deletion, and a later segment would take it for its own."""
     filled(files, 3)
