@@ -149,7 +149,7 @@ class AcceptedConnection:
             reading was resumed, whichever is latest.
     """
 
-    # An object with more than 30 attributes would need a dictionary of its own without slots.
+    # Without slots, an object with more than 30 attributes would need a dictionary of its own.
     __slots__ = (
         "__weakref__",
         "_accepted_at",
@@ -245,8 +245,8 @@ class AcceptedConnection:
     def forget(self) -> None:
         """Close the child's copy of the socket, and drop its queued requests, after a fork.
 
-        The parent handles the requests. If a child leaves a coroutine of the parent's loop, for
-        example by ``sys.exit()``, other tasks of the loop may run in the child.
+        The parent handles the requests. If the child exits from inside a coroutine of the parent's
+        loop, for example by ``sys.exit()``, other tasks of that loop may run in the child.
         """
         self._stopping = True
         self._frames.clear()
@@ -348,7 +348,7 @@ class AcceptedConnection:
             self._attend()
 
     def invalid_received(self, error: KafkaError) -> None:
-        """Answer the requests before the invalid bytes, then close the connection, as Kafka does.
+        """Answer the requests that precede invalid bytes, then close the connection, as in Kafka.
 
         Kafka reads the next size only after it has answered the previous request.
         """
@@ -396,8 +396,9 @@ class AcceptedConnection:
 
         A client is stalled if it does not complete its TLS handshake and login in time, has stopped
         in the middle of a request, takes longer than `max_idle` to send a request, or does not read
-        the last response. Nothing is read from a throttled client, perhaps for days, so the method
-        looks for its disconnection. What such a client has sent is then read and handled at once.
+        the last response. Nothing is read from a client while it is throttled, which may take days.
+        The method therefore checks whether a throttled client has disconnected. If it has, the
+        bytes that it sent before are read and handled at once.
         """
         limits = self._server.limits
         if self._logging_in and now - self._accepted_at > self._server.security.handshake_timeout:
@@ -445,7 +446,8 @@ class AcceptedConnection:
     def _start_task(self) -> None:
         server = self._server
         self._login_handler = None
-        # Only the task uses them, and many connections end before they need one.
+        # The writer and the share are created here, because only the task uses them, and many
+        # connections end before they need a task.
         self._writer = ResponseWriter(self.transport, server.limits.write_stall, server.turn)
         self._share = server.turn.share(RECEIVED_BYTES_PER_TURN)
         try:
@@ -588,8 +590,8 @@ class AcceptedConnection:
                 elif context.mute_until > self._loop.time():
                     await self._mute(context)
         except BaseException as error:
-            # Without the `except`, an error that is not an Exception would end the server: a panic
-            # of a Rust extension, or the CancelledError of another task.
+            # Some errors are not instances of `Exception`: a panic of a Rust extension, or the
+            # CancelledError of another task. Without the `except`, they would end the server.
             if is_for_caller(error):
                 raise
             self._server.complain("none", context.peer, error)

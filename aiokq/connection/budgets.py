@@ -1,4 +1,4 @@
-"""`Budgets`: a bounded table of the used quota of each client; the least recently used are evicted.
+"""`Budgets`: a bounded table of each client's used quota; evicts the entry used least recently.
 
 Tests: ``tests/unit/connection/test_budgets.py``.
 """

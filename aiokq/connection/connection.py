@@ -220,7 +220,7 @@ class Connection:
         return future
 
     def push(self) -> None:
-        """Write requests now that would be written at the end of this iteration of the loop."""
+        """Write pending requests now, not at the end of the loop's current iteration."""
         self.transport.push()
 
     async def request(

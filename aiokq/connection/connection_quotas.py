@@ -127,9 +127,10 @@ class ConnectionQuotas:
     def idle_since(self, behind: int) -> float | None:
         """Return the loop's time at which the connection at a position became idle.
 
-        Positions count `strangers` first, and then `idle`. For a stalled stranger, the time is
-        that of its accept less `_STRANGERS_FIRST`. At the position of a stranger that is not
-        stalled, the first connection of `idle` counts. Return None if there is no connection.
+        Positions count `strangers` first, and then `idle`. For a stalled stranger, the result is
+        the time of its accept minus `_STRANGERS_FIRST`. If the stranger at the position is not
+        stalled, the first connection of `idle` is used instead. Return None if there is no
+        connection.
 
         Context: any thread.
 

@@ -53,7 +53,7 @@ _TOGETHER_BYTES: Final = 1152 * 1024
 FIRST_STEP_BYTES: Final = 2 * 1024 * 1024
 
 LEAST_FOREIGN: Final = 0x14 << 24
-"""The smallest size of a frame as which the first bytes of another protocol can be read."""
+"""If another protocol's first 4 bytes are read as the size of a frame, it is at least this size."""
 
 _TLS_RECORD_TYPES: Final = {0x14, 0x15, 0x16, 0x17}
 _HTTP_STARTS: Final = (
@@ -371,8 +371,8 @@ class FrameReader:
 def foreign_protocol(start: bytes) -> str | None:
     """Return advice if the first 4 bytes suggest another protocol than Kafka's, else None.
 
-    Read as the size of a frame, the bytes of such a protocol mean at least 320 MiB. The first frame
-    of a connection is never so large.
+    If the first 4 bytes of such a protocol are read as the size of a frame, the size is at least
+    320 MiB. The first frame of a connection is never so large.
     """
     if start[0] in _TLS_RECORD_TYPES and start[1] == 3 and start[2] <= 4:
         return (

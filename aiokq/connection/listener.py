@@ -162,7 +162,7 @@ class TcpListener:
 
     async def wait_closed(self) -> None:
         """Wait until all accepted connections have transports, or are closed."""
-        while self._connecting:  # noqa: ASYNC110 - for an iteration of the loop
+        while self._connecting:  # noqa: ASYNC110 - usually one iteration of the loop
             await asyncio.sleep(0)
 
     def _ready(self, sock: socket.socket) -> None:

@@ -28,8 +28,8 @@ class StepCounter(Protocol):
 class LoopTime:
     """Adds up the time for which the loop worked for a connection.
 
-    Waiting does not count. The steps of the connection's task, the receipt of bytes and the sending
-    of held output do.
+    The work consists of the steps of the connection's task, the receipt of bytes and the sending of
+    held output. Waiting does not count.
 
     Args:
         now: returns the CPU time of the loop's thread in seconds. A monotonic clock would charge a

@@ -75,8 +75,8 @@ class ClientProtocol:
     response to any request but the oldest raises `ProtocolError`, after which the connection is
     unusable.
 
-    A request of a SASL exchange is not in the queue. It has a correlation id from a range of its
-    own, so that the response to an older request cannot pass for its response.
+    A request of a SASL exchange is not in the queue. Its correlation id comes from a range of its
+    own, so that the response to an older request cannot be mistaken for the response to this one.
 
     Args:
         client_id: sent with every request, for the broker's logs and quotas.

@@ -78,7 +78,7 @@ class Session:
             the first one.
         sasl: the login in progress, owned by the handlers of SaslHandshake and SaslAuthenticate.
         sends_tokens: whether the frames of the login in progress are tokens without the header of a
-            request, as after SaslHandshake 0.
+            request, as after version 0 of SaslHandshake.
     """
 
     __slots__ = (

@@ -247,8 +247,8 @@ class Server:
         May be called twice and concurrently.
 
         Args:
-            drain: seconds to wait for requests that are being handled before they are cancelled;
-                None for `ServerLimits.drain`.
+            drain: seconds to wait for requests that are being handled; after this time they are
+                cancelled. None for `ServerLimits.drain`.
         """
         self.stop()
         try:

@@ -59,8 +59,8 @@ class KerberosTickets:
         self._service = service
         self._principal = principal
         self._keytab = keytab
-        # The library keeps a cache until the process ends, so the name must not be used again: with
-        # it, a later client would log in by the tickets of this one.
+        # The library keeps a cache until the process ends. If a later client used the same name, it
+        # would log in with the tickets of this client.
         self._cache = f"MEMORY:aiokq-{next(_caches)}"
         self._library = library
 

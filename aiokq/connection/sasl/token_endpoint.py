@@ -328,7 +328,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 class _Http(urllib.request.HTTPHandler):
-    """Opens connections with one timeout for connecting, and others for the answer."""
+    """Opens connections with one timeout for connecting, and other timeouts for the answer."""
 
     def __init__(self, read_timeout: float) -> None:
         super().__init__()
