@@ -43,8 +43,10 @@ LONGEST_BYTES: Final = 16 * 1024
 """Size in bytes from which a request is left to `Dispatcher.handle`, which decodes in steps."""
 
 FIRST_FLEXIBLE: Final = 2
-"""The first version of SaslAuthenticate that is flexible; earlier versions are read and written
-here, because that takes less time than their codecs."""
+"""The first flexible version of SaslAuthenticate.
+
+`LoginRequests` reads and writes earlier versions itself, because their codecs would take longer.
+"""
 
 _READY: Final = SessionState.READY
 _AUTHENTICATE: Final = SessionState.AUTHENTICATE
@@ -52,7 +54,7 @@ _AUTHENTICATE: Final = SessionState.AUTHENTICATE
 _API_AND_VERSION: Final = struct.Struct(">I").unpack_from
 
 _ANSWER: Final = struct.Struct(">iihhi").pack
-"""Size, correlation id, error code, length of the text, and length of the token."""
+"""Packs size, correlation id, error code, length of the error message, and length of the token."""
 
 _ANSWER_BYTES: Final = 12
 """Length of these fields without the size."""
@@ -112,9 +114,8 @@ class LoginRequests:
         header = decode_request_header(frame)
         in_login = context.session.state is not _READY
         response = answer(context, frame, header)
-        if (
-            response is not None and gate.quotas is not None
-        ):  # count the request; a login is not throttled
+        if response is not None and gate.quotas is not None:
+            # Count the request. A login is not throttled.
             gate.throttle_ms(context, key, header.client_id, nbytes, in_login=in_login)
         return response
 

@@ -106,6 +106,7 @@ class ScramCredentials:
         self._credentials = credentials
         self._shapes = shapes
         self._secret = secret
+        # The keys of all invented credentials. No proof is valid for them.
         self._unknown_key = secrets.token_bytes(self.mechanism.size)
 
     def of(self, name: str) -> Credential:
@@ -121,7 +122,7 @@ class ScramCredentials:
         key = self._unknown_key
         found = self._credentials().get((name, self.mechanism.number))
         if found is None or found.iterations < LEAST_ITERATIONS:
-            return Credential(salt, iterations, key, key, False)
+            return Credential(bytes(salt), iterations, bytes(key), bytes(key), False)
         return Credential(
             bytes(found.salt),
             found.iterations,
@@ -132,7 +133,7 @@ class ScramCredentials:
 
     def _invented(self, name: str) -> tuple[bytes, int]:
         """Return the salt and the iterations of an invented credential."""
-        # A keyed hash, as an HMAC, but in a third of the time.
+        # A keyed hash like an HMAC, which would take three times as long.
         user = f"{self.mechanism.name},{name}".encode()
         seed = hashlib.blake2b(user, key=self._secret).digest()
         shape = self._shape_for(seed)
