@@ -61,7 +61,7 @@ class Fetcher:
         spawn: starts a task of the consumer.
 
     Attributes:
-        outages: logs lasting errors of the cluster and its clients.
+        outages: writes log lines about lasting errors of the cluster and its clients.
     """
 
     def __init__(

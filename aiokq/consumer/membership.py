@@ -44,7 +44,7 @@ the group continues without this member.
 
 
 class Member:
-    """The group membership of one consumer; called by the driver as its `Owner`.
+    """The group membership of one consumer; the `Owner` that the driver calls.
 
     Args:
         commits: commits finished records before partitions are revoked.
@@ -229,7 +229,7 @@ class Member:
         self._stopped.difference_update(states)
         for state in states:
             self._pipeline.withhold(state)
-        if self._deadline is None:  # close() has already waited for unfinished records
+        if self._deadline is None:  # otherwise, close() has waited if necessary
             await self._drain(states)
         if self._settings.auto_commit and self.inside:
             await self._commits.commit_finished(self._handler_time())

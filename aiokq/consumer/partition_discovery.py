@@ -97,7 +97,8 @@ class PartitionDiscovery:
             engine,
             wanted=lambda topic: topic in self._watched,
             assigned=self._of,
-            # A topic that appears after this lookup did not exist at the time of the subscription.
+            # Called after a lookup of the topic. If the topic appears later, it did not exist at
+            # the time of the subscription.
             asked=lambda topic: self._unseen.discard(topic),
             report=report,
             spawn=spawn,

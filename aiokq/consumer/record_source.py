@@ -103,8 +103,8 @@ class RecordSource:
         Raises:
             StopAsyncIteration: the consumer was closed.
             Closed: the consumer has failed.
-            RuntimeError: another task is reading, or has begun a loop since this task began its
-                own.
+            RuntimeError: another task is reading, or has begun an `async for` loop since this task
+                began its own.
             KafkaError: a partition cannot be read. Raised once, then other partitions are read.
         """
         if self._busy:
@@ -112,7 +112,7 @@ class RecordSource:
         self._asked += 1
         if self.reader_guard.doubtful and self.reader_guard.check():
             # Give the event loop a turn: another task that is still in its own `async for` loop
-            # then gets the error.
+            # then gets a RuntimeError.
             self._since_turn = TURN_BYTES
         self._finish_current()
         self._unfinished.finish_all()
@@ -223,7 +223,7 @@ class RecordSource:
         Raises:
             StopAsyncIteration: the consumer was closed.
             Closed: the consumer has failed.
-            RuntimeError: another task has begun a loop since this task began its own.
+            RuntimeError: another task has begun an `async for` loop since this task began its own.
             KafkaError: a partition cannot be read. Raised once, then other partitions are read.
         """
         if self.reader_guard.doubtful:

@@ -27,8 +27,8 @@ GroupProtocol: TypeAlias = Literal["classic", "consumer", "auto"]
 class ConsumerSettings(ConsumerRules, ClusterSettings):
     """The settings of a consumer.
 
-    Settings that exist in Kafka have Kafka's names, units and defaults; `ClusterSettings` names the
-    exceptions.
+    Settings that exist in Kafka have Kafka's names, units and defaults, except for two defaults,
+    which the docstring of `ClusterSettings` names.
 
     Raises:
         ConfigError: a setting is unknown, out of range, or contradicts another.

@@ -43,7 +43,7 @@ class SingleReaderGuard:
         return None if self._reader is None else self._reader()
 
     def begins(self) -> None:
-        """Register a new loop of the running task.
+        """Register a new `async for` loop of the running task.
 
         The loop becomes the latest loop when the task requests a chunk, which calls `check`.
         """
@@ -57,11 +57,12 @@ class SingleReaderGuard:
         """Check the running task, which requests the next chunk.
 
         Returns:
-            Whether a task has begun a loop since the last call, and the task of the previous loop
-            has not ended. The previous task may then still be in its loop.
+            Whether a task has begun an `async for` loop since the last call, and the task of the
+            previous loop has not ended. The previous task may then still be in its loop.
 
         Raises:
-            RuntimeError: another task has begun a loop since the running task began its own.
+            RuntimeError: another task has begun an `async for` loop since the running task began
+                its own.
         """
         task = asyncio.current_task()
         if task is None:

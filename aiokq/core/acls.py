@@ -101,7 +101,7 @@ class Acl:
         """Return the entries of a line: one for each operation that it names.
 
         Raises:
-            ConfigError: the line has another form, or names something that does not exist.
+            ConfigError: the line is malformed, or names something that does not exist.
         """
         return parse_acl(line)
 
@@ -139,7 +139,7 @@ def parse_acl(line: str) -> tuple[Acl, ...]:
     """Return the entries of a line: one for each operation that it names.
 
     Raises:
-        ConfigError: the line has another form, or names something that does not exist.
+        ConfigError: the line is malformed, or names something that does not exist.
     """
     if not isinstance(line, str):
         raise ConfigError(f"an ACL must be a line of text such as {_EXAMPLE}, not {line!r}")
@@ -195,10 +195,10 @@ def operation_named(text: str, resource_type: ResourceType, line: str) -> Operat
 
 
 def canonical_host(host: str) -> str:
-    """Return an IP address in one form, as text; other text is returned unchanged.
+    """Return the canonical text of an IP address; other text is returned unchanged.
 
-    The forms of an address are for example ``::1``, ``0:0:0:0:0:0:0:1`` (as Java writes it) and
-    ``[::1]``. An IPv4 address inside an IPv6 address is returned as IPv4, and a zone is left out.
+    For example, ``0:0:0:0:0:0:0:1`` (as Java writes it) and ``[::1]`` become ``::1``. An IPv4
+    address inside an IPv6 address is returned as IPv4, and a zone is left out.
     """
     if host == ANY_HOST or len(host) > LONGEST_ADDRESS:
         return host
@@ -257,7 +257,7 @@ def _quoted(text: str) -> str:
     """Return a principal, name or host, in quotes if it could be read as something else."""
     if text.isprintable() and _PLAIN.fullmatch(text):
         return text
-    import json  # few lines need it
+    import json  # imported here: few ACLs need quotes
 
     return json.dumps(text)
 

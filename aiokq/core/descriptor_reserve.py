@@ -30,12 +30,13 @@ class DescriptorHolder(Protocol):
         ...
 
     def idle_since(self, behind: int) -> float | None:
-        """Return the time at which one idle connection became idle, in monotonic seconds.
+        """Return when the connection that `behind` selects became idle, in monotonic seconds.
 
         Context: any thread.
 
         Args:
-            behind: number of connections that have been idle for longer than this connection.
+            behind: number of connections that have been idle for longer than the selected one; 0
+                selects the connection that has been idle longest.
 
         Returns:
             The time; None if at most `behind` connections are idle.

@@ -93,7 +93,7 @@ class Descriptors:
         self._checked_limit = 0
         self._unchecked = 0  # number of calls of `missing` that need no check
         self._unchecked_until = 0.0
-        self._affordable_at = 0.0  # time from which a listing stays within _LISTING_SHARE
+        self._affordable_at = 0.0  # an earlier listing would exceed _LISTING_SHARE
 
     @property
     def limit(self) -> int | None:

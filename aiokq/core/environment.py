@@ -63,7 +63,7 @@ class StrangerSteps(Protocol):
         *,
         has_waited: bool,
     ) -> bool:
-        """Let an accepted connection begin now or later; called by the step of its accept.
+        """Let an accepted connection begin now or later; called in the step that accepted it.
 
         Args:
             refuse: closes the connection; called instead of `begin` if too many connections wait to
@@ -89,7 +89,7 @@ class StrangerSteps(Protocol):
         ...
 
     def begun(self) -> None:
-        """Count loop time that a connection uses outside of its steps; called when it begins."""
+        """When a connection begins, count a fixed time for its work outside of its steps."""
         ...
 
     def end_turn(self) -> None:
@@ -125,7 +125,7 @@ class Acceptor(DescriptorHolder, Protocol):
         """Count an accepted connection that is closed before it begins.
 
         The reason is that too many connections wait to begin, or that a descriptor is needed. The
-        connection is one of the address that has the most connections that wait to begin.
+        connection comes from the address with the most connections that wait to begin.
         """
         ...
 
