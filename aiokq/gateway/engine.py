@@ -1,4 +1,4 @@
-"""The protocol of delivery engines, and the state of a topic that they share with the router.
+"""`Engine`: the interface of delivery engines; `TopicState`: what they share with the router.
 
 An engine gets the messages of a topic in batches (`Taken`), delivers them, and reports each outcome
 to `Outcomes`. No topic waits for another topic.
@@ -48,7 +48,8 @@ class TopicState:
         latest_ms: newest timestamp that the topic accepts now, as milliseconds after the current
             time; None for no limit.
         max_batch_bytes: ``max.message.bytes`` of the topic; None if it is not known.
-        too_long: number of its messages that were too long when its limits were last compared.
+        too_long: number of its messages that were too long, as the router last read it from the
+            pool.
         stale: whether `partitions` and `usable` are those of a cluster that a reload has replaced.
         gone: whether the topic was deleted. Its messages are discarded.
         trace: records the steps of the messages; None unless the topic is debugged.

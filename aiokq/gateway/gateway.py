@@ -419,7 +419,7 @@ class Gateway:
         await inputs.settle(differ, opened, replaced, settings.inputs)
 
     def _limit_refused(self, settings: GatewaySettings) -> None:
-        """Limit the messages that the pool hands over to become dead letters."""
+        """Limit how many messages that the pool refuses become dead letters per second."""
         letters = settings.dead_letters
         self.pool.limit_whole(0 if letters is None else letters.max_per_s)
 
@@ -564,7 +564,7 @@ class Gateway:
 
     # hot: once per wake-up of the loop
     def _pump(self) -> None:
-        """Pass the batches that are due to the engine."""
+        """Give the engine the batches that are due."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

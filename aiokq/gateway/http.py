@@ -100,7 +100,7 @@ class Http:
         self._server.stop_listening()
 
     async def listen_again(self) -> None:
-        """Listen on the same port as before `stop_listening`; log an error."""
+        """Listen on the same port as before `stop_listening`; if that fails, log the error."""
         try:
             await self._server.start(self._settings.host, self._server.port)
         except OSError as error:

@@ -135,7 +135,7 @@ class HttpServer:
         self._open[connection] = None
 
     def make_room(self, connection: _Connection, size: int) -> None:
-        """Abort connections whose programs do not read, until an answer of `size` bytes may wait.
+        """Abort connections with unread answers until MOST_UNSENT has room for `size` more bytes.
 
         Otherwise a local program could take memory by requests of large reports. The oldest
         connections are aborted first; `connection`, which gets the answer, is not.

@@ -249,7 +249,7 @@ async def _changed(one: OpenInput, settings: InputSettings) -> None:
 
 
 async def stopped(inputs: Sequence[OpenInput]) -> None:
-    """Stop inputs after they have read the data queued in the kernel, for about a second.
+    """Give inputs about a second to read the data queued in the kernel, and stop them.
 
     An input with `when_full = "block"` reads on only while there is room.
     """

@@ -253,8 +253,8 @@ class ProducerEngine:
     def _send_now(self, lane: Lane) -> bool:
         """Send the pieces of a lane that no task serves, as long as nothing has to be awaited.
 
-        A task for each batch, which would also begin one iteration of the loop later, would take a
-        third of the time from a datagram to its request.
+        A task for each batch would account for a third of the time between a datagram and its
+        request, and would begin only in the next iteration of the loop.
 
         Returns:
             Whether all pieces are sent; else a task has to send the rest.

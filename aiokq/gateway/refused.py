@@ -27,7 +27,7 @@ LEAST_PREFIX: Final = 16
 
 
 def refused_options(settings: GatewaySettings) -> dict[str, Any]:
-    """Return the options of a pool for refused messages; {} if the settings need no messages."""
+    """Return the options that tell a pool which refused messages to keep; {} to keep none."""
     letters = () if settings.dead_letters is None else (TOO_LONG, BAD_TOPIC)
     options: dict[str, Any] = {
         "refused_bytes": QUEUE_BYTES,

@@ -234,7 +234,8 @@ class Router:
         self._woken.set()
         for topic in self.topics.values():
             topic.seen, topic.stale = None, True
-            # Without limits, the new cluster itself refuses what it does not accept.
+            # The limits of the old cluster are dropped. The new cluster itself refuses what it does
+            # not accept.
             topic.max_batch_bytes = topic.earliest_ms = topic.latest_ms = None
             if self._settings.delivery.autocreate:
                 self._missing[topic.name] = _Missing(now)  # the new cluster may lack the topic
@@ -516,7 +517,7 @@ class Router:
         if rules.max_message_bytes is not None:
             sizes.append(rules.max_message_bytes)
         if topic.max_batch_bytes is not None and rules.compression.type == "none":
-            # A compressed batch may fit although its message is larger.
+            # Not with compression: a compressed batch may fit although its message is larger.
             sizes.append(topic.max_batch_bytes - BATCH_OVERHEAD)
         # A limit that is smaller than the overhead of a message leaves nothing for the message.
         limits = {"max_message_bytes": max(0, min(sizes)), **_batching(rules)}

@@ -43,7 +43,7 @@ class TomlText:
 
 
 def size_text(value: int) -> Value:
-    """Return a number of bytes for the file, as MiB or KiB if it is a multiple of one."""
+    """Return a number of bytes for the file, in MiB or KiB if that gives a whole number."""
     if value and value % MIB == 0:
         return f"{value // MIB} MiB"
     if value and value % KIB == 0:

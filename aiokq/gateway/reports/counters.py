@@ -80,7 +80,7 @@ class ClientCounts(NamedTuple):
 
 
 class CounterSource(NamedTuple):
-    """The counts at one moment from which the counters are computed.
+    """The counts from which the counters are computed, all of one moment.
 
     Attributes:
         client: counts of the client, with those of the clients before it.

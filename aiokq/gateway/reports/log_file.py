@@ -31,7 +31,7 @@ class LogFile:
 
     Args:
         max_file_bytes: size at which the file is rotated.
-        max_archive_bytes: largest size of all old files; the oldest are deleted.
+        max_archive_bytes: largest total size of the old files; the oldest are deleted.
         now_ms: returns the current time in milliseconds since 1970.
         monotonic: returns monotonic seconds.
 

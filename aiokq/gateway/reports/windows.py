@@ -69,7 +69,8 @@ class DiscardReport(NamedTuple):
         malformed, unix_stream_unclean, tcp_unclean: first bytes of the latest messages, newest
             first.
         bad_topics: the latest names of topics that do not exist, newest first.
-        too_long: topic, space and first bytes of the value of the latest messages.
+        too_long: for each of the latest messages, its topic, a space and the first bytes of its
+            value.
         rate_limited: number of messages above the rate limit, by topic.
     """
 

@@ -20,12 +20,12 @@ FULL_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 class Change:
     """Outcomes to write, and segments to delete afterwards.
 
-    A segment ends where the next segment begins, and the name of the next segment has this
-    sequence. Before the next segment is deleted, the end is therefore written to the segment's file
-    of outcomes.
+    The name of a segment's file has the sequence at which the segment begins and the segment before
+    it ends. Before a segment is deleted, this sequence is therefore written to the file of outcomes
+    of the segment before it.
 
     Args:
-        sync: whether the end is synced to disk before the next segment is deleted.
+        sync: whether this sequence is synced to disk before the segment is deleted.
 
     Attributes:
         outcomes: outcomes to write, by segment.
@@ -43,7 +43,7 @@ class Change:
         self.error: OSError | None = None
 
     def keep_end(self, deleted: Segment, before: Segment) -> None:
-        """Have `make` write the end of `before` before it deletes `deleted`. Context: loop."""
+        """Have `make` write the end of `before`, and only then delete `deleted`. Context: loop."""
         self._before[deleted] = before
         if before not in self.outcomes:
             self.outcomes[before] = before.take_outcomes()

@@ -94,7 +94,7 @@ def _possible(header: bytes, expected: int, most: int) -> int:
 
 
 def _search(segment: Segment, position: int, expected: int) -> SpoolFrame | None:
-    """Call `next_frame` for the copy of a segment, in a thread."""
+    """Call `next_frame` for a copy of a segment, and close the copy. Runs in a thread."""
     try:
         return next_frame(segment, position, expected)
     finally:
@@ -299,7 +299,8 @@ class Reader:
             if frame.sequence == self._expected and frame.sequence + frame.messages <= segment.end:
                 self._runs.extend(_unfinished(segment, frame, data[frame.begin : frame.end]))
                 self._expected += frame.messages
-            # Messages of other frames were not accepted: the next segment has the same sequences.
+            # Other frames are skipped, because their messages were not accepted: the next segment
+            # has the same sequences.
         self._position = start + frames[-1].end
         return True
 

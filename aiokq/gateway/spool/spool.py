@@ -269,7 +269,7 @@ class Spool:
         if more:
             self._feed_soon()
         elif full or reader.error is not None:
-            # An incomplete message that ends frees room without a call of `released`.
+            # When an incomplete message ends, room becomes free without a call of `released`.
             self._feed_at = self._loop.call_later(RETRY_SECONDS, self._guarded(self._feed))
 
     def note_discards(self) -> None:
