@@ -82,7 +82,7 @@ class _Run:
         self.members: dict[Hashable, None] = {}
 
     def begin(self, now: float) -> bool:
-        """Record the first failure of all, or the first failure after a success.
+        """Record the run's first failure, or its first failure after a success.
 
         Returns:
             False if no line may be logged, because `BURST` lines were logged in the last `EVERY`

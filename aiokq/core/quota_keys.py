@@ -77,8 +77,8 @@ def check_value(key: str, value: float, keys: Collection[str]) -> None:
         keys: the keys that the entity may have.
 
     Raises:
-        InvalidRequest: the entity cannot have the key, or the value is not above 0, finite, and of
-            the key's type.
+        InvalidRequest: the entity cannot have the key, or the value is 0 or less, not finite, too
+            large, or a fraction although the key takes only whole numbers.
     """
     if key not in keys:
         raise InvalidRequest(f"Invalid configuration key {key}")

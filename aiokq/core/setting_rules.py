@@ -1,4 +1,4 @@
-"""`Rules`: what the pydantic models of client settings and their plain form, `Values`, share."""
+"""`Rules`: the base class of the pydantic models of client settings, and of `Values`."""
 
 from __future__ import annotations
 

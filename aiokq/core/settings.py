@@ -222,9 +222,9 @@ class Settings(Rules, BaseModel):
     def from_properties(cls, path: str | os.PathLike[str], **values: object) -> Self:
         """Return settings from a Java property file.
 
-        Settings of Java and other clients that aiokq does not have are ignored with a
-        ConfigWarning. If the file names config providers, its values may have variables such as
-        `${env:NAME}`.
+        The settings in `JAVA_ONLY`, and those in `OF_OTHER_CLIENTS` that this class does not have,
+        are ignored with a ConfigWarning. If the file names config providers, its values may have
+        variables such as `${env:NAME}`.
 
         Args:
             values: settings that override the file.

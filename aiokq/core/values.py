@@ -1,10 +1,10 @@
 """Client settings as frozen values without pydantic, and the tables that check them.
 
 Constructor keywords are checked here, because importing pydantic would delay the start by 100 ms.
-The tables accept values of the setting's own type, an int for a float, a str for a list, and what
-the functions of a row convert, which the settings model calls, too. All other values are passed to
-the model, which converts or refuses them. `tools/generate_settings.py` generates the tables from
-the models.
+The tables accept values of the setting's own type, an int for a float, and a str for a list. A row
+may have functions that convert further values; the settings model calls the same functions. All
+other values are passed to the model, which converts or refuses them. `tools/generate_settings.py`
+generates the tables from the models.
 Tests: tests/property/core/test_settings_parity.py.
 """
 

@@ -188,7 +188,7 @@ class _LoopThread(threading.Thread):
                     _call_soon(self._loop, watchdog.report, stalled, stack)
 
     def _wait(self, event: threading.Event, seconds: float) -> bool:
-        """Wait for the event; return whether it was set, or the process was suspended."""
+        """Wait for the event; return True if it was set or if the process was suspended."""
         began = time.monotonic()
         self._waiting = (began, began + seconds)
         is_set = event.wait(seconds)
