@@ -103,7 +103,7 @@ class GivenOptions:
 
 
 def file_of(element: Element) -> tuple[str | None, str | None]:
-    """Return path and mode of an element with `enable`; the path is None if it is not enabled."""
+    """Return the path and mode in an element; path is None if it is empty or `enable` is false."""
     inside = element.sections(("path", "mode"))
     enabled = boolean_of(Given(element.text("enable"), element.error))
     if "path" not in inside:

@@ -1,4 +1,4 @@
-"""The sections of Bruce and Dory that configure all topics and single topics by named configs.
+"""The sections of a Bruce or Dory file that select named configs, by default and by topic.
 
 Tests: tests/unit/gateway/test_import_xml.py.
 """
@@ -155,7 +155,7 @@ class Compression:
         if level == "0":
             self.notes.append("gzip of level 0 does not compress: the type is none here.")
             return {"type": "none"}
-        if level != "-1":  # -1 is zlib's default, as in aiokq
+        if level != "-1":  # -1 means zlib's default; aiokq uses it if no level is set
             table["level"] = int(level)
         return table
 

@@ -55,7 +55,8 @@ class BatchCompletion:
         self._clock = engine.environment.clock
         self._counters = engine.counters
         self._outages = engine.outages
-        self._interceptors = interceptors or None  # None is the fastest to test, once per batch
+        # None if there are no interceptors, because `is not None` is the fastest test per batch.
+        self._interceptors = interceptors or None
         self._incomplete = incomplete
         self.failures = UnobservedFailures()
         self.on_failed: Callable[[KafkaError], None] | None = None

@@ -297,7 +297,7 @@ class DeliveryEngine:
         self._fail_unsent()
 
     def _on_cancelled(self) -> None:
-        """Fail all records, and calls that end a transaction, because all tasks were cancelled."""
+        """Fail all records and all calls that end a transaction: all tasks were cancelled."""
         self.appender.close(_cancelled())
         if self.transactions is not None:
             self.transactions.abandon()

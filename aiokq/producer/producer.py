@@ -631,11 +631,11 @@ def handler_results(producer: Producer, *, holds: bool = False) -> HandlerResult
 
 
 async def send_accepted(producer: Producer) -> None:
-    """Send the records accepted so far without lingering, as far as requests can be sent now."""
+    """Send all accepted records that can be sent now; their batches do not linger."""
     delivery = producer._delivery
     delivery.hurry()
     try:
-        for _ in range(2):  # first senders create requests, then connections write them
+        for _ in range(2):  # 1: senders create requests; 2: connections write them
             await asyncio.sleep(0)
     finally:
         delivery.relax()

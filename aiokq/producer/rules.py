@@ -187,7 +187,7 @@ class ProducerRules(ClusterRules):
         return self.max_block_ms / 1000
 
     def compression_level(self, codec: int) -> int | None:
-        """Return the level set for a codec; None for codecs without levels."""
+        """Return the configured level of a codec; None for codecs without levels."""
         levels = {
             GZIP: self.compression_gzip_level,
             LZ4: self.compression_lz4_level,

@@ -243,7 +243,7 @@ class Sender:
                     self._spawn(self._connect(), f"connect to node {self.node.node_id}")
             elif self._acks:
                 self._send(connection)
-                connection.push()  # nothing else is written in this turn of the loop
+                connection.push()  # no need to wait: this turn of the loop adds no other request
             else:
                 await self._send_and_forget(connection)
 
@@ -297,7 +297,7 @@ class Sender:
         self._woken.set()
 
     def _send(self, connection: Connection) -> None:
-        """Send requests, each with one batch per ready queue, until a limit is reached."""
+        """Send requests until no batch is ready, max_in_flight is reached or `connection` ends."""
         while self._in_flight < self._max_in_flight and not connection.closed:
             made = self._next_request(connection)
             if made is None:
