@@ -170,7 +170,9 @@ class Accounting:
         self._slots[topic.slot] = topic.name
         self._topics.setdefault(topic.name, Totals())
         if self._spool is not None:
-            self._spool.note_discards()  # the topic's limits applied to the messages that it held
+            # When the pool registered the topic, it applied the topic's limits to the messages that
+            # waited for the topic, and may have discarded some of them.
+            self._spool.note_discards()
         for call in self.on_registered:
             call(topic)
 
@@ -359,15 +361,16 @@ class Accounting:
         """Return all counts at this moment. Context: loop.
 
         Args:
-            new_window: whether to reset the smallest and largest timestamps of discarded messages,
-                which the pool has by topic.
+            new_window: whether to reset the smallest and largest timestamps that the pool has
+                for the discarded messages of each topic.
         """
         self.drain()
         counts = self._pool.counts(topics=True, new_window=new_window)
         for _ in range(TRIES if not new_window else 0):
             if not self.drain():
                 break
-            # `counts` lacks these messages, or has them as discarded by topic: count again.
+            # `counts` lacks the drained messages, or has them in the discards of topics, so it is
+            # read again.
             counts = self._pool.counts(topics=True)
         waiting = self._waiting
         topics: dict[str, Totals] = {}

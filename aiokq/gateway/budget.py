@@ -91,7 +91,7 @@ class Budget:
         self.bytes += size
 
     def remove(self, topic: TopicState, size: int) -> None:
-        """Count messages whose memory was freed."""
+        """Stop counting messages whose memory was freed."""
         own = self._own[topic] - size
         self.bytes -= size
         if own:
@@ -102,7 +102,7 @@ class Budget:
             self._refuse(topic, own)
 
     def adopt(self, other: Budget) -> None:
-        """Count all messages that another budget has counted, which then has none."""
+        """Take over the counts of another budget, which then has none."""
         for topic, size in other._own.items():
             self.add(topic, size)
         other._own.clear()

@@ -89,7 +89,7 @@ class Rate:
         self._at = clock()
 
     def grant(self, messages: int) -> int:
-        """Return how many of some messages are within the limit, and count these."""
+        """Return how many of `messages` messages are within the limit, and count those."""
         if not self._per_s:
             return messages
         now = self._clock()
@@ -199,7 +199,7 @@ class DeadLetters:
         self.configure(settings)
 
     def configure(self, settings: GatewaySettings) -> None:
-        """Use other settings; messages that are dead letters already keep their topic."""
+        """Use other settings; earlier dead letters keep their topic."""
         chosen: DeadLettersSettings | None = settings.dead_letters
         self._topic = None if chosen is None else chosen.topic
         self._reasons = frozenset(
@@ -221,7 +221,7 @@ class DeadLetters:
         return reason in self._reasons and topic != self._topic and not self._closing
 
     def grant(self, messages: int) -> int:
-        """Return how many of some messages may become dead letters now, and count these.
+        """Return how many of `messages` messages may become dead letters now, and count those.
 
         For messages whose topic does not exist, or that are too long: a program can send any number
         of them, and a dead letter takes a hundred times as long as a discarded message.
@@ -255,7 +255,7 @@ class DeadLetters:
                 self._failed = True
 
     async def drain(self, deadline: float) -> None:
-        """Wait until all dead letters have an outcome, or until a time of the loop's clock."""
+        """Wait until all dead letters have an outcome, or until `deadline` on the loop's clock."""
         loop = asyncio.get_running_loop()
         # Polled, because many tasks change `held`.
         while self.held and not self._failed and loop.time() < deadline:  # noqa: ASYNC110

@@ -111,7 +111,7 @@ class Chunk:
     def fitting(
         self, max_bytes: int, *, max_rows: int | None = None, overhead: int = 0
     ) -> tuple[int, int]:
-        """Return how many of the first messages fit, and their size with `overhead` for each."""
+        """Return how many messages fit, counted from the first, and their size with overheads."""
         return self.columns.fitting(
             self.rows, max(max_bytes, 0), max_rows=max_rows, overhead=overhead
         )

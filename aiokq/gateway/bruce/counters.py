@@ -17,7 +17,7 @@ class BruceCounters:
         requests_failed: requests without an answer that can be used.
         acked: message sets that were acknowledged.
         refused: message sets that were refused, by error code.
-        metadata_failures: requests for metadata that have failed.
+        metadata_failures: failed requests for metadata.
         rerouted: messages that a pause or a restart has routed again.
     """
 

@@ -45,13 +45,13 @@ class Delivery(Protocol):
     """Receives the events of chunks."""
 
     def queued(self, chunk: Chunk) -> None:
-        """Note that messages that were in flight wait again."""
+        """Count messages in flight as waiting again."""
 
     def sent(self, chunk: Chunk) -> None:
-        """Note that messages that waited are in flight."""
+        """Count waiting messages as in flight."""
 
     def acked(self, chunk: Chunk) -> None:
-        """Note that messages in flight were acknowledged."""
+        """Count messages in flight as acknowledged."""
 
     def discard(self, chunk: Chunk, failure: Failure) -> None:
         """Discard messages in flight."""
@@ -60,7 +60,7 @@ class Delivery(Protocol):
         """Replace timestamps by the time of arrival, and keep the old timestamps in a header."""
 
     def duplicates(self, chunk: Chunk) -> None:
-        """Note that messages in flight are sent again, and may have been written already."""
+        """Count messages as possible duplicates: they are sent again, and may have been written."""
 
 
 class DispatcherOptions(NamedTuple):
@@ -231,7 +231,7 @@ class Dispatcher:
                 self._refused(each, result.error, now)
 
     def written(self, request: Request) -> None:
-        """Note that a request without acknowledgement was written to the connection."""
+        """End a request with acks=0, which was written to the connection."""
         self._end(request)
         for chunk in request.chunks():
             self._delivery.acked(chunk)

@@ -171,7 +171,8 @@ class BruceEngine:
         return self._holdings.counts()
 
     def reconfigure(self) -> None:
-        # `drain` may have set it. From now on, messages are batched again, by the changed rules.
+        # `drain` may have set `_flushing`. From now on, messages are batched again, by the changed
+        # rules.
         self._flushing = False
         for dispatcher in self._dispatchers.values():
             # Ends batches begun by the old rules; new batches use the changed rules.
@@ -180,7 +181,7 @@ class BruceEngine:
             asyncio.get_running_loop().call_soon(self._guarded(self._pump))
 
     def configure(self, options: BruceOptions) -> None:
-        """Use other options from now on; the limit of the messages in the engine stays."""
+        """Use other options from now on, except for `held_bytes`, which does not change."""
         before, self._options = self._options, options
         self.max_message_bytes = _max_message_bytes(options)
         if _pauses(before) != _pauses(options):
@@ -210,7 +211,8 @@ class BruceEngine:
 
     def adopt(self, other: BruceEngine) -> None:
         chunks = other._end()
-        self._loads = other._loads  # chunks are sorted by the numbers of their loads
+        # Later loads need higher numbers, because chunks are sorted by the numbers of their loads.
+        self._loads = other._loads
         self._holdings.adopt(other._holdings)
         if chunks:
             self._idle.clear()

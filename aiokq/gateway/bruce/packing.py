@@ -4,8 +4,8 @@ Tests: tests/unit/gateway/bruce/test_packing.py.
 
 Source: Bruce's design document: a request has at most the configured data, or a single larger
 message; per topic it has one partition for all AnyPartition messages, chosen in turn; PartitionKey
-messages for that partition share its message set; a message set has at most the largest size of a
-message before compression.
+messages for that partition share its message set; before compression, a message set has at most
+the bytes that a single message may have.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ def _merged(parts: list[Sequence[int]]) -> Array[int]:
 
 
 class PartitionMap:
-    """The partitions of the topics that messages were sent to, as of one snapshot."""
+    """The partitions of the topics that messages were sent to, unchanged once found."""
 
     def __init__(self, metadata: ClusterMetadata, random: random.Random) -> None:
         self._random = random

@@ -221,7 +221,7 @@ class Connection:
             self.disconnect()
             raise self._away(error.errno) from error
         return
-        yield  # a generator, as _send_stream is
+        yield  # never reached: makes this function a generator, as _send_stream is
 
     def _send_stream(
         self, opened: socket.socket, message: bytes, deadline: float

@@ -70,7 +70,7 @@ class GatewayAway(GatewayUnavailable):
 class QueueFull(GatewayUnavailable):
     """The gateway does not take messages as fast as programs write them.
 
-    Also if another call of the same client was still sending a message.
+    It is also raised if another call of the same client was still sending a message.
     """
 
 
