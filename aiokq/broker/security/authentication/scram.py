@@ -19,7 +19,7 @@ import hashlib
 import heapq
 import hmac
 import math
-import secrets
+import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -107,7 +107,7 @@ class ScramCredentials:
         self._shapes = shapes
         self._secret = secret
         # The keys of all invented credentials. No proof is valid for them.
-        self._unknown_key = secrets.token_bytes(self.mechanism.size)
+        self._unknown_key = os.urandom(self.mechanism.size)
 
     def of(self, name: str) -> Credential:
         """Return the credential of a user, genuine or invented.
@@ -178,16 +178,23 @@ def _text_of(shape: ScramShape) -> bytes:
 
 
 def _invented_salt(seed: bytes, shape: ScramShape) -> bytes:
-    stream = hashlib.shake_256(seed + b"salt " + _text_of(shape))
     if shape.salt_bytes == KAFKA_SALT:
-        number = int.from_bytes(stream.digest(32), "big") % (1 << KAFKA_SALT_BITS)
+        number = int.from_bytes(_salt_bytes(seed, shape, 32), "big") % (1 << KAFKA_SALT_BITS)
         digits = bytearray()
         while number:
             number, digit = divmod(number, len(BASE_36))
             digits.append(BASE_36[digit])
         return bytes(reversed(digits))
-    salt = stream.digest(shape.salt_bytes)
+    salt = _salt_bytes(seed, shape, shape.salt_bytes)
     return bytes(BASE_36[byte % len(BASE_36)] for byte in salt) if shape.is_text else salt
+
+
+def _salt_bytes(seed: bytes, shape: ScramShape, size: int) -> bytes:
+    """Return bytes that follow from the seed of a user and a shape."""
+    text = b"salt " + _text_of(shape)
+    if 0 < size <= hashlib.blake2b.MAX_DIGEST_SIZE:
+        return hashlib.blake2b(text, key=seed, digest_size=size).digest()
+    return hashlib.shake_256(seed + text).digest(size)  # takes longer; such salts are rare
 
 
 class ScramExchange:
@@ -234,7 +241,7 @@ class ScramExchange:
             )
             raise ExchangeFailed("the client asks to act as another user", told=told)
         credential = self._credential = self._credentials.of(first.name)
-        nonce = first.nonce + secrets.token_hex(NONCE_BYTES)
+        nonce = first.nonce + os.urandom(NONCE_BYTES).hex()
         self._first = first
         self._sent = ServerFirst(nonce, credential.salt, credential.iterations)
         return self._sent.render()

@@ -149,6 +149,18 @@ def kafka_salt(number: int) -> bytes:
     return digits.encode()
 
 
+@pytest.mark.parametrize("size", [0, 1, 20, 63, 64, 65, 1000])
+def test_an_invented_salt_has_any_length_in_use(size: int) -> None:
+    """Up to 64 bytes and beyond, two functions make the bytes."""
+    salt = random.Random(size).randbytes(size)
+    credentials = of({("alice", 1): shaped("alice", salt)})
+    found = credentials.of("nobody").salt
+    assert len(found) == size
+    assert found == credentials.of("nobody").salt
+    if size > 1:
+        assert found != credentials.of("nobody2").salt
+
+
 def test_shapes_of_invented_credentials_are_those_in_use() -> None:
     """As often as in use, within a factor of two, and each name keeps its shape and its salt.
 
