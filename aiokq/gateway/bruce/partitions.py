@@ -88,7 +88,7 @@ def _merged(parts: list[Sequence[int]]) -> Array[int]:
 
 
 class PartitionMap:
-    """The partitions of the topics that messages were sent to, unchanged once found."""
+    """The partitions of each topic that messages were sent to, as they were when first needed."""
 
     def __init__(self, metadata: ClusterMetadata, random: random.Random) -> None:
         self._random = random
