@@ -189,7 +189,7 @@ class _Feed:
 
 @contextmanager
 def _without_deliveries() -> Iterator[None]:
-    """In DeliveryFailed, replace the advice to await each `Delivery`; a Spark job has none."""
+    """In a DeliveryFailed, replace the advice to await deliveries, which a Spark job cannot do."""
     try:
         yield
     except DeliveryFailed as failed:

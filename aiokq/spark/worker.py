@@ -242,7 +242,7 @@ def _key(settings: ClusterSettings | Mapping[str, str]) -> object:
 
 
 def _text(value: object) -> str:
-    """Return a text that differs for different secrets; `repr` would hide the difference."""
+    """Return a text that differs for different secrets, which the `repr` of a SecretStr hides."""
     return repr(value.get_secret_value() if isinstance(value, SecretStr) else value)
 
 

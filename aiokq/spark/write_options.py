@@ -50,7 +50,7 @@ class WriteOptions:
     Attributes:
         topic: topic of all rows; None if each row has its own topic.
         kafka: settings of the client, by Kafka's names.
-        ledger: topic of the ledger; None if rows are written at least once.
+        ledger: topic of the ledger; None without the option ``exactlyOnce``.
     """
 
     topic: str | None = None
@@ -116,7 +116,7 @@ class WriteColumns:
 
     @classmethod
     def of(cls, schema: StructType, topic: str | None) -> WriteColumns:
-        """Return the columns of a frame; columns with other names are not written.
+        """Return the columns of a frame; columns whose names are not in `TYPES` are not written.
 
         Args:
             schema: schema of the frame.

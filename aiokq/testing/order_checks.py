@@ -39,7 +39,7 @@ def check_polls(index: HistoryIndex) -> Iterator[Anomaly]:
 
 
 def _skipped(index: HistoryIndex, gap: Gap) -> list[tuple[int, Poll]]:
-    """Return the offsets in a gap that were read, each with a poll that returned the offset."""
+    """Return the offsets in a gap that any consumer read, each with a poll that returned it."""
     isolation = gap.poll.isolation
     reads = [index.read_at(isolation)[gap.partition]]
     if isolation is Isolation.READ_UNCOMMITTED:

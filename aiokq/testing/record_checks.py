@@ -73,7 +73,7 @@ def _visible(
 
 
 def check_duplicates(index: HistoryIndex) -> Iterator[Anomaly]:
-    """Find values with more offsets than sends, except copies (`check_copies`)."""
+    """Find values with more offsets than sends; `check_copies` finds repeated copies."""
     inputs: dict[str, list[str]] = defaultdict(list)
     for copy in dict.fromkeys((copy.input, copy.output) for copy in index.copies):
         inputs[copy[1]].append(copy[0])
@@ -211,8 +211,8 @@ def _fate(index: HistoryIndex, send: Send) -> AnomalyKind | None:
         return AnomalyKind.LOST_WRITE
     if partition not in index.finals:
         return None
-    # The partition was read to its end, so a consumer that read a later record read past this
-    # record.
+    # The partition was read to its end. If a later record was read, its consumer has therefore
+    # passed this record.
     passed = index.committed[partition].following(send.offset) is not None
     return AnomalyKind.LOST_WRITE if passed else AnomalyKind.UNSEEN
 

@@ -221,8 +221,8 @@ class _Load:
                 if LATE not in str(error) or self._stop.is_set():
                     raise
                 now = time.monotonic()
-                # The count restarts if the query has made progress since the last late start, or
-                # has run longer than HELD.
+                # Earlier late starts do not count if this query has loaded something, or has run
+                # longer than HELD.
                 if late == 0 or self._loaded.offsets > before or now - begun > HELD:
                     late, since = 0, now
                 late += 1
