@@ -191,7 +191,7 @@ class Workload:
         self._copied_all += 1
 
     async def _note_copied(self, consumer: Consumer) -> None:
-        """Note the partitions of this member that are copied to their ends.
+        """Add to `_copied` the partitions of this member whose records are all copied.
 
         Called while the member has no open transaction.
         """

@@ -16,7 +16,8 @@ __all__ = [
 
 
 class AlterClientQuotasEntityData(Struct):
-    """Type and name of an entity: an element of `AlterClientQuotasEntryData.entity`.
+    """Type and name of an entity: an element of `AlterClientQuotasEntryData.entity` and of
+    `AlterClientQuotasResponseEntryData.entity`.
 
     Source: `AlterClientQuotasRequest.json`, struct `EntityData`.
     """

@@ -31,7 +31,7 @@ __all__ = [
 class FeatureLevelRecord(Message):
     """Metadata record that sets the level of a feature.
 
-    The level of metadata.version is required to read the following records. The version of
+    The level of metadata.version is required to read later records of the log. The version of
     FeatureLevelRecord itself must stay 0, so that every version of Kafka can read the record.
 
     Source: `FeatureLevelRecord.json`.

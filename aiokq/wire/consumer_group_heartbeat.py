@@ -16,7 +16,9 @@ __all__ = [
 
 
 class ConsumerGroupHeartbeatTopicPartitions(Struct):
-    """Partitions of one topic: an element of `ConsumerGroupHeartbeatRequest.topic_partitions`.
+    """Partitions of one topic: an element of
+    `ConsumerGroupHeartbeatRequest.topic_partitions` and of
+    `ConsumerGroupHeartbeatAssignment.topic_partitions`.
 
     Source: `ConsumerGroupHeartbeatRequest.json`, struct `TopicPartitions`.
     """

@@ -25,8 +25,8 @@ class ComponentData(Struct):
     """The entity type that the component matches: `user`, `client-id` or `ip`."""
 
     match_type: int = i8()
-    """How the component matches: 0 for the entity named `match`, 1 for the default entity, 2 for
-    any entity of the type.
+    """How the component matches: 0 for the entity whose name is the value of `match`, 1 for the
+    default entity, 2 for any entity of the type.
     """
 
     match: str | None = string(nullable_since=0)

@@ -28,7 +28,8 @@ class DescribeTopicPartitionsTopicRequest(Struct):
 
 
 class Cursor(Struct):
-    """First partition of a page: the value of `DescribeTopicPartitionsRequest.cursor`.
+    """First partition of a page: the value of `DescribeTopicPartitionsRequest.cursor` and of
+    `DescribeTopicPartitionsResponse.next_cursor`.
 
     Source: `DescribeTopicPartitionsRequest.json`, struct `Cursor`.
     """

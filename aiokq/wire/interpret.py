@@ -47,7 +47,7 @@ def decode(cls: type[M], data: Buffer, version: int, position: int = 0) -> M:
 
 
 def encode(message: Message, version: int) -> bytes:
-    """Encode a message as `aiokq.wire.encode_bytes` does; ranges of files are read, too.
+    """Encode a message as `aiokq.wire.encode_bytes` does, but accept and read ranges of files.
 
     Raises:
         ProtocolError: the version is not supported, or a value does not fit its field.

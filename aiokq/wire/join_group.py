@@ -82,7 +82,7 @@ class JoinGroupRequest(Request["JoinGroupResponse"]):
 
 
 class JoinGroupResponseMember(Struct):
-    """One member, for the leader of the group: an element of `JoinGroupResponse.members`.
+    """One member, as described to the group's leader: an element of `JoinGroupResponse.members`.
 
     Source: `JoinGroupResponse.json`, struct `JoinGroupResponseMember`.
     """

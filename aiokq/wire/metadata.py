@@ -45,8 +45,8 @@ class MetadataRequest(Request["MetadataResponse"]):
 
     Version 9 is the first flexible version.
 
-    Version 10 adds the topic id, and a topic name may be null. Brokers find topics by id only from
-    version 12 on; in versions 10 and 11, a request must give the names.
+    Version 10 adds the topic id, and a topic name may be null. In versions 10 and 11, a request
+    must nevertheless give the names, because brokers do not yet find topics by id.
 
     Version 11 removes IncludeClusterAuthorizedOperations, which the DescribeCluster API replaces
     (KIP-700).

@@ -81,7 +81,7 @@ class OffsetForLeaderEpochRequest(Request["OffsetForLeaderEpochResponse"]):
 
 
 class OffsetForLeaderEpochEndOffset(Struct):
-    """Leader epoch of one partition, and its end offset: an element of
+    """Leader epoch and the end offset of this epoch, for one partition: an element of
     `OffsetForLeaderTopicResult.partitions`.
 
     Source: `OffsetForLeaderEpochResponse.json`, struct `EpochEndOffset`.

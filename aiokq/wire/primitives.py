@@ -185,7 +185,7 @@ def write_tags(struct_: Struct, write: Callable[[bytes], None]) -> None:
 
 
 def tagged_section(known: dict[int, bytes], unknown: Mapping[int, bytes]) -> bytes:
-    """Return the encoded tagged fields of a struct: their number, then each field, by tag."""
+    """Return the encoded tagged fields of a struct: their number, then the fields sorted by tag."""
     merged = known
     if unknown:
         twice = known.keys() & unknown.keys()

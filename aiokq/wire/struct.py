@@ -137,8 +137,8 @@ class Struct(metaclass=StructType):
     __dataclass_params__ = _DATACLASS_PARAMS
 
     if TYPE_CHECKING:
-        # A slot has no default at run time; this line declares the argument's default to type
-        # checkers.
+        # This line tells type checkers the default of the argument `unknown_tags`. At run time, a
+        # slot cannot have a default.
         unknown_tags: Mapping[int, bytes] = NO_TAGS
 
     def __init__(self, **values: object) -> None:
@@ -198,7 +198,7 @@ def _length(value: object) -> int:
 
 
 def _assign(struct: Struct, values: Mapping[str, object]) -> bool:
-    """Set the fields as `__init__` does; return False if `__init__` has no parameter for a name."""
+    """Set the fields as `__init__` does; return False if a name in `values` is not a parameter."""
     given = 0
     for field in struct.__fields__:
         if field.name in values:
