@@ -168,7 +168,7 @@ class Strangers:
         *,
         has_waited: bool,
     ) -> bool:
-        """Let an accepted connection begin now or later; called by the step of its accept.
+        """Let an accepted connection begin now or later; called in the step that accepted it.
 
         Args:
             refuse: closes the connection; called instead of `begin` if too many wait.

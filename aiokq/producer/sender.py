@@ -622,7 +622,7 @@ class Sender:
             self._internal_errors.fail_batch(queued, where, error)
 
     def _fail_ready(self, error: KafkaError) -> None:
-        """Fail the unsent batches of all offered queues, because the broker is too old."""
+        """Fail the unsent batches of the offered queues of this broker, which is too old."""
         while self._ready:
             queue, _ = self._ready.popitem(last=False)
             if queue.leader == self.node.node_id:

@@ -57,7 +57,7 @@ class SenderPool:
         self._transactions = transactions
         self._settings = settings
         self._engine = engine
-        self._interceptors = interceptors or None  # None is the fastest to test, once per batch
+        self._interceptors = interceptors or None  # tested once per batch; None is fastest
         self._sealer = sealer
         self._internal_errors = internal_errors
         self._spawn = spawn

@@ -1,4 +1,4 @@
-"""Serializer: the protocol of serializers; plain callables are accepted as well."""
+"""Serializer: the interface of serializers; plain callables are accepted as well."""
 
 from __future__ import annotations
 

@@ -164,8 +164,8 @@ def _gzip_decompress(data: Buffer, limit: int) -> bytes:
     try:
         while True:
             member = zlib.decompressobj(31)
-            # zlib copies the rest of its input after the end of a member. Steps that begin small
-            # and grow keep these copies small if there are many small members.
+            # At the end of a member, zlib copies the rest of its input. The steps begin small and
+            # become larger, so that these copies stay small if there are many small members.
             step = _GZIP_STEP
             while not member.eof:
                 piece = view[position : position + step]
@@ -364,7 +364,7 @@ def _zstd_frame(data: memoryview) -> tuple[int, int, bool]:
     """Measure the first frame in `data`, without decompressing it.
 
     Returns:
-        The size of the frame, an upper bound of the size of its content (both sizes in bytes), and
+        Three values: the frame's size in bytes; an upper bound of its content's size in bytes; and
         whether the bound is the exact size.
 
     The library reports the same error for a truncated frame and for content larger than the limit.

@@ -120,7 +120,8 @@ def read_quorum_controls(data: Buffer, header: BatchHeader) -> list[QuorumContro
 
     Raises:
         CorruptRecord: the batch is malformed, or has a record of another type.
-        RecordTooLarge, UnsupportedCompressionType: the batch is compressed, see ``iter_records``.
+        RecordTooLarge, UnsupportedCompressionType: the batch cannot be decompressed, see
+            ``iter_records``.
     """
     return [
         decode_quorum_control(record.key, record.value) for record in iter_records(data, header)

@@ -83,7 +83,8 @@ def iter_values(data: bytes, header: BatchHeader) -> Iterator[bytes]:
 
     Raises:
         CorruptRecord: the records are malformed, or an offset or a value is missing.
-        RecordTooLarge, UnsupportedCompressionType: the batch is compressed, see ``iter_records``.
+        RecordTooLarge, UnsupportedCompressionType: the batch cannot be decompressed, see
+            ``iter_records``.
     """
     position = HEADER_SIZE
     index = 0

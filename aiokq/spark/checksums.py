@@ -17,7 +17,7 @@ __all__ = ["batch_checksum", "checksum"]
 
 
 def checksum(key: bytes | None, value: bytes | None) -> int:
-    """Return the checksum of one record. Several records have the sum of their checksums."""
+    """Return the checksum of one record; the checksums of several records are added."""
     sizes = b"%d %d" % (-1 if key is None else len(key), -1 if value is None else len(value))
     return zlib.crc32(value or b"", zlib.crc32(key or b"", zlib.crc32(sizes)))
 

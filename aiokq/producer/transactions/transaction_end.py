@@ -145,8 +145,8 @@ class TransactionEnd:
         ending = self.now = Ending()
         try:
             if commit:
-                # Called before the task is created, so that the broker can append the batches while
-                # the task starts.
+                # `hurry` is called before the task is created, so that the broker can append the
+                # batches while the task starts.
                 self._hurried = True
                 state.delivery.hurry()
             self._spawn(self._run(offsets), f"end transaction {state.transactional_id}")

@@ -197,8 +197,8 @@ class Transactions:
             CommitOutcomeUnknown: the commit was sent, and not answered within max_block_ms; or an
                 abort is called after such a commit.
             ProducerFenced, BrokerError: the producer can only be closed.
-            ConfigError: no transaction is open, or a commit is called during an abort or an abort
-                during a commit.
+            ConfigError: no transaction is open; or a commit is called during an abort; or an abort
+                is called during a commit.
             RequestTimeout: the abort was not answered within max_block_ms.
             WrongLoop: the call was made outside of the producer's event loop, or after a fork.
         """

@@ -126,8 +126,8 @@ class ExportColumns:
 
         If neither `value` nor `fields` is given, and all columns of the files are columns of Kafka
         records (``value`` among them), each row becomes the original record with key, value,
-        headers and timestamp. The partition column ``date`` of a load is ignored. For other files
-        without a given value, the value is the JSON of all columns.
+        headers and timestamp. The partition column ``date`` of a load is ignored. For other files,
+        if neither `value` nor `fields` is given, the value is the JSON of all columns.
 
         Args:
             constants: columns in the path of the files; a subset of `names`.

@@ -68,8 +68,8 @@ class Checkpoint:
         if before is not None:
             ids = before.topic_ids
             again = {topic for topic, id_ in end.topic_ids.items() if ids.get(topic, id_) != id_}
-        # Offsets of added partitions and recreated topics count from 0, even if their logs start
-        # later.
+        # The first offset of an added partition or a recreated topic is taken to be 0, even if the
+        # log starts later.
         first = {tp: 0 if tp.topic in again else begun.get(tp, 0) for tp in end.positions}
         return BatchOffsets(first, end.positions)
 

@@ -69,7 +69,7 @@ class DeltaTable:
 
         try:
             deltalake.Schema.from_arrow(self._schema)
-        except Exception as error:  # deltalake raises Exception itself
+        except Exception as error:  # deltalake raises plain Exception
             raise OptionError(
                 "value_schema", f"not supported by Delta: {_first_line(error)}"
             ) from error
