@@ -45,6 +45,7 @@ class Router:
         *,
         timeout: float,
         newest: int | None = None,
+        at_once: bool = False,
     ) -> R:
         """Send the request that ``make`` returns for the negotiated version.
 
@@ -52,6 +53,8 @@ class Router:
 
         Args:
             newest: upper limit of the version.
+            at_once: whether the request is written now if it can be sent without waiting; if not,
+                requests of one iteration of the loop are written together.
         """
 
         def prepare(connection: Connection) -> tuple[Request[R], int]:
@@ -60,7 +63,7 @@ class Router:
                 version = min(version, newest)
             return connection.completed(make(version)), version
 
-        return await self._route(prepare, request_class, target, timeout)
+        return await self._route(prepare, request_class, target, timeout, at_once=at_once)
 
     async def _route(
         self,
@@ -68,9 +71,11 @@ class Router:
         request_class: type[Request[R]],
         target: int | Target,
         timeout: float,
+        *,
+        at_once: bool = False,
     ) -> R:
         if isinstance(target, Coordinator) and timeout > self._engine.settings.request_timeout:
-            answer = self._send_now(prepare, target)
+            answer = self._send_now(prepare, target, at_once)
             if answer is not None:
                 return await answer
         limit = asyncio.timeout(timeout)
@@ -120,6 +125,7 @@ class Router:
         self,
         prepare: Callable[[Connection], tuple[Request[R], int]],
         target: Coordinator,
+        at_once: bool,
     ) -> asyncio.Future[R] | None:
         """Send a request to a coordinator if that is possible without waiting.
 
@@ -141,7 +147,7 @@ class Router:
             if connection is None or node.is_throttling:
                 return None
             message, version = prepare(connection)
-            return connection.send(message, version=version)
+            return connection.send(message, version=version, at_once=at_once)
         except KafkaError as error:
             if error.retriable:
                 return None

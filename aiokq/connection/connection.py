@@ -178,7 +178,12 @@ class Connection:
 
     # Hot path, once per request; measured by benchmarks/micro/connection.py.
     def send(
-        self, message: Request[R], *, timeout: float | None = None, version: int | None = None
+        self,
+        message: Request[R],
+        *,
+        timeout: float | None = None,
+        version: int | None = None,
+        at_once: bool = False,
     ) -> asyncio.Future[R]:
         """Send a request and return a future of the response.
 
@@ -191,6 +196,8 @@ class Connection:
             timeout: seconds until the request times out; default: `request_timeout_ms`. After a
                 timeout the connection is closed, because the broker answers requests in order.
             version: version of the request; default: the newest that both sides support.
+            at_once: whether the request is written now; if not, small requests of one iteration of
+                the loop are written together.
 
         Raises:
             ConnectionLost: the connection has ended or is closing; nothing was sent.
@@ -214,7 +221,7 @@ class Connection:
         size = SIZE_BYTES + int.from_bytes(fragments[0][:SIZE_BYTES], "big")
         self._counters.bytes_sent += size
         if self._held is None:
-            self.transport.write(fragments, size)
+            self.transport.write(fragments, size, at_once=at_once)
         else:
             self._held.append((b"".join(fragments), cast("PendingRequest[Response]", sent)))
         return future

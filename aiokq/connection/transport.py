@@ -323,19 +323,20 @@ class FrameTransport(asyncio.BufferedProtocol):
         return True
 
     # Hot path, once per request; measured by benchmarks/micro/connection.py.
-    def write(self, fragments: Sequence[Buffer], size: int) -> None:
+    def write(self, fragments: Sequence[Buffer], size: int, *, at_once: bool = False) -> None:
         """Send buffers of `size` bytes in total; never blocks, and copies only small output.
 
-        Small output is collected and sent at the end of this iteration of the loop.
+        Small output is collected and sent at the end of this iteration of the loop; with `at_once`
+        it is sent now, together with the output collected before.
         """
         self.bytes_out += size
         held = self._held
         if size < _HOLD_BYTES:
-            if not held:
+            if not held and not at_once:
                 self._loop.call_soon(self.push)
             held += fragments
             self._held_bytes += size
-            if self._held_bytes >= _HELD_MAX_BYTES:
+            if at_once or self._held_bytes >= _HELD_MAX_BYTES:
                 self.push()
             return
         if held:

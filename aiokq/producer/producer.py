@@ -630,15 +630,11 @@ def handler_results(producer: Producer, *, holds: bool = False) -> HandlerResult
     return producer._appender.handler_results(holds=holds)
 
 
-async def send_accepted(producer: Producer) -> None:
+def send_accepted(producer: Producer) -> None:
     """Send all accepted records that can be sent now; their batches do not linger."""
     delivery = producer._delivery
     delivery.hurry()
-    try:
-        for _ in range(2):  # 1: senders create requests; 2: connections write them
-            await asyncio.sleep(0)
-    finally:
-        delivery.relax()
+    delivery.relax()
 
 
 async def enqueue_serialized(

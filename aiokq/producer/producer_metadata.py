@@ -182,6 +182,8 @@ class ProducerMetadata:
 
     def pending(self) -> list[Batch]:
         """Return the batches of records whose topic is not known yet."""
+        if not self._looking:  # each commit of a transaction asks
+            return []
         return [
             batch
             for topic in self._looking

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
-from aiokq.cluster.metadata import ZERO_ID, BrokerInfo
+from aiokq.cluster.metadata import BrokerInfo
 from aiokq.cluster.reducer_inputs import LeaderHint
 from aiokq.connection.node import Purpose
 from aiokq.core.errors import (
@@ -129,8 +129,8 @@ _Launched: TypeAlias = "tuple[QueuedBatch, int]"
 
 class _InFlight(NamedTuple):
     launched: list[_Launched]
-    names: Mapping[UUID | str | bytes, str]
-    """Topic names by topic id, as UUID and as bytes; empty if the request names its topics."""
+    names: Mapping[str | bytes, str]
+    """Topic names by the bytes of the topic id; empty if the request names its topics."""
 
 
 class Sender:
@@ -298,13 +298,18 @@ class Sender:
 
     def _send(self, connection: Connection) -> None:
         """Send requests until no batch is ready, max_in_flight is reached or `connection` ends."""
-        while self._in_flight < self._max_in_flight and not connection.closed:
+        while self._ready and self._in_flight < self._max_in_flight and not connection.closed:
             made = self._next_request(connection)
             if made is None:
                 return
             in_flight, request, version = made
             try:
-                future = connection.send(request, timeout=self._timeout, version=version)
+                future = connection.send(
+                    request,
+                    timeout=self._timeout,
+                    version=version,
+                    at_once=not self._ready,  # the last request of this call
+                )
             except Exception as error:  # noqa: BLE001  see `_not_sent`
                 self._not_sent(in_flight, error)
                 continue
@@ -415,6 +420,7 @@ class Sender:
     ) -> tuple[_InFlight, ProduceRequest, int]:
         owner = self._owner
         ids: dict[str, UUID] = {}
+        has_ids = version >= FIRST_WITH_TOPIC_IDS
         topics: dict[str, list[tuple[int, memoryview]]] = {}
         sent: list[_Launched] = []
         for each in launched:
@@ -424,20 +430,19 @@ class Sender:
             try:
                 records = owner.launched(queued, attempt)
                 if batches is None:
-                    ids[queue.topic] = owner.topic_id(queue.topic)
+                    topic_id = ids[queue.topic] = owner.topic_id(queue.topic)
+                    has_ids = has_ids and topic_id.int != 0  # `UUID.__eq__` takes longer
                     batches = topics[queue.topic] = []
             except Exception as error:  # noqa: BLE001  logged by fail_batch()
                 self._internal_errors.fail_batch(queued, "launch", error)
                 continue
             sent.append(each)
             batches.append((queue.partition, records))
-        names: dict[UUID | str | bytes, str] = {}
-        if version >= FIRST_WITH_TOPIC_IDS:
-            if ZERO_ID in ids.values():  # a topic is unknown, or the brokers have no topic ids
-                version = FIRST_WITH_TOPIC_IDS - 1
-            else:
-                for topic, topic_id in ids.items():
-                    names[topic_id] = names[topic_id.bytes] = topic
+        names: dict[str | bytes, str] = {}
+        if has_ids:
+            names = {topic_id.bytes: topic for topic, topic_id in ids.items()}
+        elif version >= FIRST_WITH_TOPIC_IDS:  # a topic is unknown, or the brokers have no ids
+            version = FIRST_WITH_TOPIC_IDS - 1
         transactions = self._transactions
         transactional_id = None if transactions is None else transactions.transactional_id
         timeout_ms = int(self._timeout * 1000)
@@ -533,7 +538,7 @@ class Sender:
             return
         answers: dict[tuple[str, int], PartitionProduceResponse] = {}
         for topic in response.responses:
-            name = topic.name or in_flight.names.get(topic.topic_id, "")
+            name = topic.name or in_flight.names.get(topic.topic_id.bytes, "")
             for partition in topic.partition_responses:
                 answers[name, partition.index] = partition
         for queued, attempt in in_flight.launched:

@@ -355,7 +355,7 @@ def test_accepted_records_can_be_sent_without_lingering() -> None:
                 p.send_nowait("orders", b"a")
             await p.begin_transaction()
             p.send_nowait("orders", b"b")
-            await send_accepted(p)
+            send_accepted(p)
             p.send_nowait("orders", b"c")
             await asyncio.sleep(5)
             assert len(kafka.seen(wire.ProduceRequest)) == 2

@@ -64,6 +64,35 @@ def test_a_cancelled_end_ends_that_wait_and_goes_on(
     simulate(body, level=level)
 
 
+@pytest.mark.parametrize("open_next", [False, True], ids=["between", "at once"])
+def test_the_task_of_the_ends_is_replaced_if_it_was_cancelled(open_next: bool) -> None:
+    """One task ends all transactions. A commit that a cancelled task would get does not hang."""
+
+    async def body(world: Any, kafka: TransactionalKafka) -> None:
+        async with producer(world, kafka, linger_ms=0) as p:
+            for value in (b"a", b"b"):
+                async with p.transaction():
+                    p.send_nowait("orders", value)
+            [ends] = [task for task in asyncio.all_tasks() if "ends of" in task.get_name()]
+            if open_next:
+                txn = await p.begin_transaction()
+                p.send_nowait("orders", b"lost")
+                commit = asyncio.create_task(p.commit_transaction())
+                await asyncio.sleep(0)  # the task was woken, and has not run
+                ends.cancel()
+                with pytest.raises(TransactionAborted):
+                    await commit
+                assert txn.outcome_now is TransactionOutcome.ABORTED
+                return
+            ends.cancel()
+            await asyncio.sleep(0.01)
+            async with p.transaction():
+                p.send_nowait("orders", b"c")
+        assert kafka.committed("orders") == [b"a", b"b", b"c"]
+
+    simulate(body)
+
+
 @pytest.mark.parametrize("level", LEVELS)
 def test_the_outcome_waits_for_an_end_that_was_cancelled(level: int) -> None:
     """A request handler with a deadline hands the question to someone who has time."""

@@ -230,7 +230,7 @@ class Commits:
         if not await self.begin():
             return
         # The broker can append the accepted results while the commit is prepared.
-        await send_accepted(self._producer.now)
+        send_accepted(self._producer.now)
         offsets, member = self._committable()
         if self._transaction is None:
             self._part(offsets)

@@ -256,8 +256,7 @@ class Processor:
         """
         if self._options.concurrency > 1 or self._backlog.suspects or self._is_hurried():
             return
-        for _ in range(2):  # until the requests of the commit are sent
-            await asyncio.sleep(0)
+        await asyncio.sleep(0)  # the requests of the commit are sent
         if not self._backlog.queues:
             await self._reader.read(0.0)
         await self._handle(

@@ -78,7 +78,12 @@ class CoordinatorRequests:
             attempted = False
             try:
                 response = await self._engine.router.request(
-                    attempt, request_class, target, timeout=remaining, newest=newest
+                    attempt,
+                    request_class,
+                    target,
+                    timeout=remaining,
+                    newest=newest,
+                    at_once=True,
                 )
             except KafkaError as error:
                 failure = error

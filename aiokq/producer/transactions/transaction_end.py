@@ -117,6 +117,8 @@ class TransactionEnd:
         """Loop time in seconds at which a call of commit gets an error, if it has no result yet."""
         self._hurried = False
         """Whether a commit has called `hurry`, so that `relax` must be called."""
+        self._next: asyncio.Future[GroupOffsets | None] | None = None
+        """Pending while the task of `_run_each` waits for a transaction to end; None if it runs."""
 
     def reset(self) -> None:
         """Forget the commit requests of the last transaction."""
@@ -145,11 +147,14 @@ class TransactionEnd:
         ending = self.now = Ending()
         try:
             if commit:
-                # `hurry` is called before the task is created, so that the broker can append the
-                # batches while the task starts.
+                # `hurry` is called before the task runs, so that the broker can append the batches
+                # meanwhile.
                 self._hurried = True
                 state.delivery.hurry()
-            self._spawn(self._run(offsets), f"end transaction {state.transactional_id}")
+            if self._next is not None and not self._next.done():
+                self._next.set_result(offsets)
+            else:
+                self._spawn(self._run_each(offsets), f"ends of {state.transactional_id}")
         except BaseException:
             self.now = None
             self._relax()
@@ -162,10 +167,32 @@ class TransactionEnd:
         A transaction that is not being ended counts as aborted.
         """
         state = self._state
+        if self._next is not None:
+            self._next.cancel()  # so that `begin` starts no end any more
         if self.now is not None:
             self._interrupt(Closed("the producer was closed"))
         elif state.current is not None and state.current.outcome_now is None:
             self._note(TransactionOutcome.ABORTED)
+
+    async def _run_each(self, offsets: GroupOffsets | None) -> None:
+        """End a transaction, then each later one: a new task for each would take longer.
+
+        Args:
+            offsets: see `begin`, for the first transaction.
+        """
+        loop = asyncio.get_running_loop()
+        while True:
+            await self._run(offsets)
+            self._next = loop.create_future()
+            try:
+                offsets = await self._next
+            except asyncio.CancelledError:
+                if self.now is not None:  # cancelled between `begin` and this step
+                    self._relax()
+                    self._interrupt(Closed("the producer was closed"))
+                raise
+            finally:
+                self._next = None
 
     async def _run(self, offsets: GroupOffsets | None) -> None:
         """End the transaction, and complete the `Ending`."""

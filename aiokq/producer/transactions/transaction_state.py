@@ -12,6 +12,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
+from aiokq.connection.lazy_timer import LazyTimer
 from aiokq.core.errors import Closed, ConfigError, KafkaError
 from aiokq.producer.transactions import refusals
 from aiokq.producer.transactions.error_kinds import ErrorKind, kind_of
@@ -58,6 +59,9 @@ class TransactionState:
         self.commits = False
         self.closed = False
         self._progress: asyncio.Future[bool] | None = None
+        self._deadline = 0.0
+        """The loop's time at which the wait in `_progress` ends."""
+        self._late: LazyTimer | None = None
 
     @property
     def is_finished(self) -> bool:
@@ -143,17 +147,32 @@ class TransactionState:
         """Wait until `advanced` is called; return False if `deadline` (loop time) comes first."""
         loop = asyncio.get_running_loop()
         self._progress = loop.create_future()
-        # Each commit waits here, and `call_at` is cheaper than `asyncio.timeout_at`.
-        late = loop.call_at(deadline, self._end_wait, False)
+        self._deadline = deadline
+        # Each commit waits here, and a timer for each wait would take longer.
+        if self._late is None:
+            self._late = LazyTimer(loop, self._check_deadline)
+        self._late.arm(deadline)
         try:
             return await self._progress
         finally:
-            late.cancel()
             self._progress = None
+
+    def stop(self) -> None:
+        """Stop the timer, because the producer is closed."""
+        if self._late is not None:
+            self._late.cancel()
 
     def advanced(self) -> None:
         """End the wait of `progress`: records, offsets or partitions were accepted or failed."""
         self._end_wait(True)
+
+    def _check_deadline(self, now: float) -> float | None:
+        if self._progress is None:
+            return None
+        if now < self._deadline:
+            return self._deadline
+        self._end_wait(False)
+        return None
 
     def _end_wait(self, advanced: bool) -> None:
         if self._progress is not None and not self._progress.done():

@@ -149,6 +149,7 @@ class Transactions:
         """Fail the calls that wait for the end of a transaction, because the producer is closed."""
         self._state.closed = True
         self._end.abandon()
+        self._state.stop()
 
     def new_transaction(self, check_open: Callable[[], None]) -> Transaction:
         """Return a new transaction; its `__aenter__` and `send_offsets` call `check_open` first."""

@@ -73,6 +73,20 @@ async def pair() -> tuple[FrameTransport, Recorder]:
 Pair = tuple[FrameTransport, Recorder]
 
 
+async def test_output_that_is_sent_at_once_takes_earlier_output_along(pair: Pair) -> None:
+    """And schedules no further write."""
+    transport, recorder = pair
+    transport.write([b"a"], 1, at_once=True)
+    assert recorder.writes == [b"a"]
+    transport.write([b"b"], 1)
+    assert recorder.writes == [b"a"]
+    transport.write([b"c", b"d"], 2, at_once=True)
+    assert recorder.writes == [b"a", b"bcd"]
+    await asyncio.sleep(0)
+    assert recorder.writes == [b"a", b"bcd"]
+    assert transport.bytes_out == 4
+
+
 async def test_small_writes_of_one_loop_iteration_share_a_system_call(pair: Pair) -> None:
     """A system call costs ten times a small request; fifty pipelined requests share one."""
     transport, recorder = pair
