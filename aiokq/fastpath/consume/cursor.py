@@ -667,7 +667,7 @@ def open_next(cursor: Cursor) -> cython.int:
         if cursor.position >= cursor.stop:
             end_cursor(cursor)
             return 0
-        # A converted legacy batch is read in the same way, from its own memory.
+        # Read on in the converted legacy batch if there is one, else in the fetched bytes.
         if cursor.sub is not None:
             at = cursor.sub_at
             left = len(cursor.sub) - at

@@ -60,8 +60,8 @@ class Intake:
             data, in the kernel's queue until one is closed.
         idle_ms: milliseconds without data after which a connection is closed; 0 for never.
         idle_when_full_ms: idle time in milliseconds from which a connection may be closed so that
-            another connection gets its place or descriptor; the connection that has been idle
-            longest is closed, unless it has an incomplete message. 0 for never.
+            another connection gets its place or descriptor; of the connections without an
+            incomplete or unread message, the one idle longest is closed. 0 for never.
         partial_ms: age of an incomplete message, in milliseconds, at which its connection is
             closed. 0 for never, except if a blocking input waits for the end of the message: then
             the limit is 30 seconds.
@@ -170,8 +170,8 @@ class Intake:
         """Change options while the input runs. Connections stay open, and no message is lost.
 
         Raises:
-            OSError: there is no thread or no descriptor for it, or the socket of the input was
-                closed. The input is stopped then, and its connections are closed.
+            OSError: the system has no thread or no descriptor for the input, or the socket of the
+                input was closed. The input is then stopped, and its connections are closed.
             RuntimeError: the input does not run.
             ValueError: an option is out of range.
         """

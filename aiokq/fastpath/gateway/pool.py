@@ -277,7 +277,13 @@ class Taken:
         return _taken(made, 0, count, self.slot)
 
     def batches(self, messages, size):
-        """Return the ends of batches within limits of messages and bytes; 0 for no limit."""
+        """Divide the messages into batches, and return the index after each batch.
+
+        Args:
+            messages: maximum number of messages of a batch; 0 for no limit.
+            size: maximum bytes of the keys and values of a batch, except for a single larger
+                message; 0 for no limit.
+        """
         self._check()
         n: int64_t
         made: int64_t
@@ -728,7 +734,7 @@ class Pool:
         self.pool.discarded[index] += count
         aiokq_end_unresolved(self.pool, slot)
         segments: cython.pointer(aiokq_segment) = slot.head
-        slot.head = cython.NULL  # freed without the mutex, because it may be the whole pool
+        slot.head = cython.NULL  # `segments` may be the whole pool: free it without the mutex
         aiokq_slot_free(self.pool, slot)
         aiokq_pool_unlock(self.pool)
         aiokq_finish_segments(self.pool, segments)
@@ -823,7 +829,7 @@ class Pool:
 
         Args:
             per_s: number of messages per second, 0 for any number. After a second without messages,
-                as many may come at once. Further ones are discarded.
+                `per_s` messages may come at once. Messages above this rate are discarded.
 
         Raises:
             ValueError: `per_s` is negative.
@@ -959,7 +965,10 @@ class Pool:
         return _topic_counts(cython.address(report))
 
     def samples(self, *, clear=False):
-        """Return the last samples of each reason and transport, in the order of the discards."""
+        """Return the last samples of each reason and transport, grouped by reason and transport.
+
+        Each group is in the order of the discards.
+        """
         self._check()
         found = []
         reason: cython.int

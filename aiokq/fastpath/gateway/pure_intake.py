@@ -101,8 +101,8 @@ class Intake:
             data, in the kernel's queue until one is closed.
         idle_ms: milliseconds without data after which a connection is closed; 0 for never.
         idle_when_full_ms: idle time in milliseconds from which a connection may be closed so that
-            another connection gets its place or descriptor; the connection that has been idle
-            longest is closed, unless it has an incomplete message. 0 for never.
+            another connection gets its place or descriptor; of the connections without an
+            incomplete or unread message, the one idle longest is closed. 0 for never.
         partial_ms: age of an incomplete message, in milliseconds, at which its connection is
             closed. 0 for never, except if a blocking input waits for the end of the message: then
             the limit is 30 seconds.
@@ -826,7 +826,7 @@ class Intake:
         """
         limit = self._partial
         if not limit and self._block and now - self._pool.crowded_at < CROWDED_SECONDS / 2:
-            # Others, perhaps of another input, wait for the end of incomplete messages.
+            # Other connections, perhaps of another input, wait until incomplete messages end.
             limit = CROWDED_SECONDS
         for connection in self._connections.values():
             if connection.denied or connection.expired:

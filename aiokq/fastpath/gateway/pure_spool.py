@@ -92,7 +92,7 @@ def spool_frames(data: Buffer, position: int = 0) -> list[SpoolFrame]:
 
 
 def spool_mark(done: bytearray, base: int, sequences: memoryview) -> int:
-    """Set the bits of `sequences`, counted from `base`; return how many of them were not set.
+    """Set the bits of `sequences`, counted from `base`; return how many bits were newly set.
 
     Raises:
         IndexError: `done` has no bit for a sequence.
@@ -171,8 +171,8 @@ class SpoolWriter:
         self._wake_fd = wake_fd
         self._woken = False
         self._pid = os.getpid()
-        self._writing = threading.Lock()  # held over writes
-        self._lock = threading.Lock()  # guards all fields, and is never held over a write
+        self._writing = threading.Lock()  # held during writes
+        self._lock = threading.Lock()  # guards all fields, and is not held during a write
         self._changed = threading.Condition(self._lock)
         self._fd = -1
         self._base = -1
@@ -220,7 +220,8 @@ class SpoolWriter:
                 need = size + (HEADER.size if roll else 0)
                 full = self._stored + need > self._max_bytes and not force
                 # Only a finished segment can be deleted. A segment that is less than half full is
-                # finished only if nothing fits beside it, so that there are few segments.
+                # finished only if the spool has no room for these messages even without any other
+                # segment. Otherwise there would be many small segments.
                 if (
                     full
                     and self._end > HEADER.size

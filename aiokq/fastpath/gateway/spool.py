@@ -123,7 +123,7 @@ def spool_frames(data, position=0):
 
 
 def spool_mark(done, base, sequences):
-    """Set the bits of `sequences`, counted from `base`; return how many of them were not set.
+    """Set the bits of `sequences`, counted from `base`; return how many bits were newly set.
 
     Raises:
         IndexError: `done` has no bit for a sequence.

@@ -483,7 +483,8 @@ class Accumulator:
         """
         if partitions <= 0:
             raise ValueError("a topic has at least one partition")
-        # Allowed after close() too: records that wait for the topic must be delivered.
+        # After close(), allowed only for a topic that has a Route: its waiting records must be
+        # delivered.
         route: Route = self.routes.get(topic)
         slot: Slot
         if route is None:
