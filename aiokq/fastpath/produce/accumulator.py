@@ -683,7 +683,7 @@ def _new_route(accumulator: Accumulator, topic: object) -> Route:
 
 @cython.cfunc
 def _find_route(accumulator: Accumulator, topic: object) -> Route:
-    """Return the topic's route; create the route if necessary, and cache the last result."""
+    """Return the topic's route, created if necessary, and cache it for the next call."""
     _check_accepts(accumulator)
     route: Route
     found = accumulator.routes.get(topic) if type(topic) is str else None
@@ -1405,7 +1405,7 @@ def append_noted(
 ) -> object:
     """Append a record, and store its delivery as the next delivery of `many`.
 
-    As in append_waited(), neither the guard nor waiting calls are checked.
+    Like append_waited(), this function checks neither the guard nor whether calls wait for memory.
     """
     route: Route
     batch: Batch

@@ -119,7 +119,7 @@ def _read_only(buffer: pyarrow.Buffer | None) -> memoryview:
 def _from_the_start(array: pyarrow.Array) -> pyarrow.Array:
     """Return an array whose buffers begin with its first row.
 
-    An array that is a slice from a later row on is copied.
+    If the array is a slice that begins at a later row, the result is a copy.
     """
     import pyarrow as pa
 

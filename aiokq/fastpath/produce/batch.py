@@ -403,7 +403,7 @@ def blank_batch(accumulator: Accumulator, topic: object, partition: cython.int) 
 def failed_batch(
     accumulator: Accumulator, topic: object, partition: cython.int, error: object
 ) -> Batch:
-    """Return an empty failed batch, for records that fail once their topic's metadata is known."""
+    """Return an empty failed batch, for records that fail when their topic's metadata arrives."""
     batch: Batch = blank_batch(accumulator, topic, partition)
     batch.state = FAILED
     batch.error = error

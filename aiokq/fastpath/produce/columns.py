@@ -276,7 +276,7 @@ class RecordColumns:
         }
 
     def fitting(self, rows, max_bytes, *, max_rows=None, overhead=0):
-        """Return how many of the first rows fit into the limits, and their size with overhead.
+        """Return how many rows, from the first on, fit the limits, and their size with overhead.
 
         Args:
             rows: int32 indexes; None for all rows.
