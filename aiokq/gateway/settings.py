@@ -270,11 +270,11 @@ class GatewaySettings(Section):
             raise ConfigError(f"{where}[kafka] {error.message}") from None
 
     def _wrong_setting(self, refusal: ConfigError) -> tuple[str, ...]:
-        """Return the path of the [kafka] setting that causes an error; () if several do.
+        """Return the path of the first [kafka] setting that alone causes an error, or a part of it.
 
-        Each setting is checked alone. An error of this check counts only if `refusal` has the same
-        text, because a setting that is refused alone may be valid together with others: a SASL
-        protocol needs a password.
+        The path is () if only a combination of settings causes the error. Each setting is checked
+        alone. An error of this check counts only if `refusal` contains its text, because a setting
+        that is refused alone may be valid together with others: a SASL protocol needs a password.
         """
         for name, value in self.kafka.items():
             try:

@@ -497,7 +497,7 @@ class Producer:
         Raises:
             ConfigError: the producer has no `transactional_id`, or a transaction is open.
             CommitOutcomeUnknown: the commit of the last transaction was not answered: commit again.
-            ProducerFenced: another producer with the transactional id was started.
+            ProducerFenced: the producer can only be closed, see `commit_transaction`.
             Closed: the producer is not started, or closed.
             WrongLoop: the call was made outside of the loop that the producer was started on.
             RequestTimeout: the coordinator did not answer the abort of the last transaction, or the

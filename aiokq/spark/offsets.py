@@ -3,9 +3,10 @@
 The offset of a query is a map of topic to partition to offset. This is the form of the JVM
 connector, so checkpoints of that connector can be read. Two kinds of entries are not topics:
 
-- ``__aiokq_initial__.<topic>`` is part of the end of the first batch, and holds the start of the
-  query. After a crash in this batch Spark requests the start again, and "latest" would then be
-  another offset. If the query started without a partition, ``__aiokq_initial__.`` is an empty map.
+- ``__aiokq_initial__.<topic>`` is an entry in the end offset of the first batch, and holds the
+  start offset of the query. After a crash in this batch Spark requests the start again, and
+  "latest" would then be another offset. If the query started without a partition,
+  ``__aiokq_initial__.`` is an empty map.
 - ``__aiokq_topic_id__.<topic>`` holds the topic's id, as two integers. The id shows that a topic
   was deleted and created again.
 """

@@ -377,9 +377,10 @@ class MetadataChanges:
         Args:
             pace: lets other tasks run; None if there are few changes.
             unknown_hosts: see `quota_changes.alter_client_quotas`.
+            validate_only: only check the changes.
 
         Returns:
-            The error of each change; None for a change that was made.
+            The error of each change; None for a valid change.
 
         Raises:
             KafkaStorage: the changes could not be recorded; nothing has changed.

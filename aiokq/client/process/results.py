@@ -65,7 +65,7 @@ class Results:
         return 0 if self._sent is None else self._sent.held_bytes
 
     def part(self, *, holds: bool) -> None:
-        """Separate the results of a commit that was begun from later results.
+        """Begin a commit: set its results apart, so that later results do not mix with them.
 
         Args:
             holds: whether the later results are sent only by `release`.

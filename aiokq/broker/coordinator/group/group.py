@@ -92,9 +92,9 @@ class Group(Protocol):
         """Permit a commit only from a current member with the current generation or epoch.
 
         There are two exceptions. An empty group accepts commits without a generation or epoch.
-        Every group accepts a transactional commit with neither a member nor a generation, which old
-        clients send. In a classic group, a commit outside a transaction also restarts the session
-        of the member, as a heartbeat does.
+        Every group that is not dead accepts a transactional commit with neither a member nor a
+        generation, which old clients send. In a classic group, a commit outside a transaction also
+        restarts the session of the member, as a heartbeat does.
 
         Raises:
             BrokerError: COORDINATOR_NOT_AVAILABLE, ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID,

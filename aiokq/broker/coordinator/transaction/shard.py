@@ -298,7 +298,7 @@ class TransactionShard:
 
         Args:
             found: the metadata for which the repair was chosen.
-            repaired: a repair of `repairs`, called with the metadata, the level of
+            repaired: the repair, from the module `repairs`; called with the metadata, the level of
                 ``transaction.version`` and the time in milliseconds.
 
         Returns:
