@@ -798,7 +798,7 @@ static inline size_t aiokq_wait_for_room(aiokq_intake *intake, aiokq_connection 
     if (!intake->block)
         return most;
     aiokq_pool_lock(pool);
-    /* With a spool, no message of the connection waits for the memory of the pool. */
+    /* With a spool, complete messages need no memory of the pool. */
     while (intake->spool == NULL && aiokq_crowded(pool) && !aiokq_stopping(intake))
         aiokq_wait_for_memory(intake);
     if (!aiokq_stopping(intake) && pool->turn != connection &&

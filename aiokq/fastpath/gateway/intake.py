@@ -203,7 +203,7 @@ class Intake:
 
         Args:
             drain: first read the data in the kernel's buffers, for about a second. A blocking
-                input waits for room during this time; without room, it reads only one burst of
+                input without room waits for room during this time, except before the first burst of
                 datagrams.
         """
         if not self.started or getpid() != self.pid:

@@ -687,7 +687,7 @@ class Intake:
         pool = self._pool
         with pool.lock:
             began = time.monotonic()
-            # With a spool, no message of the connection waits for the memory of the pool.
+            # With a spool, complete messages need no memory of the pool.
             while self._spool is None and pool.crowded() and not self._stopping:
                 pool.memory.wait()
                 self._note_blocked(began)
