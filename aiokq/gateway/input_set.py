@@ -262,7 +262,7 @@ async def ended(inputs: Sequence[OpenInput]) -> None:
     Otherwise programs could write what nobody reads and counts. The sockets of systemd stay open.
     """
     for each in inputs:
-        each.socket.refuse_datagrams()
+        each.socket.refuse_more()
     await _in_threads(_end, inputs)
 
 

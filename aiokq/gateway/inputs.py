@@ -6,6 +6,7 @@ tests/unit/gateway/test_inputs.py, tests/fault/test_gateway_process.py.
 
 from __future__ import annotations
 
+import array
 import asyncio
 import contextlib
 import errno
@@ -16,6 +17,7 @@ import os
 import pwd
 import socket
 import stat
+import struct
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -41,6 +43,17 @@ LISTEN_FDS_START: Final = 3
 """The first descriptor that systemd passes."""
 
 BACKLOG: Final = 512
+ATTACH_FILTER: Final = 26
+"""Linux's SO_ATTACH_FILTER, which the module `socket` does not have."""
+
+REFUSES_SYN: Final = struct.pack(
+    "=" + 4 * "HBBI",
+    *(0x30, 0, 0, 13),  # load the byte of a TCP segment that has its flags
+    *(0x45, 0, 1, 2),  # if SYN is not among them, skip one instruction
+    *(0x06, 0, 0, 0),  # drop the segment
+    *(0x06, 0, 0, 2**32 - 1),  # pass the segment
+)
+"""A program of the kernel's classic packet filter (BPF) that drops requests for connections."""
 LONGEST_ID: Final = 10
 LOCK_SECONDS: Final = 1.0
 """Longest time for which the opening of a UNIX socket waits while another gateway opens one."""
@@ -117,14 +130,18 @@ class InputSocket:
             if (found.st_dev, found.st_ino) == mine:
                 os.unlink(path)
 
-    def refuse_datagrams(self) -> None:
-        """Let each further datagram of a program fail; datagrams in the queue can still be read.
+    def refuse_more(self) -> None:
+        """Let further datagrams and connections fail; those in the queue can still be read.
 
         A socket that systemd owns is not changed, because the next gateway reads its queue.
         """
-        if not self._passed and self.settings.type == "unix_datagram":
-            with contextlib.suppress(OSError):
+        if self._passed:
+            return
+        with contextlib.suppress(OSError):  # without a filter, what comes late may be lost
+            if self.settings.type == "unix_datagram":
                 self.socket.shutdown(socket.SHUT_RD)
+            elif self.settings.type == "tcp":
+                _refuse_connections(self.socket)
 
     def release(self) -> None:
         """Close the socket after its last read, unless systemd owns it. Any thread."""
@@ -296,6 +313,23 @@ def _bound_tcp(settings: InputSettings) -> socket.socket:
         opened.close()
         raise
     return opened
+
+
+def _refuse_connections(listening: socket.socket) -> None:
+    """Let no further program connect to a TCP socket; those in the queue can still be accepted.
+
+    Between the last `accept` and the close of the socket, the system would establish connections
+    and take their data, which nobody reads. The system has no call that ends this alone, but the
+    socket can have a packet filter. It drops the first segment of each new connection, and no other
+    one, so that connections are established that had begun before. The programs whose segments are
+    dropped get ECONNREFUSED when the socket is closed.
+
+    Raises:
+        OSError: the system does not allow the filter.
+    """
+    code = array.array("B", REFUSES_SYN)
+    address, size = code.buffer_info()
+    listening.setsockopt(socket.SOL_SOCKET, ATTACH_FILTER, struct.pack("HP", size // 8, address))
 
 
 def _bound_unix(settings: InputSettings) -> socket.socket:

@@ -41,6 +41,8 @@
 #define AIOKQ_LOCKED_BYTES (64 * 1024) /* bytes that are stored without releasing the mutex */
 #define AIOKQ_DRAIN_MS 1000
 #define AIOKQ_LAST_ACCEPTS 16 /* bursts of connections that an ending input accepts in a round */
+#define AIOKQ_SHAKE_MS 10  /* time in which an ending TCP input still accepts connections */
+#define AIOKQ_FRESH_MS 100 /* time in which an ending TCP input waits for the first bytes of one */
 #define AIOKQ_ENDING 2 /* `started` while a call waits for the end of the thread */
 #define AIOKQ_PRIORITY (-10)
 #define AIOKQ_PRIORITY_WINDOW 10 /* milliseconds between two decisions about the priority */
@@ -64,6 +66,7 @@ typedef struct aiokq_connection {
     int64_t since; /* when the message began; -1 if there is none */
     int64_t denied; /* since when another one is read in place of it; 0 if it is read */
     int fd;
+    int begun;     /* whether bytes came */
     int displaced; /* it is read to its end, and then closed for another one */
     int expired;   /* it is read to its end, and then closed, because its time is over */
     uint32_t sender; /* the process that connected, or a number that only the connection has */
@@ -855,6 +858,7 @@ static inline int aiokq_connection_read(aiokq_intake *intake, aiokq_connection *
         return 0;
     }
     if (size > 0) {
+        connection->begun = 1;
         aiokq_connection_used(intake, connection);
         if (aiokq_connection_data(intake, connection, intake->buffer, size))
             return 1;
@@ -904,7 +908,7 @@ static inline aiokq_connection *aiokq_displaceable(aiokq_intake *intake) {
  * program gets the error.) */
 static inline void aiokq_displace(aiokq_intake *intake) {
     aiokq_connection *connection;
-    if (intake->idle_when_full_ms == 0 || intake->displacing)
+    if (intake->idle_when_full_ms == 0 || intake->displacing || intake->draining)
         return;
     connection = aiokq_displaceable(intake);
     if (connection == NULL)
@@ -943,7 +947,10 @@ static inline int aiokq_accept_connections(aiokq_intake *intake) {
     for (int n = 0; n < AIOKQ_BURST && intake->counts.connections < intake->max_connections; n++) {
         struct epoll_event event;
         aiokq_connection *connection;
-        int fd, lacks = !intake->draining && aiokq_lacks_descriptors(intake);
+        /* At the end of an input there is room for one connection in any case, so that those that
+         * wait are read. */
+        int last = intake->draining && intake->counts.connections == 0;
+        int fd, lacks = !last && aiokq_lacks_descriptors(intake);
         if (!lacks)
             fd = accept4(intake->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         else
@@ -1099,17 +1106,25 @@ static inline int aiokq_listen(aiokq_intake *intake) {
     return lack > 0 ? (int)lack : (int)rest;
 }
 
+/* Whether a program that has just connected may be about to send its first message. */
+static inline int aiokq_is_fresh(const aiokq_intake *intake, const aiokq_connection *connection) {
+    return intake->transport == AIOKQ_TCP && !connection->begun &&
+           aiokq_ms(CLOCK_MONOTONIC) - connection->last < AIOKQ_FRESH_MS;
+}
+
 /* Accepts the connections that wait, and reads each connection once. A connection is closed if
- * there is nothing more to read; with `last`, each connection is closed after its read. Returns
- * whether there were any connections. */
+ * there is nothing more to read, unless it is fresh. With `last`, none is accepted, and each
+ * connection is closed after its read. Returns whether there were any connections. */
 static inline int aiokq_drain_round(aiokq_intake *intake, int64_t end, int last) {
     aiokq_connection *connection, *after;
-    int64_t before, count;
-    int calls = 0;
-    do {
-        before = intake->counts.accepted;
+    int64_t before = intake->counts.accepted, count;
+    int calls = 0, found = 0;
+    while (!last && calls++ < AIOKQ_LAST_ACCEPTS) {
         aiokq_accept_connections(intake);
-    } while (intake->counts.accepted > before && ++calls < AIOKQ_LAST_ACCEPTS);
+        if (intake->counts.accepted == before)
+            break;
+        before = intake->counts.accepted;
+    }
     /* A program could still write after the last read of its connection, and its messages would be
      * lost uncounted. After the shutdown, its write fails. */
     if (intake->transport != AIOKQ_TCP)
@@ -1121,24 +1136,32 @@ static inline int aiokq_drain_round(aiokq_intake *intake, int64_t end, int last)
         int more;
         after = connection->after;
         more = aiokq_may_drain(intake, end) ? aiokq_connection_read(intake, connection) : 0;
+        found |= more != 0;
         /* TCP accepts data until the connection is closed, so close it right after the last read. */
-        if (more == 0 || (more > 0 && last))
+        if ((more == 0 && !aiokq_is_fresh(intake, connection)) || (more >= 0 && last))
             aiokq_connection_end(intake, connection);
     }
+    if (!found)
+        aiokq_pause();
     return before > 0;
 }
 
-/* Reads what the waiting and the open connections have, for AIOKQ_DRAIN_MS and two more rounds: some
- * programs may write, and over TCP others may connect, all the time. The connections are read in
- * turns, so that one of these programs does not use the time of the others. The first of the two
- * rounds closes all connections, and the second one reads those that came meanwhile. */
+/* Reads what the waiting and the open connections have, for AIOKQ_DRAIN_MS and one more round, because
+ * some programs may write all the time. The connections are read in turns, so that one of these
+ * programs does not use the time of the others.
+ *
+ * The caller lets the system refuse new TCP connections; those that a program has begun to open are
+ * ready in AIOKQ_SHAKE_MS. Connections that come later to a socket that systemd owns are left to the next
+ * process. */
 static inline void aiokq_drain_connections(aiokq_intake *intake) {
-    int64_t end = aiokq_ms(CLOCK_MONOTONIC) + AIOKQ_DRAIN_MS;
-    int late = 0;
+    int64_t began = aiokq_ms(CLOCK_MONOTONIC), end = began + AIOKQ_DRAIN_MS, now;
+    int some;
     intake->max_connections = INT64_MAX; /* accept all waiting connections */
-    do
-        late += aiokq_ms(CLOCK_MONOTONIC) >= end;
-    while (aiokq_drain_round(intake, end, late) && late < 2);
+    do {
+        now = aiokq_ms(CLOCK_MONOTONIC);
+        some = aiokq_drain_round(intake, end, now >= end);
+    } while (now < end && (some || (intake->transport == AIOKQ_TCP &&
+                                    now - began < AIOKQ_SHAKE_MS)));
 }
 
 static inline int aiokq_serve(aiokq_intake *intake) {

@@ -62,6 +62,12 @@ BURST: Final = 64
 DRAIN_MS: Final = 1000
 LAST_ACCEPTS: Final = 16
 """Bursts of connections that an ending input accepts in a round."""
+
+SHAKE_SECONDS: Final = 0.01
+"""Time in which an ending TCP input still accepts connections."""
+
+FRESH_SECONDS: Final = 0.1
+"""Time in which an ending TCP input waits for the first bytes of a connection."""
 _CREDENTIALS: Final = struct.Struct("=iII")
 
 
@@ -78,6 +84,8 @@ class Connection:
         self.since: float | None = None
         self.denied = 0.0
         """Time since which another connection is read in place of this one; 0 if there is none."""
+        self.begun = False
+        """Whether bytes came."""
         self.displaced = False
         """Whether the rest is read, and the connection is then closed for another connection."""
         self.expired = False
@@ -173,7 +181,7 @@ class Intake:
         if self._datagram:
             with (
                 contextlib.suppress(OSError) if self._allowed is None else contextlib.nullcontext(),
-                socket.socket(fileno=os.dup(self._fd)) as sock,
+                _copy(self._fd) as sock,
             ):
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         self._begin()
@@ -224,7 +232,7 @@ class Intake:
     def _check_socket(self) -> None:
         """Raise OSError if the descriptor is not that of a socket any more."""
         try:
-            with socket.socket(fileno=os.dup(self._fd)) as sock:
+            with _copy(self._fd) as sock:
                 sock.getsockopt(socket.SOL_SOCKET, socket.SO_TYPE)
         except OSError as error:
             self._error = error.errno or errno.EIO
@@ -278,7 +286,7 @@ class Intake:
 
     def _run(self) -> None:
         try:
-            with socket.socket(fileno=os.dup(self._fd)) as sock:
+            with _copy(self._fd) as sock:
                 sock.setblocking(False)
                 if self._datagram:
                     self._receive_datagrams(sock)
@@ -466,31 +474,34 @@ class Intake:
             self._selector = None
 
     def _drain_connections(self, listening: socket.socket) -> None:
-        """Read what the waiting and the open connections have, for DRAIN_MS and two more rounds.
+        """Read what the waiting and the open connections have, for DRAIN_MS and one more round.
 
-        Some programs may write, and over TCP others may connect, all the time. The connections are
-        read in turns, so that one of these programs does not use the time of the others. The first
-        of the two rounds closes all connections, and the second one reads those that came
-        meanwhile.
+        Some programs may write all the time. The connections are read in turns, so that one of
+        these programs does not use the time of the others.
+
+        The caller lets the system refuse new TCP connections; those that a program has begun to
+        open are ready in SHAKE_SECONDS. Connections that come later to a socket that systemd owns
+        are left to the next process.
         """
-        end = time.monotonic() + DRAIN_MS / 1000
+        began = time.monotonic()
+        end = began + DRAIN_MS / 1000
+        shake = began + (SHAKE_SECONDS if TRANSPORTS[self._transport] == "tcp" else 0.0)
         self._max_connections = 1 << 62  # accept all waiting connections
-        late = 0
-        while late < 2:
-            late += time.monotonic() >= end
-            if not self._drain_round(listening, end, last=late > 0):
-                return
+        now, some = began, True
+        while now < end and (some or now < shake):
+            now = time.monotonic()
+            some = self._drain_round(listening, end, last=now >= end)
 
     def _drain_round(self, listening: socket.socket, end: float, *, last: bool) -> bool:
         """Accept the connections that wait, and read each connection once.
 
-        A connection is closed if there is nothing more to read; with `last`, each connection is
-        closed after its read.
+        A connection is closed if there is nothing more to read, unless it is fresh. With `last`,
+        none is accepted, and each connection is closed after its read.
 
         Returns:
             Whether there were any connections.
         """
-        for _ in range(LAST_ACCEPTS):
+        for _ in range(0 if last else LAST_ACCEPTS):
             before = self._accepted
             self._accept_connections(listening)
             if self._accepted == before:
@@ -502,13 +513,28 @@ class Intake:
             for connection in connections:
                 with contextlib.suppress(OSError):
                     connection.sock.shutdown(socket.SHUT_RD)
+        found = False
         for connection in connections:
             more = self._may_drain(end) and self._read(connection)
+            if connection.sock.fileno() < 0:
+                found = True
+                continue
+            found = found or more
             # TCP accepts data until the connection is closed, so close it right after the last
             # read.
-            if (last or not more) and connection.sock.fileno() >= 0:
+            if last or not (more or self._fresh(connection)):
                 self._close(connection)
+        if not found:
+            time.sleep(0.001)
         return bool(connections)
+
+    def _fresh(self, connection: Connection) -> bool:
+        """Return whether a program that has just connected may be about to send something."""
+        return (
+            TRANSPORTS[self._transport] == "tcp"
+            and not connection.begun
+            and time.monotonic() - connection.last < FRESH_SECONDS
+        )
 
     def _listen(self, listening: socket.socket) -> float | None:
         """Watch the listening socket, unless no connection may be accepted now.
@@ -572,7 +598,7 @@ class Intake:
         data that was written before, and then closes the connection. (With TCP, one more write
         succeeds before the program gets the error.)
         """
-        if not self._idle_when_full or self._displacing:
+        if not self._idle_when_full or self._displacing or self._draining:
             return
         connection = self._displaceable()
         if connection is None:
@@ -604,7 +630,10 @@ class Intake:
             if len(self._connections) >= self._max_connections:
                 return  # further connections wait, with their data, in the kernel's queue
             try:
-                if not self._draining and self._lacks_descriptors():
+                # At the end of an input there is room for one connection in any case, so that those
+                # that wait are read.
+                last = self._draining and not self._connections
+                if not last and self._lacks_descriptors():
                     raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
                 sock, _ = listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -665,6 +694,7 @@ class Intake:
             self._close(connection)
             return False
         connection.last = time.monotonic()
+        connection.begun = True
         with self._pool.lock:
             self._sender = connection.sender
             sound = self._consume(connection, data)
@@ -840,6 +870,16 @@ class Intake:
             connection.expired = True
             with contextlib.suppress(OSError):
                 connection.sock.shutdown(socket.SHUT_RD)
+
+
+def _copy(fd: int) -> socket.socket:
+    """Return the socket of a descriptor, with a descriptor of its own."""
+    copied = os.dup(fd)
+    try:
+        return socket.socket(fileno=copied)
+    except OSError:  # it is not that of a socket
+        os.close(copied)
+        raise
 
 
 def _at_end(sock: socket.socket) -> bool:

@@ -26,6 +26,8 @@ from aiokq.fastpath import gateway
 from aiokq.fastpath.gateway import pure_intake
 from aiokq.fastpath.gateway.pure_intake import RESERVE
 from aiokq.fastpath.gateway.values import NAME_BYTES
+from aiokq.gateway.inputs import InputSocket
+from aiokq.gateway.settings_tables import InputSettings
 from tests.forking import LivingChild, fork, in_child, needs_fork
 from tests.gateway_messages import encode
 
@@ -106,6 +108,21 @@ class Input:
         self.socket.close()
         for client in self.clients:
             client.close()
+
+
+PROGRAM = """
+import socket, sys
+message, port, sent = bytes.fromhex(sys.argv[1]), int(sys.argv[2]), 0
+try:
+    while True:
+        client = socket.create_connection(("127.0.0.1", port))
+        client.sendall(message)
+        client.close()
+        sent += 1
+except OSError:
+    print(sent)
+"""
+"""A program that sends each message over a connection of its own, and prints how many it sent."""
 
 
 class Writer:
@@ -370,6 +387,7 @@ def test_wrong_arguments(core: SimpleNamespace) -> None:
 def test_a_socket_that_is_none_ends_the_thread_with_its_error(
     core: SimpleNamespace, transport: str
 ) -> None:
+    open_before = len(os.listdir("/proc/self/fd"))
     read, write = os.pipe()
     pool = core.Pool(1000, wake_fd=write)
     intake = core.Intake(pool, read, transport)
@@ -380,6 +398,7 @@ def test_a_socket_that_is_none_ends_the_thread_with_its_error(
     intake.stop()
     os.close(read)
     os.close(write)
+    assert len(os.listdir("/proc/self/fd")) == open_before
 
 
 def test_an_input_in_garbage_is_stopped_before_its_pool_is_freed(core: SimpleNamespace) -> None:
@@ -1126,7 +1145,10 @@ def test_an_incomplete_message_of_another_input_has_a_limit_in_time(
 
 
 def test_programs_that_connect_while_an_input_ends_are_counted(inputs: Any) -> None:
-    """Regression: while one program wrote all the time, what others wrote for a second was lost."""
+    """Regression: while one program wrote all the time, what others wrote for a second was lost.
+
+    The socket is as one of systemd: it takes connections to the end.
+    """
     given = inputs("tcp").start()
     writers = [Writer(given) for _ in range(3)]
     until(lambda: given.intake.counts().connections == 3)
@@ -1141,9 +1163,57 @@ def test_programs_that_connect_while_an_input_ends_are_counted(inputs: Any) -> N
         sent += 1
         ending.join(0.05)
     assert sent < 100
-    assert given.pool.counts().versions.get(9, 0) >= sent - 2  # but for what came in the last round
+    waiting = 0
+    given.socket.setblocking(False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            given.socket.accept()[0].close()
+            waiting += 1  # it came in the last round, and is for the next process
+    assert given.pool.counts().versions.get(9, 0) + waiting == sent
     for writer in writers:
         writer.end()
+
+
+@pytest.mark.parametrize("attempt", range(3))
+def test_no_message_is_lost_while_a_tcp_input_ends(inputs: Any, attempt: int) -> None:
+    """Regression: until the socket was closed, the system took connections that nobody read."""
+    given = inputs("tcp", 1 << 26).start()
+    settings = InputSettings(type="tcp", port=0)
+    command = [sys.executable, "-S", "-c", PROGRAM, encode().hex(), str(given.address[1])]
+    programs = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(6)]
+    until(lambda: given.intake.counts().accepted > 500)
+    InputSocket(settings, given.socket, passed=False).refuse_more()
+    given.intake.stop(drain=True)
+    time.sleep(0.05)  # the socket is closed by another thread, which may have to wait
+    given.socket.close()
+    sent = sum(int(program.communicate(timeout=20)[0]) for program in programs)
+    # A program may have got an error for a message that was read.
+    assert sent <= given.pool.counts().received <= sent + len(programs)
+    assert not given.discarded()
+
+
+def test_a_socket_of_systemd_keeps_what_comes_for_the_next_process(inputs: Any) -> None:
+    given = inputs("tcp").start()
+    settings = InputSettings(type="tcp", port=0)
+    InputSocket(settings, given.socket, passed=True).refuse_more()
+    given.intake.stop(drain=True)
+    given.connect().sendall(encode())
+    after = given.core.Intake(given.pool, given.socket.fileno(), "tcp")
+    after.start()
+    given.received(1)
+    after.stop()
+
+
+def test_a_program_that_has_connected_can_send_while_a_tcp_input_ends(inputs: Any) -> None:
+    """Regression: its connection was closed before its first message came."""
+    given = inputs("tcp").start()
+    client = given.connect()
+    ending = threading.Thread(target=given.intake.stop, kwargs={"drain": True})
+    ending.start()
+    time.sleep(0.03)
+    client.sendall(encode())
+    ending.join(20)
+    given.received(1)
 
 
 def test_the_end_of_an_input_reads_all_connections_in_turns(inputs: Any) -> None:
@@ -1461,6 +1531,41 @@ def test_connections_leave_descriptors_to_others(inputs: Any) -> None:
         if 0 < accepted < 150 and not refused and abs(free - limit // 8) <= 2:
             return "ok"
         return f"{free} left of {limit}, {accepted} accepted, {refused} refused"
+
+    assert in_child(child) == "ok"
+
+
+@needs_fork
+def test_the_end_of_an_input_leaves_descriptors_to_others(inputs: Any) -> None:
+    given = inputs("unix_stream")
+
+    def child() -> str:
+        made = Input(
+            SimpleNamespace(Pool=type(given.pool), Intake=type(given.intake)),
+            Path("/tmp"),
+            "unix_stream",
+            1 << 20,
+            max_connections=1,
+        )
+        made.start()
+        made.connect()
+        until(lambda: made.intake.counts().accepted == 1)
+        for _ in range(100):
+            made.connect().sendall(encode())
+        highest = max(int(name) for name in os.listdir("/proc/self/fd"))
+        limit = highest + highest // 6 + 20
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+        ending = threading.Thread(target=made.intake.stop, kwargs={"drain": True})
+        ending.start()
+        most = 0
+        while ending.is_alive():
+            lowest = os.dup(0)
+            os.close(lowest)
+            most = max(most, lowest)
+        received, left = made.pool.counts().received, limit - most
+        made.close()
+        os.unlink(made.address)
+        return "ok" if received == 100 and left >= limit // 8 - 2 else f"{received} {left} {limit}"
 
     assert in_child(child) == "ok"
 
