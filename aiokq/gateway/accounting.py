@@ -208,7 +208,7 @@ class Accounting:
         for one in self._pool.refused():
             count += 1
             topic = one.topic.decode("utf-8", "replace")
-            if dead is not None and dead.wants(topic, one.reason):
+            if dead is not None and one.whole and dead.wants(topic, one.reason):
                 size += refused_size(one)
                 if dead.refused_bytes + size <= REFUSED_BYTES and dead.grant(1):
                     key = one.topic, one.reason

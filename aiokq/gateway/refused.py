@@ -18,8 +18,9 @@ QUEUE_BYTES: Final = 8 * 1024 * 1024
 """Size of the queue of refused messages."""
 
 LOGGED_PER_S: Final = 2_000
-"""Maximum number of refused messages per second that the discard log gets. Further ones are only
-counted, so that a program that sends only refused messages takes a limited part of the loop's time.
+"""Maximum number of refused messages per second that the discard log gets, in addition to those
+that may become dead letters. Further ones are only counted, so that a program that sends only
+refused messages takes a limited part of the loop's time.
 """
 
 LEAST_PREFIX: Final = 16

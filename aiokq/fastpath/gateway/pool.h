@@ -328,6 +328,7 @@ typedef struct aiokq_refused {
     int keyed;
     int reason;
     int transport;
+    int whole; /* whether key and value are not cut */
     unsigned char data[]; /* topic, key, value */
 } aiokq_refused;
 
@@ -350,7 +351,7 @@ typedef struct {
     int64_t max_names;
     int64_t refused_bytes;
     uint32_t refused_reasons;
-    uint32_t refused_whole; /* reasons with a rate of their own instead of the next two limits */
+    uint32_t refused_whole; /* reasons that have `whole_rate`; beyond it, the next two limits apply */
     int64_t refused_prefix; /* bytes of key and of value that the queue keeps; -1: all */
     int64_t refused_rate;   /* messages that the queue takes in a second; 0: any number */
     int64_t refused_second;
@@ -899,12 +900,11 @@ static inline int aiokq_within_rate(aiokq_pool *pool) {
     return 1;
 }
 
-/* Returns whether a message is to be put into the queue of refused messages. */
-static inline int aiokq_queues_refused(aiokq_pool *pool, int reason, int64_t size, int64_t wall) {
+/* Returns whether a message that is cut, or has no rate of its own, is to be put into the queue of
+ * refused messages. */
+static inline int aiokq_queues_refused(aiokq_pool *pool, int64_t size, int64_t wall) {
     if (pool->refused_used + size > pool->refused_bytes)
         return 0;
-    if (pool->refused_whole >> reason & 1)
-        return aiokq_within_rate(pool);
     if (pool->refused_rate <= 0)
         return 1;
     if (wall / 1000 != pool->refused_second) {
@@ -919,15 +919,28 @@ static inline int aiokq_queues_refused(aiokq_pool *pool, int reason, int64_t siz
 static inline int aiokq_queue_refused(aiokq_pool *pool, int reason, int transport,
                                       const aiokq_message *message, int64_t value_size,
                                       int64_t wall, int apart) {
-    int64_t key_size = message->key_size, size;
+    int64_t key_size = message->key_size, size = message->topic_size + key_size + value_size;
+    int rated = pool->refused_whole >> reason & 1;
+    int whole = rated && pool->refused_used + size + AIOKQ_REFUSED_OVERHEAD <= pool->refused_bytes &&
+                aiokq_within_rate(pool);
     aiokq_refused *entry;
     unsigned char *at;
-    if (pool->refused_prefix >= 0 && !(pool->refused_whole >> reason & 1)) {
-        key_size = key_size < pool->refused_prefix ? key_size : pool->refused_prefix;
-        value_size = value_size < pool->refused_prefix ? value_size : pool->refused_prefix;
+    if (!whole) {
+        if (pool->refused_prefix >= 0) {
+            key_size = key_size < pool->refused_prefix ? key_size : pool->refused_prefix;
+            value_size = value_size < pool->refused_prefix ? value_size : pool->refused_prefix;
+        } else if (rated) {
+            return 0; /* nobody needs a part of the message */
+        } else {
+            whole = 1;
+        }
+        size = message->topic_size + key_size + value_size;
+        if (!aiokq_queues_refused(pool, size + AIOKQ_REFUSED_OVERHEAD, wall))
+            return 0;
     }
-    size = message->topic_size + key_size + value_size;
-    if (!aiokq_queues_refused(pool, reason, size + AIOKQ_REFUSED_OVERHEAD, wall))
+    /* Allocated before the mutex is released, so that the caller may use a slot after a failure. */
+    entry = (aiokq_refused *)malloc(sizeof *entry + (size_t)size);
+    if (entry == NULL)
         return 0;
     /* Counted first, so that the books are right while the mutex is released. */
     pool->refused_used += size + AIOKQ_REFUSED_OVERHEAD;
@@ -935,36 +948,29 @@ static inline int aiokq_queue_refused(aiokq_pool *pool, int reason, int transpor
     apart = apart && size > AIOKQ_LARGE;
     if (apart)
         aiokq_pool_unlock(pool);
-    entry = (aiokq_refused *)malloc(sizeof *entry + (size_t)size);
-    if (entry != NULL) {
-        entry->next = NULL;
-        entry->sequence = pool->spooled ? message->sequence : -1;
-        entry->timestamp = message->timestamp;
-        entry->arrival = wall;
-        entry->value_size = value_size;
-        entry->topic_size = message->topic_size;
-        entry->key_size = (int32_t)key_size;
-        entry->partition_key = message->partition_key;
-        entry->keyed = message->keyed;
-        entry->reason = reason;
-        entry->transport = transport;
-        at = entry->data;
-        if (message->topic_size)
-            memcpy(at, message->topic, (size_t)message->topic_size);
-        at += message->topic_size;
-        if (key_size)
-            memcpy(at, message->key, (size_t)key_size);
-        at += key_size;
-        if (value_size)
-            memcpy(at, message->value, (size_t)value_size);
-    }
+    entry->next = NULL;
+    entry->sequence = pool->spooled ? message->sequence : -1;
+    entry->timestamp = message->timestamp;
+    entry->arrival = wall;
+    entry->value_size = value_size;
+    entry->topic_size = message->topic_size;
+    entry->key_size = (int32_t)key_size;
+    entry->partition_key = message->partition_key;
+    entry->keyed = message->keyed;
+    entry->reason = reason;
+    entry->transport = transport;
+    entry->whole = whole;
+    at = entry->data;
+    if (message->topic_size)
+        memcpy(at, message->topic, (size_t)message->topic_size);
+    at += message->topic_size;
+    if (key_size)
+        memcpy(at, message->key, (size_t)key_size);
+    at += key_size;
+    if (value_size)
+        memcpy(at, message->value, (size_t)value_size);
     if (apart)
         aiokq_pool_lock(pool);
-    if (entry == NULL) {
-        pool->refused_used -= size + AIOKQ_REFUSED_OVERHEAD;
-        pool->held--;
-        return 0;
-    }
     if (pool->refused_last != NULL)
         pool->refused_last->next = entry;
     else

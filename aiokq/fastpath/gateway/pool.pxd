@@ -75,6 +75,7 @@ cdef extern from "aiokq/fastpath/gateway/pool.h" nogil:
         int keyed
         int reason
         int transport
+        int whole
         unsigned char *data
 
     ctypedef struct aiokq_pool:

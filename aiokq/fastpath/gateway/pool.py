@@ -472,8 +472,9 @@ class Pool:
             16 KiB), no topic is replaced, and the new message is discarded as BAD_TOPIC.
         refused_bytes: size of the queue of `refused()`, in addition to `max_bytes`.
         refused_reasons: the reasons for which messages are put into this queue.
-        refused_whole: reasons in `refused_reasons` to which `limit_whole` applies instead of the
-            next two limits.
+        refused_whole: reasons in `refused_reasons` whose messages are kept whole, as far as
+            `limit_whole` allows. The next two limits do not apply to these messages. With
+            `refused_prefix`, further messages are treated as those of other reasons.
         refused_prefix: number of bytes of each key and value that the queue keeps; -1 for all.
         refused_per_s: number of messages that the queue takes per second; 0 for any number.
         spooled: whether `finished()` names the messages that the pool discards.
@@ -825,11 +826,12 @@ class Pool:
         return _taken(segment, first, end, number)
 
     def limit_whole(self, per_s):
-        """Limit the messages that the queue of `refused()` takes for the reasons `refused_whole`.
+        """Limit the messages that the queue of `refused()` keeps whole (`refused_whole`).
 
         Args:
             per_s: number of messages per second, 0 for any number. After a second without messages,
-                `per_s` messages may come at once. Messages above this rate are discarded.
+                `per_s` messages may come at once. Messages above this rate are cut to
+                `refused_prefix`; without it, they are discarded.
 
         Raises:
             ValueError: `per_s` is negative.
@@ -1186,6 +1188,7 @@ def _refused(entry: cython.pointer(aiokq_refused)) -> object:
         entry.arrival,
         entry.partition_key if entry.keyed else None,
         entry.sequence,
+        bool(entry.whole),
     )
 
 

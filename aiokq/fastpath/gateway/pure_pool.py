@@ -403,8 +403,9 @@ class Pool:
             16 KiB), no topic is replaced, and the new message is discarded as BAD_TOPIC.
         refused_bytes: size of the queue of `refused()`, in addition to `max_bytes`.
         refused_reasons: the reasons for which messages are put into this queue.
-        refused_whole: reasons in `refused_reasons` to which `limit_whole` applies instead of the
-            next two limits.
+        refused_whole: reasons in `refused_reasons` whose messages are kept whole, as far as
+            `limit_whole` allows. The next two limits do not apply to these messages. With
+            `refused_prefix`, further messages are treated as those of other reasons.
         refused_prefix: number of bytes of each key and value that the queue keeps; -1 for all.
         refused_per_s: number of messages that the queue takes per second; 0 for any number.
         spooled: whether `finished()` names the messages that the pool discards.
@@ -1140,10 +1141,17 @@ class Pool:
             slot.no_memory += reason == NO_MEMORY
         if reason in self._refused_reasons:
             key, value = row.key, row.value
-            if self._refused_prefix >= 0 and reason not in self._refused_whole:
-                key, value = key[: self._refused_prefix], value[: self._refused_prefix]
             size = len(topic) + len(key) + len(value) + REFUSED_OVERHEAD
-            if self._queues_refused(reason, size, row.arrival):
+            rated = reason in self._refused_whole
+            fits = rated and self._refused_used + size <= self._refused_bytes
+            whole = queued = fits and self._within_rate()
+            if not whole and (self._refused_prefix >= 0 or not rated):
+                whole = self._refused_prefix < 0
+                if not whole:
+                    key, value = key[: self._refused_prefix], value[: self._refused_prefix]
+                size = len(topic) + len(key) + len(value) + REFUSED_OVERHEAD
+                queued = self._queues_refused(size, row.arrival)
+            if queued:
                 self._refused_used += size
                 self._held += 1
                 self._refused.append(
@@ -1157,6 +1165,7 @@ class Pool:
                         row.arrival,
                         row.partition_key,
                         row.sequence if self._spooled else -1,
+                        whole,
                     )
                 )
                 self.wake()
@@ -1166,12 +1175,10 @@ class Pool:
         if self._spooled and row.sequence >= 0:
             self._finished.append(row.sequence)
 
-    def _queues_refused(self, reason: int, size: int, wall: int) -> bool:
-        """Return whether a message is to be put into the queue of refused messages."""
+    def _queues_refused(self, size: int, wall: int) -> bool:
+        """Return whether a message that is cut, or has no rate of its own, is to be queued."""
         if self._refused_used + size > self._refused_bytes:
             return False
-        if reason in self._refused_whole:
-            return self._within_rate()
         if not self._refused_per_s:
             return True
         if wall // 1000 != self._refused_second:

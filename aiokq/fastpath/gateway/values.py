@@ -261,6 +261,7 @@ class Refused(NamedTuple):
         topic, key: empty if the message could not be read.
         value: the value; all bytes of a message that could not be read.
         sequence: the number that `feed` gave to the message; -1 if it gave none.
+        whole: whether key and value are not cut to the pool's `refused_prefix`.
     """
 
     reason: int
@@ -272,6 +273,7 @@ class Refused(NamedTuple):
     arrival_ms: int
     partition_key: int | None
     sequence: int = -1
+    whole: bool = True
 
 
 SPOOL_VERSION: Final = 1

@@ -960,8 +960,8 @@ def test_refused_messages_are_handed_over(benches: Any) -> None:
     assert bench.pool.counts().held == 2
     fed = gateway.TRANSPORTS.index("fed")
     assert bench.pool.refused() == [
-        (gateway.TOO_LONG, fed, b"t", b"k", b"long", 77, NOW, 9, -1),
-        (gateway.MALFORMED, fed, b"", b"", encode(flags=1), 0, NOW, None, -1),
+        (gateway.TOO_LONG, fed, b"t", b"k", b"long", 77, NOW, 9, -1, True),
+        (gateway.MALFORMED, fed, b"", b"", encode(flags=1), 0, NOW, None, -1, True),
     ]
     assert bench.pool.refused() == []
     assert bench.pool.counts().held == 0

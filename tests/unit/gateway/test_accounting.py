@@ -212,3 +212,23 @@ def test_memory_cannot_be_released_twice():
     books.accounting.acked(books.topic, taken, [0], taken.charge)
     with pytest.raises(ValueError, match="were not taken"):
         books.accounting.acked(books.topic, taken, [0], taken.charge)
+
+
+def test_a_message_that_the_queue_has_cut_does_not_become_a_dead_letter():
+    pool = Pool(
+        1_000_000,
+        refused_bytes=1 << 20,
+        refused_reasons=(TOO_LONG,),
+        refused_whole=(TOO_LONG,),
+        refused_prefix=4,
+    )
+    pool.limit_whole(1)
+    books, letters = Books(pool), Letters()
+    dead: Any = letters
+    books.accounting.dead_letters = dead
+    books.feed("orders", *[b"too long for it"] * 3)
+    assert books.accounting.drain() == 3
+    (letter,) = letters.accepted
+    assert letter.taken.message(0).value == b"too long for it"
+    assert books.accounting.snapshot().total.discarded[TOO_LONG] == 2
+    books.check()

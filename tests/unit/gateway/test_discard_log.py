@@ -211,3 +211,19 @@ def test_messages_for_dead_letters_are_whole():
     desk.feed(bad[:8] + b"\1" + bad[9:])
     (one,) = desk.pool.refused()
     assert len(one.value) == 16  # enough for API key and version
+
+
+def test_the_rate_of_dead_letters_does_not_limit_the_log():
+    """Regression: beyond `max_per_s`, messages were only counted."""
+    values = {
+        "dead_letters": {"topic": "dead", "max_per_s": 3, "reasons": ["error_ack"]},
+        "discards": {"log_path": "/var/log/x", "log_max_prefix_bytes": 100},
+    }
+    desk = Desk(1 << 20, **refused_options(GatewaySettings.checked(values)))
+    desk.pool.limit_whole(3)
+    desk.topic("orders", max_message_bytes=10)
+    desk.feed(*[message("orders", bytes(500))] * 3000)
+    refused = desk.pool.refused()
+    assert [len(one.value) for one in refused] == [500] * 3 + [100] * 2000
+    assert [one.whole for one in refused] == [True] * 3 + [False] * 2000
+    assert desk.pool.counts().refused_lost == 997
