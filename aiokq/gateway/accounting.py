@@ -186,7 +186,7 @@ class Accounting:
         self._slots.pop(slot, None)
         kept = self._topics.setdefault(topic.name, Totals())
         kept.received += counts.received
-        kept.discarded[TOO_LONG] += counts.too_long
+        kept.discarded[TOO_LONG] += counts.too_long - counts.queued
         kept.discarded[RATE_LIMIT] += counts.rate_limit
         kept.discarded[NO_MEMORY] += counts.no_memory
         for call in self.on_forget:
@@ -216,6 +216,8 @@ class Accounting:
                     continue
                 size -= refused_size(one)
             self._total.discarded[one.reason] += 1
+            if self._counts_by_topic(topic, one.reason):
+                self._of(topic).discarded[one.reason] += 1
             discarded.append(one)
             if self._spool is not None:
                 self._spool.finished_one(one.sequence)
@@ -223,15 +225,20 @@ class Accounting:
             assert dead is not None
             topic = name.decode("utf-8", "replace")
             rows = range(len(taken.refused))
-            # The pool counts TOO_LONG for a topic, but BAD_TOPIC only in its totals.
-            known = reason == TOO_LONG and topic in self._topics
-            if known:  # counted as discarded, although they are in flight
-                self._of(topic).discarded[reason] -= len(rows)
+            known = self._counts_by_topic(topic, reason)
             dead.accept(Letter(topic, known, taken, rows, reason, 0, None, 0))
         if discarded:
             for call in self.on_refused:
                 call(discarded)
         return count
+
+    def _counts_by_topic(self, topic: str, reason: int) -> bool:
+        """Return whether a message of the queue is counted here for its topic.
+
+        Only those that are too long are: they are in flight until their outcome is known. The pool
+        counts those of other reasons for their topic, or for none.
+        """
+        return reason == TOO_LONG and topic in self._topics
 
     def acked(self, topic: TopicState, taken: Taken, rows: Sequence[int], charge: int) -> None:
         messages = len(rows)
@@ -381,7 +388,7 @@ class Accounting:
             core = None if slot is None else counts.topics.get(slot)
             if core is not None:
                 topic.received += core.received
-                topic.discarded[TOO_LONG] += core.too_long
+                topic.discarded[TOO_LONG] += core.too_long - core.queued
                 topic.discarded[RATE_LIMIT] += core.rate_limit
                 topic.discarded[NO_MEMORY] += core.no_memory
             topic.in_flight = _in_flight(topic)

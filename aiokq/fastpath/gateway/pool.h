@@ -257,6 +257,7 @@ typedef struct aiokq_slot {
     int64_t no_memory;
     int64_t earliest;
     int64_t latest;
+    int64_t queued; /* of `too_long`, those put into the queue of refused messages until now */
     struct aiokq_slot *before; /* in the list of ready or of fresh slots */
     struct aiokq_slot *after;
     struct aiokq_slot *older; /* in the list of unregistered slots of a group of senders */
@@ -918,7 +919,7 @@ static inline int aiokq_queues_refused(aiokq_pool *pool, int64_t size, int64_t w
  * `apart` the mutex is released while a large message is copied. */
 static inline int aiokq_queue_refused(aiokq_pool *pool, int reason, int transport,
                                       const aiokq_message *message, int64_t value_size,
-                                      int64_t wall, int apart) {
+                                      int64_t wall, aiokq_slot *slot, int apart) {
     int64_t key_size = message->key_size, size = message->topic_size + key_size + value_size;
     int rated = pool->refused_whole >> reason & 1;
     int whole = rated && pool->refused_used + size + AIOKQ_REFUSED_OVERHEAD <= pool->refused_bytes &&
@@ -945,6 +946,8 @@ static inline int aiokq_queue_refused(aiokq_pool *pool, int reason, int transpor
     /* Counted first, so that the books are right while the mutex is released. */
     pool->refused_used += size + AIOKQ_REFUSED_OVERHEAD;
     pool->held++;
+    if (slot != NULL && reason == AIOKQ_TOO_LONG)
+        slot->queued++;
     apart = apart && size > AIOKQ_LARGE;
     if (apart)
         aiokq_pool_unlock(pool);
@@ -1005,7 +1008,8 @@ static inline void aiokq_discard(aiokq_pool *pool, int reason, int transport,
     if (!(pool->refused_reasons >> reason & 1)) {
         pool->discarded[reason]++;
         aiokq_finish(pool, message->sequence);
-    } else if (!aiokq_queue_refused(pool, reason, transport, message, value_size, wall, apart)) {
+    } else if (!aiokq_queue_refused(pool, reason, transport, message, value_size, wall, slot,
+                                    apart)) {
         pool->refused_lost++;
         pool->discarded[reason]++;
         aiokq_finish(pool, message->sequence);
@@ -1758,7 +1762,7 @@ typedef struct {
     const unsigned char *topic; /* of a registered topic: valid until the slot is freed */
     int32_t topic_size;
     int32_t number;
-    int64_t numbers[8];
+    int64_t numbers[9];
 } aiokq_report;
 
 /* Returns whether a slot is in the report of all topics: if its topic is registered, or has

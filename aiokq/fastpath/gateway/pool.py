@@ -1137,6 +1137,7 @@ def _topic_counts(report: cython.pointer(aiokq_report)) -> object:
         numbers[5],
         numbers[6],
         numbers[7],
+        numbers[8],
     )
 
 

@@ -155,7 +155,7 @@ class Slot:
         self.rate_interval_ms = 0
         self.window: int | None = None
         self.in_window = 0
-        self.received = self.too_long = self.rate_limited = self.no_memory = 0
+        self.received = self.too_long = self.rate_limited = self.no_memory = self.queued = 0
         self.earliest, self.latest = NEVER, -NEVER
 
     def limits(self) -> tuple[int, ...]:
@@ -1154,6 +1154,8 @@ class Pool:
             if queued:
                 self._refused_used += size
                 self._held += 1
+                if slot is not None:
+                    slot.queued += reason == TOO_LONG
                 self._refused.append(
                     Refused(
                         reason,
@@ -1237,4 +1239,5 @@ def _topic_counts(slot: Slot) -> TopicCounts:
         slot.no_memory,
         slot.earliest,
         slot.latest,
+        slot.queued,
     )

@@ -116,6 +116,8 @@ class TopicCounts(NamedTuple):
             `refused()`.
         earliest_ms, latest_ms: smallest and largest timestamp of these messages since the last
             `Pool.counts(new_window=True)`; NEVER and -NEVER if there are none.
+        queued: messages in `too_long` that were put into the queue until now, and have no outcome
+            that the core knows.
     """
 
     topic: bytes
@@ -127,6 +129,7 @@ class TopicCounts(NamedTuple):
     no_memory: int
     earliest_ms: int
     latest_ms: int
+    queued: int = 0
 
 
 class PoolCounts(NamedTuple):

@@ -232,3 +232,35 @@ def test_a_message_that_the_queue_has_cut_does_not_become_a_dead_letter():
     assert letter.taken.message(0).value == b"too long for it"
     assert books.accounting.snapshot().total.discarded[TOO_LONG] == 2
     books.check()
+
+
+def test_a_count_of_a_topic_does_not_decrease_when_a_message_becomes_a_dead_letter():
+    """Regression: a message that waited for its dead letter was counted as discarded."""
+    pool = Pool(1_000_000, refused_bytes=1 << 20, refused_reasons=(TOO_LONG,))
+
+    class Flood:
+        """The pool; a message arrives right before its counts are read."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(pool, name)
+
+        def counts(self, **options: Any) -> Any:
+            pool.feed(encode("orders", b"too long for it"))
+            return pool.counts(**options)
+
+    given: Any = Flood()
+    books, letters = Books(given), Letters()
+    dead: Any = letters
+    books.accounting.dead_letters = dead
+    for _ in range(3):
+        snapshot = books.accounting.snapshot()
+        orders = snapshot.topics["orders"]
+        assert orders.discarded[TOO_LONG] == snapshot.total.discarded[TOO_LONG] == 0
+        assert orders.in_flight == orders.received == snapshot.total.in_flight > 0
+    books.accounting.drain()
+    for letter in letters.accepted:
+        books.accounting.dead_letter_failed(letter, letter.rows, 0)
+    counts = pool.counts(topics=True).topics[books.topic.slot]
+    assert counts.too_long == counts.queued == sum(len(one.rows) for one in letters.accepted)
+    books.accounting.forget(books.topic)
+    assert books.accounting.snapshot().topics["orders"].discarded[TOO_LONG] == counts.too_long
