@@ -173,6 +173,7 @@ class InputSet:
         gone = [(each, each.counts()) for each in self.inputs if each not in keeps]
         for each, counts in gone:
             self._closed[each.type] = self._closed[each.type].plus(counts)
+            each.replaced(counts)
         self.inputs = tuple(
             sorted(
                 keeps,
@@ -209,6 +210,7 @@ class InputSet:
             logger.error("input cannot be read: input=%s error=%s", old.where, error)
             return
         self._closed[old.type] = self._closed[old.type].plus(old.counts())
+        old.replaced(old.counts())
         self.inputs = tuple(again if each is old else each for each in self.inputs)
 
     def _input(self, socket: InputSocket, settings: InputSettings | None = None) -> OpenInput:

@@ -43,6 +43,18 @@ LISTEN_FDS_START: Final = 3
 """The first descriptor that systemd passes."""
 
 BACKLOG: Final = 512
+SUMS: Final = (
+    "received",
+    "received_bytes",
+    "unclean_disconnects",
+    "refused",
+    "idle_closed",
+    "partial_closed",
+    "displaced",
+    "blocked_ms",
+)
+"""Those of the `IntakeCounts` that `/metrics` has as counters."""
+
 ATTACH_FILTER: Final = 26
 """Linux's SO_ATTACH_FILTER, which the module `socket` does not have."""
 
@@ -75,11 +87,13 @@ class InputSocket:
     Attributes:
         settings: the options of the input.
         socket: a bound socket; a stream socket also listens.
+        earlier: the counts of the readers of this socket that a reload has replaced.
     """
 
     def __init__(self, settings: InputSettings, opened: socket.socket, *, passed: bool) -> None:
         self.settings = settings
         self.socket = opened
+        self.earlier: dict[str, int] = {}
         self._passed = passed
         self._address = opened.getsockname() if settings.type == "tcp" else ("", 0)
         self._file: tuple[int, int] | None = None
@@ -171,6 +185,19 @@ class OpenInput(NamedTuple):
 
     def counts(self) -> IntakeCounts:
         return self.intake.counts()
+
+    def sums(self) -> IntakeCounts:
+        """Return the counts, with those of readers that a reload has replaced."""
+        counts, earlier = self.counts(), self.socket.earlier
+        return counts._replace(
+            **{name: getattr(counts, name) + count for name, count in earlier.items()}
+        )
+
+    def replaced(self, counts: IntakeCounts) -> None:
+        """Keep the counts of a reader that another one replaces."""
+        earlier = self.socket.earlier
+        for name in SUMS:
+            earlier[name] = earlier.get(name, 0) + getattr(counts, name)
 
 
 class InputTotals(NamedTuple):

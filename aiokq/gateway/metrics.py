@@ -231,7 +231,7 @@ class _GatewayCollector(Collector):
         yield from gateway.measures(snapshot)
 
     def _of_inputs(self) -> Iterator[tuple[str, Samples]]:
-        inputs = [((one.type, path_text(one.where)), one.counts()) for one in self._gateway.inputs]
+        inputs = [((one.type, path_text(one.where)), one.sums()) for one in self._gateway.inputs]
         yield "input_received", [(place, counts.received) for place, counts in inputs]
         yield "input_received_bytes", [(place, counts.received_bytes) for place, counts in inputs]
         yield "input_connections", [(place, counts.connections) for place, counts in inputs]

@@ -25,7 +25,7 @@ import pytest
 import aiokq
 from aiokq.errors import ConfigError
 from aiokq.fastpath.gateway import TOO_LONG, UNCLEAN_DISCONNECT, Intake
-from aiokq.gateway import Gateway, input_set, inputs
+from aiokq.gateway import Gateway, input_set, inputs, metrics
 from aiokq.gateway.accounting import Snapshot
 from aiokq.gateway.inputs import OpenInput
 from aiokq.gateway.settings_tables import InputSettings
@@ -569,6 +569,32 @@ async def test_the_counts_of_closed_inputs_stay_in_the_totals_and_their_memory_d
             assert totals["unix_stream"].unclean_disconnects == n + 1
             gc.collect()
             assert closed() is None
+
+
+async def test_the_counters_of_an_input_go_on_when_its_users_change():
+    """Regression: the new reader of the socket began with zero."""
+
+    def received(r: Running) -> list[bytes]:
+        name = b"aiokq_gateway_input_received_total{"
+        return [
+            line.split()[-1]
+            for line in metrics.exposition(r.gateway).splitlines()
+            if line.startswith(name) and b"stream" in line
+        ]
+
+    async with running() as (r, _):
+        stream = STREAM.format(path="{path}")
+        r.inputs.append(stream)
+        await r.reload()
+        for count in (1, 2, 3):
+            with socket.socket(socket.AF_UNIX) as client:
+                client.connect(str(r.path / "stream"))
+                client.sendall(message("orders", b"v"))
+                await r.settled(count)
+            assert received(r) == [b"%d.0" % count]
+            r.inputs[-1] = stream + f"allowed_users = [{', '.join([str(os.getuid())] * count)}]\n"
+            assert await r.reload() == ["inputs"]
+            assert received(r) == [b"%d.0" % count]
 
 
 async def test_a_system_without_descriptors_refuses_a_reload(monkeypatch: pytest.MonkeyPatch):

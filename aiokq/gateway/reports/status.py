@@ -177,7 +177,7 @@ class StatusBoard:
     def _inputs(self) -> list[dict[str, object]]:
         rows = []
         for one in self._gateway.inputs:
-            counts = one.counts()
+            counts = one.sums()
             rows.append(
                 {
                     "type": one.type,

@@ -32,7 +32,7 @@ def gateway(desk: Desk) -> Any:
         snapshot=desk.accounting.snapshot,
         pool=desk.pool,
         cluster=SimpleNamespace(counters=ClientCounters("test")),
-        inputs=[SimpleNamespace(type="tcp", where="127.0.0.1:1", counts=lambda: counts)],
+        inputs=[SimpleNamespace(type="tcp", where="127.0.0.1:1", sums=lambda: counts)],
         spool=SimpleNamespace(counts=SimpleNamespace(stored_bytes=100, failures=0), recovered=0),
         measures=lambda snapshot: (
             [(name, [((), 1.0)]) for name in MEASURES if name != "queued"]
