@@ -72,7 +72,9 @@ class _Inherited:
 
     def forget(self) -> None:
         """Let the connections close their copies of sockets; see `forks.Inherited`."""
-        for connection in self._connections:
+        # Once only: the child may close these numbers and use them for other files before it forks.
+        connections, self._connections = self._connections, {}
+        for connection in connections:
             connection.forget()
 
 

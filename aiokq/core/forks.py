@@ -131,7 +131,10 @@ def _forget_loop(loop: AbstractEventLoop) -> None:
 def _after_fork_in_child() -> None:
     for item in list(_watched):
         item.forget()
-    for loop in list(_loops):
+    # Once only: the child may close these numbers and use them for other files before it forks.
+    loops = list(_loops)
+    _loops.clear()
+    for loop in loops:
         _forget_loop(loop)
 
 

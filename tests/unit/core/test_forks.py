@@ -181,6 +181,38 @@ def test_a_child_that_leaves_a_coroutine_of_its_parents_loop_does_not_stop_it() 
     assert run_as_a_process(main) == "3"
 
 
+def test_files_of_a_child_are_left_alone_when_it_forks(tmp_path: Path) -> None:
+    """A daemon closes what it inherited, opens its own files under these numbers, and forks."""
+
+    async def main() -> str:
+        from aiokq import EmbeddedCluster
+
+        async with EmbeddedCluster() as kafka:
+            host, _, port = kafka.bootstrap_servers.rpartition(":")
+            clients = [socket.create_connection((host, int(port))) for _ in range(20)]
+            await asyncio.sleep(0.3)  # until all are accepted
+            read, write = os.pipe()
+            child = os.fork()
+            if child == 0:
+                signal.alarm(LIMIT)
+                os.dup2(write, 250)
+                os.closerange(3, 250)
+                files = [os.open(tmp_path / f"{n}", os.O_CREAT | os.O_WRONLY) for n in range(100)]
+                if os.fork() == 0:
+                    names = {os.readlink(f"/proc/self/fd/{file}") for file in files}
+                    os.write(250, f"{len(names)}".encode())
+                os._exit(0)
+            os.close(write)
+            await asyncio.to_thread(os.waitpid, child, 0)
+            found = (await asyncio.to_thread(os.read, read, 10)).decode()
+            os.close(read)
+            for client in clients:
+                client.close()
+        return found
+
+    assert run_as_a_process(main) == "100"
+
+
 def run_as_a_process(main: object) -> str:
     """Run `main` in a child process, which has none of the test's threads and may fork and exit."""
     read, write = os.pipe()

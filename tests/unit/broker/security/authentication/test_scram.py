@@ -132,6 +132,15 @@ def test_an_invented_salt_stays_the_same_and_looks_like_a_real_one() -> None:
     assert (len(without.salt), without.iterations) == (20, 4096)
 
 
+def test_an_invented_salt_stays_the_same_in_later_versions() -> None:
+    """Only the salts of unknown users would change with a version, which would tell who exists."""
+    given = of({}, secret=b"secret").of("nobody")
+    assert (given.salt.hex(), given.iterations) == (
+        "a5afd4fe06807feb3e31eb8ea89272a6d072fe84",
+        4096,
+    )
+
+
 def shaped(name: str, salt: bytes, iterations: int = 4096) -> UserScramCredentialRecord:
     """Return a credential without its keys, which take time."""
     keys = {"stored_key": b"", "server_key": b""}
@@ -151,7 +160,7 @@ def kafka_salt(number: int) -> bytes:
 
 @pytest.mark.parametrize("size", [0, 1, 20, 63, 64, 65, 1000])
 def test_an_invented_salt_has_any_length_in_use(size: int) -> None:
-    """Up to 64 bytes and beyond, two functions make the bytes."""
+    """Users of other tools may have any salts."""
     salt = random.Random(size).randbytes(size)
     credentials = of({("alice", 1): shaped("alice", salt)})
     found = credentials.of("nobody").salt
