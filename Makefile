@@ -70,6 +70,15 @@ $(CACHE)/stamps/programs:
 	@bash tools/install_debian.sh chromium chromium
 	@# Its tools check the gateway's units and pass sockets to a gateway; they need no running systemd.
 	@bash tools/install_debian.sh systemd-socket-activate systemd
+	@# GSSAPI is tested with a key distribution center of MIT Kerberos; the headers build its package.
+	@PATH="$$PATH:/usr/sbin" bash tools/install_debian.sh krb5kdc krb5-kdc krb5-admin-server krb5-user
+	@bash tools/install_debian.sh krb5-config libkrb5-dev
+	@mkdir -p $(@D) && touch $@
+
+# The extra `gssapi`, which is compiled. A failure is no error: the tests of Kerberos are skipped.
+$(CACHE)/stamps/kerberos: $(CACHE)/stamps/build $(CACHE)/stamps/programs
+	@$(PY) -m pip install --quiet --disable-pip-version-check 'gssapi>=1.8' || \
+		echo "aiokq: could not build the package gssapi: Kerberos is not tested" >&2
 	@mkdir -p $(@D) && touch $@
 
 # Spark needs Java 17 or newer: the installed one, or Debian's.
@@ -103,7 +112,7 @@ run: $(CACHE)/stamps/build java ## Run the main job with real data on the embedd
 
 # The parts wait for downloads and compilers, so they take half as long with `make -j3`.
 .PHONY: peers
-peers: $(CACHE)/stamps/wheel $(CACHE)/stamps/programs kafka connector go-client ## Fetch and build all that the tests need
+peers: $(CACHE)/stamps/wheel $(CACHE)/stamps/programs $(CACHE)/stamps/kerberos kafka connector go-client ## Fetch and build all that the tests need
 
 .PHONY: test
 test: peers ## Run a smoke of every tier of tests

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from aiokq.connection.request_context import RequestContext
 from aiokq.connection.tls.principal_rules import PrincipalRules
 from aiokq.errors import AuthenticationFailed, ConfigError, KafkaError
 from tests.peers.pki import Pki
+from tests.peers.ports import free_ports
 
 
 class Files:
@@ -28,6 +31,7 @@ class Files:
         self.authority.write_text(pki.trusted)
         self.node = directory / "node.pem"
         self.node.write_text(node.key + node.chain)
+        self.ends = int(client.certificates[0].not_valid_after_utc.timestamp())
         self.clients = {}
         for name, identity in (("client", client), ("stranger", stranger)):
             self.clients[name] = directory / f"{name}.pem"
@@ -80,6 +84,17 @@ async def test_a_certificate_of_the_client_may_be_required(files):
         for name in ("stranger", None):
             with pytest.raises(KafkaError):
                 await produced(files.cluster(kafka.bootstrap_servers, name))
+
+
+async def test_a_client_tells_when_its_certificate_expires(files):
+    """So that an alert can fire before brokers refuse the client."""
+    settings = files.settings(ssl_client_auth="required")
+    async with aiokq.EmbeddedCluster(settings=settings) as kafka:
+        for name, ends in (("client", files.ends), (None, 0)):
+            cluster = files.cluster(kafka.bootstrap_servers, name)
+            with contextlib.suppress(KafkaError):  # without a certificate
+                await produced(cluster)
+            assert cluster._engine.counters.certificate_expiry_timestamp_seconds.read() == ends
 
 
 async def test_the_principal_is_that_of_the_certificate(files):
@@ -174,6 +189,43 @@ async def test_no_secret_is_described(tmp_path, caplog):
     text = repr(found) + caplog.text + repr(settings_in_effect)
     assert "s3cr3t" not in text
     assert "PRIVATE KEY" not in text
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "OAUTHBEARER"])
+@pytest.mark.parametrize("address", ["0.0.0.0", "[::]"])
+async def test_a_broker_does_not_start_if_passwords_could_be_read_on_the_network(
+    mechanism: str, address: str
+):
+    """The message names the setting that allows it. The listener is not left open."""
+    if address == "[::]" and not has_ipv6():
+        pytest.skip("this machine has no IPv6")
+    (port,) = free_ports(1)
+    settings = {
+        "listeners": f"OPEN://{address}:{port},LOCAL://127.0.0.1:0",
+        "advertised.listeners": f"OPEN://127.0.0.1:{port},LOCAL://127.0.0.1:0",
+        "listener.security.protocol.map": "OPEN:SASL_PLAINTEXT,LOCAL:PLAINTEXT",
+        "inter.broker.listener.name": "LOCAL",
+        "sasl.enabled.mechanisms": mechanism,
+        "listener.name.open.plain.sasl.jaas.config": (
+            'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="secret";'
+        ),
+        "sasl.oauthbearer.jwks.endpoint.url": "https://id.example.com/keys",
+    }
+    with pytest.raises(ConfigError) as caught:
+        async with aiokq.EmbeddedCluster(settings=settings):
+            pass
+    assert "listener.name.open.allow.credentials.without.tls=true" in str(caught.value)
+    assert "listens beyond this machine" in str(caught.value)
+    with socket.create_server(("127.0.0.1", port)):
+        pass
+
+
+def has_ipv6() -> bool:
+    try:
+        with socket.create_server(("::1", 0), family=socket.AF_INET6):
+            return True
+    except OSError:
+        return False
 
 
 async def test_unsigned_tokens_of_other_machines_are_warned_of(caplog):
