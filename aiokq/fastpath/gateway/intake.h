@@ -42,7 +42,7 @@
 #define AIOKQ_DRAIN_MS 1000
 #define AIOKQ_LAST_ACCEPTS 16 /* bursts of connections that an ending input accepts in a round */
 #define AIOKQ_SHAKE_MS 10  /* time in which an ending TCP input still accepts connections */
-#define AIOKQ_FRESH_MS 100 /* time in which an ending TCP input waits for the first bytes of one */
+#define AIOKQ_FRESH_MS 300 /* time in which an ending TCP input waits for the first bytes of one */
 #define AIOKQ_ENDING 2 /* `started` while a call waits for the end of the thread */
 #define AIOKQ_PRIORITY (-10)
 #define AIOKQ_PRIORITY_WINDOW 10 /* milliseconds between two decisions about the priority */
@@ -1112,18 +1112,20 @@ static inline int aiokq_is_fresh(const aiokq_intake *intake, const aiokq_connect
            aiokq_ms(CLOCK_MONOTONIC) - connection->last < AIOKQ_FRESH_MS;
 }
 
-/* Accepts the connections that wait, and reads each connection once. A connection is closed if
- * there is nothing more to read, unless it is fresh. With `last`, none is accepted, and each
+/* Accepts the connections that wait if `accepts` is not 0, and reads each connection once. A
+ * connection is closed if there is nothing more to read, unless it is fresh. With `last`, each
  * connection is closed after its read. Returns whether there were any connections. */
-static inline int aiokq_drain_round(aiokq_intake *intake, int64_t end, int last) {
+static inline int aiokq_drain_round(aiokq_intake *intake, int64_t end, int accepts, int last) {
     aiokq_connection *connection, *after;
-    int64_t before = intake->counts.accepted, count;
-    int calls = 0, found = 0;
-    while (!last && calls++ < AIOKQ_LAST_ACCEPTS) {
+    int64_t before = intake->counts.accepted + intake->counts.refused, came, count;
+    int calls = 0, found = 0, some = 0;
+    while (accepts && calls++ < AIOKQ_LAST_ACCEPTS) {
         aiokq_accept_connections(intake);
-        if (intake->counts.accepted == before)
+        came = intake->counts.accepted + intake->counts.refused;
+        if (came == before)
             break;
-        before = intake->counts.accepted;
+        before = came;
+        some = 1;
     }
     /* A program could still write after the last read of its connection, and its messages would be
      * lost uncounted. After the shutdown, its write fails. */
@@ -1131,7 +1133,8 @@ static inline int aiokq_drain_round(aiokq_intake *intake, int64_t end, int last)
         for (connection = intake->first; connection != NULL; connection = connection->after)
             shutdown(connection->fd, SHUT_RD);
     /* A connection of which bytes come moves to the end of the list. */
-    before = count = intake->counts.connections;
+    count = intake->counts.connections;
+    some |= count > 0;
     for (connection = intake->first; connection != NULL && count-- > 0; connection = after) {
         int more;
         after = connection->after;
@@ -1143,7 +1146,7 @@ static inline int aiokq_drain_round(aiokq_intake *intake, int64_t end, int last)
     }
     if (!found)
         aiokq_pause();
-    return before > 0;
+    return some;
 }
 
 /* Reads what the waiting and the open connections have, for AIOKQ_DRAIN_MS and one more round, because
@@ -1151,15 +1154,16 @@ static inline int aiokq_drain_round(aiokq_intake *intake, int64_t end, int last)
  * programs does not use the time of the others.
  *
  * The caller lets the system refuse new TCP connections; those that a program has begun to open are
- * ready in AIOKQ_SHAKE_MS. Connections that come later to a socket that systemd owns are left to the next
- * process. */
+ * ready in AIOKQ_SHAKE_MS. None is accepted that would still be fresh at the end: a socket that systemd
+ * owns keeps it for the next process. */
 static inline void aiokq_drain_connections(aiokq_intake *intake) {
     int64_t began = aiokq_ms(CLOCK_MONOTONIC), end = began + AIOKQ_DRAIN_MS, now;
+    int64_t accepts_until = end - (intake->transport == AIOKQ_TCP ? AIOKQ_FRESH_MS : 0);
     int some;
     intake->max_connections = INT64_MAX; /* accept all waiting connections */
     do {
         now = aiokq_ms(CLOCK_MONOTONIC);
-        some = aiokq_drain_round(intake, end, now >= end);
+        some = aiokq_drain_round(intake, end, now < accepts_until, now >= end);
     } while (now < end && (some || (intake->transport == AIOKQ_TCP &&
                                     now - began < AIOKQ_SHAKE_MS)));
 }

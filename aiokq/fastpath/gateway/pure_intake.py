@@ -66,7 +66,7 @@ LAST_ACCEPTS: Final = 16
 SHAKE_SECONDS: Final = 0.01
 """Time in which an ending TCP input still accepts connections."""
 
-FRESH_SECONDS: Final = 0.1
+FRESH_SECONDS: Final = 0.3
 """Time in which an ending TCP input waits for the first bytes of a connection."""
 _CREDENTIALS: Final = struct.Struct("=iII")
 
@@ -480,32 +480,38 @@ class Intake:
         these programs does not use the time of the others.
 
         The caller lets the system refuse new TCP connections; those that a program has begun to
-        open are ready in SHAKE_SECONDS. Connections that come later to a socket that systemd owns
-        are left to the next process.
+        open are ready in SHAKE_SECONDS. None is accepted that would still be fresh at the end: a
+        socket that systemd owns keeps it for the next process.
         """
+        is_tcp = TRANSPORTS[self._transport] == "tcp"
         began = time.monotonic()
         end = began + DRAIN_MS / 1000
-        shake = began + (SHAKE_SECONDS if TRANSPORTS[self._transport] == "tcp" else 0.0)
+        shake = began + (SHAKE_SECONDS if is_tcp else 0.0)
+        accepts_until = end - (FRESH_SECONDS if is_tcp else 0.0)
         self._max_connections = 1 << 62  # accept all waiting connections
         now, some = began, True
         while now < end and (some or now < shake):
             now = time.monotonic()
-            some = self._drain_round(listening, end, last=now >= end)
+            some = self._drain_round(listening, end, accepts=now < accepts_until, last=now >= end)
 
-    def _drain_round(self, listening: socket.socket, end: float, *, last: bool) -> bool:
-        """Accept the connections that wait, and read each connection once.
+    def _drain_round(
+        self, listening: socket.socket, end: float, *, accepts: bool, last: bool
+    ) -> bool:
+        """Accept the connections that wait, if `accepts`, and read each connection once.
 
         A connection is closed if there is nothing more to read, unless it is fresh. With `last`,
-        none is accepted, and each connection is closed after its read.
+        each connection is closed after its read.
 
         Returns:
             Whether there were any connections.
         """
-        for _ in range(0 if last else LAST_ACCEPTS):
-            before = self._accepted
+        some = False
+        for _ in range(LAST_ACCEPTS if accepts else 0):
+            before = self._accepted + self._refused
             self._accept_connections(listening)
-            if self._accepted == before:
+            if self._accepted + self._refused == before:
                 break
+            some = True
         # A program could still write after the last read of its connection, and its messages would
         # be lost uncounted. After the shutdown, its write fails.
         connections = list(self._connections.values())
@@ -526,7 +532,7 @@ class Intake:
                 self._close(connection)
         if not found:
             time.sleep(0.001)
-        return bool(connections)
+        return some or bool(connections)
 
     def _fresh(self, connection: Connection) -> bool:
         """Return whether a program that has just connected may be about to send something."""
