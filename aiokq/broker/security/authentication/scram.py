@@ -19,7 +19,7 @@ import hashlib
 import heapq
 import hmac
 import math
-import os
+import secrets
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -107,7 +107,7 @@ class ScramCredentials:
         self._shapes = shapes
         self._secret = secret
         # The keys of all invented credentials. No proof is valid for them.
-        self._unknown_key = os.urandom(self.mechanism.size)
+        self._unknown_key = secrets.token_bytes(self.mechanism.size)
 
     def of(self, name: str) -> Credential:
         """Return the credential of a user, genuine or invented.
@@ -237,7 +237,7 @@ class ScramExchange:
             )
             raise ExchangeFailed("the client asks to act as another user", told=told)
         credential = self._credential = self._credentials.of(first.name)
-        nonce = first.nonce + os.urandom(NONCE_BYTES).hex()
+        nonce = first.nonce + secrets.token_bytes(NONCE_BYTES).hex()
         self._first = first
         self._sent = ServerFirst(nonce, credential.salt, credential.iterations)
         return self._sent.render()
