@@ -260,7 +260,7 @@ class _GatewayCollector(Collector):
 
 
 def _by_topic(snapshot: Snapshot, name: str) -> Samples:
-    """Return a count by topic, and the remaining count, which belongs to no existing topic.
+    """Return a count by topic; that of messages whose topic does not exist has the topic ''.
 
     A counter must not decrease, so it leaves out what may move to a topic later.
     """

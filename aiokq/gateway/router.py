@@ -499,7 +499,7 @@ class Router:
                 retry = min(2 * retry, REFRESH_SECONDS)
 
     def _outgrown(self) -> list[TopicState]:
-        """Return topics that had messages that are too long: their limit may have been raised."""
+        """Return the topics whose limit may have been raised: they had messages above it."""
         counts = self._pool.counts(topics=True).topics
         found = []
         for topic in self.topics.values():

@@ -201,8 +201,8 @@ class Commits:
     def moved(self) -> bool:
         """Return whether the consumer's position in a partition differs from the committed offset.
 
-        If no record was handled since the commit, the offsets between the two have no records; they
-        belong, for example, to transaction markers.
+        If no record was handled since the commit, the position passed offsets without records, such
+        as those of transaction markers.
         """
         try:
             return not self._offsets.keys().isdisjoint(self._committable()[0])
