@@ -174,18 +174,21 @@ def test_it_stops_at_once_with_clients_still_connected():
     consumer.close()
 
 
-def test_a_cluster_is_reset_between_tests_in_less_than_five_milliseconds():
-    """A second per test would be too much for a suite of a thousand tests."""
+def test_a_reset_between_tests_takes_less_than_five_milliseconds_of_a_processor():
+    """A second per test would be too much for a suite of a thousand tests.
+
+    `benchmarks.resets` measures the time; that depends on what else the machine does.
+    """
     seconds = []
     with EmbeddedCluster() as kafka:
         for _ in range(15):
             for number in range(20):
                 kafka.run(kafka.create_topic(f"t{number}"))
-            began = time.perf_counter()
+            began = time.process_time()
             kafka.run(kafka.reset())
-            seconds.append(time.perf_counter() - began)
+            seconds.append(time.process_time() - began)
             assert kafka.node.topics.get("t0") is None
-    assert min(seconds) < 0.005, seconds  # the machine may be busy
+    assert min(seconds) < 0.005, seconds
 
 
 def test_clients_of_other_makes_stay_connected_over_a_reset():
