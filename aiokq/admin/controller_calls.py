@@ -96,8 +96,8 @@ class ControllerCalls(ABC):
         Args:
             entity: names that the entities must have; `QuotaName.DEFAULT` stands for the default,
                 and `QuotaName.ANY` for every name. None for all quotas.
-            strict: whether to leave out entities with more parts than `entity`. If `entity` is a
-                user, these are the client ids of the user.
+            strict: whether to leave out entities that have more parts than `entity`. If `entity` is
+                a user, these entities are the client ids of the user.
         """
         return await quotas.describe_client_quotas(
             self._check(timeout), entity, strict=strict, timeout=timeout

@@ -174,7 +174,7 @@ def _entry(
 
 
 def _entity(names: Mapping[str, str | None]) -> ClientQuotaEntity:
-    """Return an entity of a response, without types that this client does not know."""
+    """Return an entity of a response; types that this client does not know are left out."""
     known = {_ATTRIBUTES[kind]: name for kind, name in names.items() if kind in _ATTRIBUTES}
     return ClientQuotaEntity(
         **{kind: QuotaName.DEFAULT if name is None else name for kind, name in known.items()}

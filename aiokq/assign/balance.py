@@ -34,9 +34,9 @@ class Claim(NamedTuple):
 PORTION: Final = 16
 """One step moves up to 1/`PORTION` of the difference in load between the ends of a path.
 
-If the share is less than one partition, one partition moves. Moving one partition at a time would
-need a search for each partition. Moving half of the difference would give members partitions that
-they have to pass on.
+If this part of the difference is less than one partition, one partition moves. Moving one partition
+at a time would need a search for each partition. Moving half of the difference would give members
+partitions that they have to pass on.
 """
 
 _Heap: TypeAlias = list[tuple[int, int, str]]

@@ -232,10 +232,9 @@ class Dispatcher:
     def _no_token(self, header: RequestHeader) -> CloseConnection:
         """Return the error that ends a connection after a wrong request during a login.
 
-        The state is AUTHENTICATE, and the request is not SaslAuthenticate.
-
-        The body of the request is not decoded. The response has the error ILLEGAL_SASL_STATE if the
-        API has an error code outside of arrays.
+        Called in the state AUTHENTICATE, for a request that is not SaslAuthenticate. The body of
+        the request is not decoded. The response has the error ILLEGAL_SASL_STATE if the API has an
+        error code outside of arrays.
         """
         key, version = header.api_key, header.api_version
         api = APIS.get(key)

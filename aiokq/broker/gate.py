@@ -185,7 +185,7 @@ class MutationQuota(Protocol):
 
     @property
     def throttle_ms(self) -> int:
-        """The throttle time in ms because of the partitions counted so far."""
+        """The throttle time, in ms, that results from the partitions counted so far."""
         ...
 
     def charge(self, partitions: int) -> None:

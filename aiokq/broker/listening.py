@@ -152,8 +152,8 @@ class NodeServers:
             limits.queued_max_request_bytes,
             has_logins=any(one.uses_sasl for one in listeners.security.values()),
         )
-        # Each PLAINTEXT or protected listener gets a `Strangers` object of its own. New connections
-        # to it do not wait for unauthenticated connections of other listeners.
+        # Each PLAINTEXT or protected listener gets a `Strangers` object of its own, so that new
+        # connections to this listener do not wait for unauthenticated connections to others.
         strangers = Strangers(turn, environment.clock.monotonic)
         shared = listeners.security.keys() - listeners.protected
         try:

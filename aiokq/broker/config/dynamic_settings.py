@@ -356,9 +356,9 @@ def _changed(before: BrokerSettings, after: BrokerSettings) -> frozenset[str]:
 
 
 def _pairs(settings: BrokerSettings, base: str) -> tuple[tuple[str, int], ...]:
-    """Return the listeners with their own value of a limit.
+    """Return the listeners that have a value of their own for a limit.
 
-    Each is given as its name in capitals and the value.
+    The result has a pair for each of these listeners: its name in capitals, and the value.
     """
     pairs: tuple[tuple[str, int], ...] = getattr(settings, PER_LISTENER[base])
     return pairs

@@ -95,7 +95,7 @@ _READ_BY_PLUG_INS: Final = {
     "metrics.jmx.exclude": "string",
     "metrics.jmx.include": "string",
 }
-"""Settings, with their types, that only a plug-in of Kafka reads, and KafkaConfig does not declare.
+"""Settings, with their types, that KafkaConfig does not declare and that only a plug-in reads.
 
 The plug-in is the JMX reporter. A node of Kafka without the JMX reporter also ignores the settings.
 """

@@ -209,8 +209,8 @@ def prefixed_setting(name: str) -> str | None:
         name: a name without `listener.name.NAME.`.
 
     Returns:
-        None if the table has no setting of this name, or if it cannot be set for one listener or
-        for this mechanism.
+        The name; None if there is no such TLS or SASL setting, or if the setting cannot be set for
+        one listener or for this mechanism.
     """
     if _is_declared(name):
         return None if name in _OF_BROKER else name

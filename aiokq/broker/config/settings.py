@@ -707,7 +707,7 @@ PER_LISTENER: Final[Mapping[str, str]] = {
     "max.connections": "listener_max_connections",
     "max.connection.creation.rate": "listener_max_connection_creation_rates",
 }
-"""The limits that a listener may have of its own, and the fields that hold their values."""
+"""The limits that may have a value for a single listener, and the fields with these values."""
 
 
 def broker_settings(

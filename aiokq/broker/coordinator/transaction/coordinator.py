@@ -360,7 +360,7 @@ class TransactionCoordinator(CoordinatorRuntime["TransactionShard"]):
             raise TransactionalIdNotFound(f"there is no transactional id {transactional_id}")
         return found
 
-    # `transaction_recovery` calls the following methods after an unclean shutdown.
+    # `transaction_recovery` calls the following public methods after an unclean shutdown.
 
     def find(self, producer_id: int) -> Found | None:
         """Return the coordinator's data about a producer id; None if no shard has the id.

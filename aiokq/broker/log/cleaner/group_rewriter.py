@@ -61,8 +61,8 @@ _ONE: Final = WALK_ONE | WALK_TRUSTED
 def group_segments(files: Files, view: LogView) -> list[list[SegmentView]]:
     """Return groups of adjacent segments, each to be copied into one segment.
 
-    Even without compaction, the log and index files of a group fit into one segment. A group has at
-    most ``MOST_OF_A_GROUP`` segments.
+    A group has at most ``MOST_OF_A_GROUP`` segments. The log and index files of a group fit into
+    one segment even if compaction removes no record.
     """
     limit, index_limit = view.config.segment_bytes, view.config.segment_index_bytes
     groups: list[list[SegmentView]] = []

@@ -135,9 +135,9 @@ def topic_config_entries(
 def _server_synonyms(name: str, names: Sequence[str], settings: DynamicSettings) -> list[Synonym]:
     """Return the broker's settings that can determine the value of `name`, in order of priority.
 
-    The first entry determines the value, and clients read its text in the unit of `name`. As in
-    Kafka, the result therefore begins with an entry named `name`. Entries of higher priority, which
-    have other names and units, such as `log.retention.hours`, are left out.
+    Clients read the text of the first entry in the unit of `name`. As in Kafka, the entries before
+    the first entry named `name` are therefore left out: their units may differ, for example that of
+    `log.retention.hours`. The result is empty if no entry is named `name`.
     """
     found: list[Synonym] = []
     for dynamic, source in (

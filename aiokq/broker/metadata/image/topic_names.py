@@ -21,7 +21,7 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
 
 INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
-"""Topics that only the broker writes; clients can read them."""
+"""Topics to which the broker writes its own records; clients can read them."""
 
 CLUSTER_METADATA: Final = "__cluster_metadata"
 """The name of the metadata log's topic. No client can create this topic."""
