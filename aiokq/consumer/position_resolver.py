@@ -279,7 +279,7 @@ class PositionResolver:
             state.later(now, error)
             if isinstance(error, UnknownTopicOrPartition):
                 logger.debug("no offset yet: partition=%s error=%s", state.tp, error)
-                continue  # the topic search reports the error
+                continue  # topic_search.py reports the error
             self._report(NO_OFFSET, state, error)
             if not error.retriable:
                 state.refused(error)

@@ -42,7 +42,7 @@ _LISTING_SHARE: Final = 0.01
 
 
 _FREE_PER_CALL: Final = 64
-"""Number of free descriptors, beyond the reserve, for each call of `missing` without a check."""
+"""One call of `missing` may skip the check per this many free descriptors beyond the reserve."""
 
 _MOST_UNCHECKED: Final = 64
 """Maximum number of calls of `missing` without a check."""

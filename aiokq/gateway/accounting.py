@@ -235,8 +235,8 @@ class Accounting:
     def _counts_by_topic(self, topic: str, reason: int) -> bool:
         """Return whether a message of the queue is counted here for its topic.
 
-        Only those that are too long are: they are in flight until their outcome is known. The pool
-        counts those of other reasons for their topic, or for none.
+        Only messages that are too long are counted here: they are in flight until their outcome is
+        known. The pool counts the messages of other reasons, for their topic or for none.
         """
         return reason == TOO_LONG and topic in self._topics
 

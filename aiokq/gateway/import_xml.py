@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["import_xml"]
 
 OVERHEAD: Final = 26
-"""Bytes that Bruce and Dory add to key and value before they compare with messageMaxBytes."""
+"""Bytes that Bruce and Dory add to the size of key and value before they check messageMaxBytes."""
 
 MOST_MESSAGE: Final = 2**30
 LEAST_POOL: Final = 64 * KIB
@@ -206,7 +206,7 @@ class _Import:
             toml.set("idle_ms", 0, f"as {self._name}, connections have no time limit")
             toml.set("max_connections", 1024, f"{self._name} has no limit")
             toml.set("idle_when_full_ms", 10_000, "then an idle connection makes room")
-            # With a limit on connections, messages that never end would take all places.
+            # Connections are limited, so messages that never end could use up all of them.
             toml.set(
                 "partial_message_ms",
                 30_000,

@@ -53,7 +53,7 @@ SUMS: Final = (
     "displaced",
     "blocked_ms",
 )
-"""Those of the `IntakeCounts` that `/metrics` has as counters."""
+"""The fields of `IntakeCounts` that `/metrics` has as counters."""
 
 ATTACH_FILTER: Final = 26
 """Linux's SO_ATTACH_FILTER, which the module `socket` does not have."""
@@ -343,13 +343,13 @@ def _bound_tcp(settings: InputSettings) -> socket.socket:
 
 
 def _refuse_connections(listening: socket.socket) -> None:
-    """Let no further program connect to a TCP socket; those in the queue can still be accepted.
+    """Let a TCP socket establish no more connections; those in its queue can still be accepted.
 
     Between the last `accept` and the close of the socket, the system would establish connections
-    and take their data, which nobody reads. The system has no call that ends this alone, but the
-    socket can have a packet filter. It drops the first segment of each new connection, and no other
-    one, so that connections are established that had begun before. The programs whose segments are
-    dropped get ECONNREFUSED when the socket is closed.
+    and take their data, which nobody reads. The system has no call that prevents only this, but the
+    socket can have a packet filter. The filter drops the first segment of each new connection, and
+    no other segment, so connections that had begun before are still established. The programs whose
+    segments are dropped get ECONNREFUSED when the socket is closed.
 
     Raises:
         OSError: the system does not allow the filter.
@@ -384,12 +384,14 @@ def _bound_unix(settings: InputSettings) -> socket.socket:
 
 @contextlib.contextmanager
 def _lock_of(path: str | None) -> Iterator[Callable[[], bool]]:
-    """Yield a function that tries to lock the directory of a socket file, and tells if it has.
+    """Yield a function that tries to lock the directory of a socket file.
+
+    The function returns False if another process has locked the directory.
 
     While a gateway opens a socket, no other may open one in the same directory. Otherwise, a
     gateway could take the file of another gateway for a file on which nobody listens, because that
-    gateway does not listen yet. The lock is only waited for during LOCK_SECONDS, so that a program
-    that holds it prevents no start.
+    gateway does not listen yet. The caller waits for the lock for LOCK_SECONDS at most, so that a
+    program that holds the lock prevents no start.
     """
     directory = -1
     if path is not None:

@@ -499,7 +499,7 @@ class ProducerEngine:
                 continue
             again.append((how, row))
             if how == (piece.restamped, piece.alone):
-                lane.pauses = True  # the same attempt again
+                lane.pauses = True  # wait, because the same attempt is repeated
             if error.may_have_been_written and (sent is None or number < sent):
                 uncertain.append(row)
         if uncertain:

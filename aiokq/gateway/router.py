@@ -46,7 +46,10 @@ Brokers learn of a new topic one after the other.
 """
 
 MOST_CONFIRMED: Final = 500
-"""If one response has more topics than this that do not exist, they are not looked up again."""
+"""Number of missing topics in one response above which their messages are discarded at once.
+
+Otherwise, and with `autocreate`, the topics are looked up again first.
+"""
 
 MOST_CREATIONS: Final = 4
 """Largest number of requests that create topics at the same time."""

@@ -270,7 +270,7 @@ class GatewaySettings(Section):
             raise ConfigError(f"{where}[kafka] {error.message}") from None
 
     def _wrong_setting(self, refusal: ConfigError) -> tuple[str, ...]:
-        """Return the path of the first [kafka] setting that alone causes an error, or a part of it.
+        """Return the path of the first [kafka] setting that alone causes `refusal` or a part of it.
 
         The path is () if only a combination of settings causes the error. Each setting is checked
         alone. An error of this check counts only if `refusal` contains its text, because a setting

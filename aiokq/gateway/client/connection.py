@@ -36,7 +36,10 @@ NO_SIGNAL: Final[int] = getattr(socket, "MSG_NOSIGNAL", 0)
 
 FIRST_PAUSE: Final = 0.001
 LAST_PAUSE: Final = 0.05
-"""Shortest and longest pause in seconds between two attempts; each pause doubles the last one."""
+"""FIRST_PAUSE and LAST_PAUSE: the shortest and longest pause between two attempts, in seconds.
+
+Each pause is twice as long as the previous one.
+"""
 
 LONGEST_WAIT: Final = 0.25
 """Seconds after which a full queue is tried again, even if the system has not reported room."""

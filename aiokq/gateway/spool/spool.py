@@ -117,7 +117,7 @@ class Spool:
         self._feed_soon()
 
     async def delete_finished(self) -> None:
-        """Delete the segments that were finished before `start`; they take room of new messages."""
+        """Delete the segments that were finished before `start`, to make room for new messages."""
         if self._change_at is not None:
             self._change_at.cancel()
             self._begin_change()
