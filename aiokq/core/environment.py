@@ -89,7 +89,7 @@ class StrangerSteps(Protocol):
         ...
 
     def begun(self) -> None:
-        """When a connection begins, count a fixed time for its work outside of its steps."""
+        """Count a fixed time for the work of a new connection that is done outside of its steps."""
         ...
 
     def end_turn(self) -> None:

@@ -19,8 +19,8 @@ __all__ = ["Budget", "budget_bytes"]
 LEAST_ROOM: Final = 64 * 1024
 """The smallest result of `Budget.room` other than 0.
 
-A topic of which the engine holds no message has this room even above the limit, as long as all
-messages have less than one and a half times the limit.
+A topic of which the engine holds no message has this room even above the limit, as long as the
+bytes of all messages together are less than one and a half times the limit.
 """
 
 MOST_ROOM: Final = 1024 * 1024

@@ -419,7 +419,7 @@ class Gateway:
         await inputs.settle(differ, opened, replaced, settings.inputs)
 
     def _limit_refused(self, settings: GatewaySettings) -> None:
-        """Limit how many messages that the pool refuses become dead letters per second."""
+        """Limit how many of the messages that the pool refuses become dead letters per second."""
         letters = settings.dead_letters
         self.pool.limit_whole(0 if letters is None else letters.max_per_s)
 

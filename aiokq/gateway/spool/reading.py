@@ -34,7 +34,7 @@ LEAST_MESSAGE: Final = 29
 """Bytes of the smallest message."""
 
 CHECKED_BYTES: Final = 64 * 1024 * 1024
-"""Most bytes that one search after damage checks in addition to the size of the segment."""
+"""Bytes that the checks of one search after damage may read, besides the size of the segment."""
 
 ATTEMPTS: Final = 5
 """Number of times that a segment is read before its messages count as damaged."""
