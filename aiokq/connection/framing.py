@@ -53,7 +53,7 @@ _TOGETHER_BYTES: Final = 1152 * 1024
 FIRST_STEP_BYTES: Final = 2 * 1024 * 1024
 
 LEAST_FOREIGN: Final = 0x14 << 24
-"""If another protocol's first 4 bytes are read as the size of a frame, it is at least this size."""
+"""The least size that results if the first 4 bytes of another protocol are read as a frame size."""
 
 _TLS_RECORD_TYPES: Final = {0x14, 0x15, 0x16, 0x17}
 _HTTP_STARTS: Final = (

@@ -303,7 +303,8 @@ class TcpListener:
 class _Arrived:
     """Accepted connections that wait to begin. A forked child closes its copies of the sockets.
 
-    One object is watched for all of them, because most wait for only one iteration of the loop.
+    `forks` watches one object for all of them, because most wait for only one iteration of the
+    loop.
     """
 
     __slots__ = ("__weakref__", "sockets")

@@ -62,7 +62,7 @@ _ABORT_TIMEOUT: Final = 1.0
 
 
 class _Inherited:
-    """Tells the connections of a server about forks. To watch each of them would take longer."""
+    """Tells the connections of a server about forks; `forks.watch` for each would take longer."""
 
     __slots__ = ("__weakref__", "_connections")
 
@@ -72,7 +72,8 @@ class _Inherited:
 
     def forget(self) -> None:
         """Let the connections close their copies of sockets; see `forks.Inherited`."""
-        # Once only: the child may close these numbers and use them for other files before it forks.
+        # Once only: before it forks, the child may close these descriptors and use their numbers
+        # for other files.
         connections, self._connections = self._connections, {}
         for connection in connections:
             connection.forget()

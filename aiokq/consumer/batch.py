@@ -94,9 +94,10 @@ class RecordBatch(Generic[R]):
     def next_offset(self) -> int:
         """The position after the records that count as delivered.
 
-        Without an error, all records count as delivered. After an error, the records before it
-        count, and also the record itself if an iteration raised the error for it. Once an iteration
-        has gone beyond the error, all records count that can be decoded.
+        Without an error, all records count as delivered. After an error in an iteration, the
+        records before the error count, and also the record for which a deserializer raised the
+        error. After an error in `records`, only the records that iterations have returned count.
+        Once an iteration has gone beyond the error, all records that can be decoded count.
         """
         return self._progress.position
 

@@ -140,11 +140,11 @@ class _Limit:
         """Decide whether a line about a client is written.
 
         Returns:
-            Two numbers. The first is 0 if the line must not be written now; otherwise it says how
-                often the line has occurred since it was last written. Occurrences that a limit kept
-                out do not count. The second is the number of lines about the client that a limit
-                kept out and that no line or summary has reported yet; earlier occurrences of this
-                line count, too.
+            (0, 0) if the line must not be written now. Otherwise the first number says how often
+                this line has occurred since it was last written, including this time, but without
+                the times that a limit kept it out. The second number says how many lines about the
+                client, including this one, a limit kept out since a line or a summary last reported
+                that number.
         """
         share = self._share(client, now)
         written, count = share.known.get(key, (now - REPEAT_SECONDS, 0))

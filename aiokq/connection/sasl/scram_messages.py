@@ -6,11 +6,11 @@ over this text.
 
 Kafka's brokers compute proofs over a text that they render again from the parsed parts. They
 therefore refuse a proof if the client-final message has an extension, and may refuse it if the
-client-first message has several, whose order they do not keep. Clients must not send such
-messages. Unlike Kafka's parser, this one accepts names that are not ASCII, and refuses the
-mandatory extension ``m=``, which Kafka leaves out of the signed text.
+client-first message has several extensions, because they do not keep the order of extensions.
+Clients must not send such messages. Unlike Kafka's parser, this one accepts names that are not
+ASCII, and refuses the mandatory extension ``m=``, which Kafka leaves out of the signed text.
 
-No error contains a part of a message, and no `repr` a salt, proof or signature.
+No error contains a part of a message. No `repr` contains a salt, a proof or a signature.
 
 Source: RFC 5802 sections 5 and 7; Kafka ``ScramMessages.java``, ``ScramFormatter.java``.
 Tests: ``tests/unit/connection/sasl/test_scram_messages.py``.
@@ -46,7 +46,7 @@ _BASE64: Final = r"[A-Za-z0-9+/]*={0,2}"
 
 _EXTENSIONS: Final = r"(?:,(?!m=)[A-Za-z]+=[^,\x00]+)*"
 _EXTENSIONS_BEFORE_PROOF: Final = r"(?:,(?!m=|p=[^,]*\Z)[A-Za-z]+=[^,\x00]+)*"
-"""Leaves a proof at the end of the message, which would otherwise be matched twice."""
+"""Does not match a proof at the end of the message, so that the proof is not matched twice."""
 
 _CLIENT_FIRST: Final = re.compile(
     rf"n,(?:a=(?P<authzid>{_NAME}))?,"

@@ -38,7 +38,7 @@ _WAIT_SECONDS: Final = 10.0
 """Seconds for which a connection waits for a token, if none is valid."""
 
 _MARGIN_SECONDS: Final = 1.0
-"""Seconds before its expiry at which a token ceases to be used.
+"""Seconds before the expiry of a token in which the token is not used any more.
 
 If a tenth of the lifetime that is left at the fetch is shorter, that tenth counts instead.
 

@@ -51,7 +51,9 @@ _NOT_RETRIED: Final = frozenset((*range(400, 408), *range(409, 416), 501, 505))
 _MAX_BYTES: Final = 1 << 20
 _MAX_SHOWN: Final = 200
 LONGEST: Final = 30.0
-"""Seconds after which a request fails if the answer is not complete; `HttpLimits.read` if longer.
+"""Seconds after which a request fails if the answer is not complete.
+
+If `HttpLimits.read` is longer, it applies instead.
 
 Without this limit, a server that sends a byte now and then would keep all logins waiting.
 """

@@ -110,7 +110,8 @@ def repair_log(
         path: the log directory with ``__cluster_metadata-0``.
         execute: False to return the result without changing anything.
         others_lost: repair the log even if its quorum has other voters. They must be lost for good:
-            a voter that has lost records could help to elect a leader without these records.
+            otherwise this node, which has lost records, could vote for a leader that lacks the same
+            records.
 
     Raises:
         ConfigError: ``path`` is not a log directory with a metadata log.

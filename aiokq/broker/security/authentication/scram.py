@@ -1,11 +1,12 @@
 """SASL SCRAM-SHA-256 and SCRAM-SHA-512: the client proves that it knows its password.
 
-A login costs the broker three HMACs, and if the stored credentials have several shapes, one more
-for each shape. The expensive PBKDF2 runs only where a credential is made.
+A login costs the broker three HMACs. If the stored credentials have several shapes (iterations,
+length and alphabet of the salt), a login costs one more HMAC for each shape. The expensive PBKDF2
+runs only where a credential is made.
 
 An unknown user also gets a salt, and is refused after the proof, as with a wrong password. Kafka
 refuses an unknown user at the first message, which tells which users exist. The invented credential
-has the shape (iterations, length and alphabet of the salt) of a stored one.
+has the shape of a stored one.
 
 Source: RFC 5802; Kafka ``ScramSaslServer.java``. The differences from Kafka's parser are named in
 ``connection/sasl/scram_messages.py``.
