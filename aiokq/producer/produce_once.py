@@ -285,7 +285,7 @@ class ProduceOnce:
         names: dict[UUID, str] = {}
         if version >= FIRST_WITH_TOPIC_IDS:
             names = {data.topic_id: topic for topic, data in topics.items()}
-            if ZERO_ID in names:  # the metadata lacks a topic, or came from an older broker
+            if ZERO_ID in names:  # a topic is unknown, or the brokers have no ids
                 version = FIRST_WITH_TOPIC_IDS - 1
         request = ProduceRequest(
             transactional_id=None,

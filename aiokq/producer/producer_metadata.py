@@ -182,7 +182,7 @@ class ProducerMetadata:
 
     def pending(self) -> list[Batch]:
         """Return the batches of records whose topic is not known yet."""
-        if not self._looking:  # each commit of a transaction asks
+        if not self._looking:  # the usual case in the commit of a transaction
             return []
         return [
             batch

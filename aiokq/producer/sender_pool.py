@@ -180,8 +180,9 @@ class SenderPool:
             queue.fail_unsent(no_partition(info, queue.partition))
             return
         if info is None:
-            # The topic was deleted. When a lookup of the topic fails, the batches of the topic that
-            # are not in flight fail. The batch of this queue may have been in flight at that time.
+            # The topic was deleted. If a lookup of the topic fails, its batches that are not in
+            # flight fail, too. The batch of this queue may have been in flight at that time, so it
+            # needs another lookup.
             self.look_up(queue.topic)
         if queue.blocked_by is None:
             queue.blocked_by = LeaderNotAvailable(topic_partition=queue.topic_partition)

@@ -116,7 +116,7 @@ def iter_values(data: bytes, header: BatchHeader) -> Iterator[bytes]:
             position = end
             index += 1
     except IndexError:
-        pass  # the last loop decodes the records again and raises CorruptRecord
+        pass  # the loop below decodes the records again and raises CorruptRecord
     if index == header.count and position == header.size:
         return
     for number, record in enumerate(iter_records(data, header)):

@@ -97,7 +97,7 @@ class Losses:
         )
 
     def beginning_unknown(self, partitions: Iterable[TopicPartition]) -> None:
-        """Report that only the connector that planned the first batch knows where it starts."""
+        """Report that only the connector that planned the first batch knows the batch's start."""
         self._report(
             "INITIAL_OFFSET_UNKNOWN",
             "The first batch was planned by another connector, and only that connector knows "

@@ -192,7 +192,7 @@ def _fate(index: HistoryIndex, send: Send) -> AnomalyKind | None:
     """Return the anomaly if a committed record is certainly missing, otherwise None.
 
     The anomaly is LOST_WRITE if a consumer read past the record. It is UNSEEN if the partition was
-    read to its end, but no consumer read the record or past it.
+    read to its end, but no consumer read the record or a later record.
     """
     places = index.values[send.topic].get(send.value, ())
     if any(o in index.committed[send.topic, p].reads for p, o in places):

@@ -153,7 +153,8 @@ class Field:
         """Whether the field is a tagged struct that may be null.
 
         The encoder never omits such a field: it writes null as the byte 0, because Kafka reads an
-        absent field as a struct with default values. The decoders of aiokq read it as null.
+        absent field as a struct with default values. The decoders of aiokq read an absent field as
+        null.
         """
         return self.kind == "struct" and self.tag is not None and self.nullable_since is not None
 

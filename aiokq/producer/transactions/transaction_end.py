@@ -118,7 +118,10 @@ class TransactionEnd:
         self._hurried = False
         """Whether a commit has called `hurry`, so that `relax` must be called."""
         self._next: asyncio.Future[GroupOffsets | None] | None = None
-        """Pending while the task of `_run_each` waits for a transaction to end; None if it runs."""
+        """The future that the task of `_run_each` awaits until the next `begin` sets its result.
+
+        None while the task ends a transaction, or if there is no task.
+        """
 
     def reset(self) -> None:
         """Forget the commit requests of the last transaction."""

@@ -335,7 +335,7 @@ class Transactions:
             state.advanced()
 
     def record_failed(self, error: KafkaError) -> None:
-        """Note that a batch failed, so that the transaction cannot be committed."""
+        """Record that a batch failed: the transaction can no longer be committed."""
         if error.may_have_been_written:
             # The batch may arrive late: a new epoch keeps it out of the next transaction.
             self._epochs.need()

@@ -87,8 +87,8 @@ class Sending:
         self.found = 0
         self._cluster = cluster
         self._arrived = arrived
-        # If the journal is in a file, only one piece is in flight until the producer id of this run
-        # has been requested.
+        # If the journal is in a file, only one piece is in flight until this run has looked up its
+        # producer id in the log.
         self._unknown = journal.is_kept
         self._files = files
         self._topic = topic
