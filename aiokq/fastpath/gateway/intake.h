@@ -845,7 +845,8 @@ static inline int aiokq_connection_read(aiokq_intake *intake, aiokq_connection *
     ssize_t size;
     char byte;
     if (connection->expired && recv(connection->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0) {
-        aiokq_connection_end(intake, connection); /* frees memory, so it waits for none */
+        /* Does not wait for room, because it frees memory. */
+        aiokq_connection_end(intake, connection);
         return -1;
     }
     most = aiokq_wait_for_room(intake, connection);
@@ -947,8 +948,8 @@ static inline int aiokq_accept_connections(aiokq_intake *intake) {
     for (int n = 0; n < AIOKQ_BURST && intake->counts.connections < intake->max_connections; n++) {
         struct epoll_event event;
         aiokq_connection *connection;
-        /* At the end of an input there is room for one connection in any case, so that those that
-         * wait are read. */
+        /* An ending input without a connection accepts one even if only reserved descriptors are
+         * free, so that the waiting connections are read. */
         int last = intake->draining && intake->counts.connections == 0;
         int fd, lacks = !last && aiokq_lacks_descriptors(intake);
         if (!lacks)
@@ -999,9 +1000,10 @@ static inline void aiokq_postpone(aiokq_intake *intake, int64_t ms) {
         aiokq_postpone_one(one, ms, now);
 }
 
-/* Ends connections that are idle, or whose message is incomplete, for too long. Their programs cannot
- * write any more. What they have written before is read, and when nothing is left, the connection is
- * closed: data that came at the last moment, or while the thread did not run, is not lost. */
+/* Ends connections that were idle, or whose message was incomplete, for too long. From now on, their
+ * programs cannot write. The input still reads the data that was written before, and then closes the
+ * connections, so data that came at the last moment, or while the thread did not run, is not lost.
+ * (With TCP, one more write succeeds before the program gets the error.) */
 static inline void aiokq_expire(aiokq_intake *intake, int64_t now) {
     aiokq_connection *connection = intake->first;
     int64_t limit = intake->partial_ms;
@@ -1153,9 +1155,9 @@ static inline int aiokq_drain_round(aiokq_intake *intake, int64_t end, int accep
  * some programs may write all the time. The connections are read in turns, so that one of these
  * programs does not use the time of the others.
  *
- * The caller lets the system refuse new TCP connections; those that a program has begun to open are
- * ready in AIOKQ_SHAKE_MS. None is accepted that would still be fresh at the end: a socket that systemd
- * owns keeps it for the next process. */
+ * The caller lets the system refuse new TCP connections; those that a program has begun to open can
+ * be accepted within AIOKQ_SHAKE_MS. A connection that would still be fresh at the end is not
+ * accepted: if systemd owns the socket, the connection waits for the next process. */
 static inline void aiokq_drain_connections(aiokq_intake *intake) {
     int64_t began = aiokq_ms(CLOCK_MONOTONIC), end = began + AIOKQ_DRAIN_MS, now;
     int64_t accepts_until = end - (intake->transport == AIOKQ_TCP ? AIOKQ_FRESH_MS : 0);

@@ -901,8 +901,8 @@ static inline int aiokq_within_rate(aiokq_pool *pool) {
     return 1;
 }
 
-/* Returns whether a message that is cut, or has no rate of its own, is to be put into the queue of
- * refused messages. */
+/* Returns whether the queue takes a refused message, and counts the message. Called for messages that
+ * are cut, or whose reason is not in `refused_whole`. */
 static inline int aiokq_queues_refused(aiokq_pool *pool, int64_t size, int64_t wall) {
     if (pool->refused_used + size > pool->refused_bytes)
         return 0;

@@ -480,8 +480,8 @@ class Intake:
         these programs does not use the time of the others.
 
         The caller lets the system refuse new TCP connections; those that a program has begun to
-        open are ready in SHAKE_SECONDS. None is accepted that would still be fresh at the end: a
-        socket that systemd owns keeps it for the next process.
+        open can be accepted within SHAKE_SECONDS. A connection that would still be fresh at the end
+        is not accepted: if systemd owns the socket, the connection waits for the next process.
         """
         is_tcp = TRANSPORTS[self._transport] == "tcp"
         began = time.monotonic()
@@ -636,8 +636,8 @@ class Intake:
             if len(self._connections) >= self._max_connections:
                 return  # further connections wait, with their data, in the kernel's queue
             try:
-                # At the end of an input there is room for one connection in any case, so that those
-                # that wait are read.
+                # An ending input without a connection accepts one even if only reserved
+                # descriptors are free, so that the waiting connections are read.
                 last = self._draining and not self._connections
                 if not last and self._lacks_descriptors():
                     raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
@@ -679,7 +679,7 @@ class Intake:
     def _read(self, connection: Connection) -> bool:
         """Read from a connection; return whether more may follow at once."""
         if connection.expired and _at_end(connection.sock):
-            self._close(connection)  # frees memory, so it waits for none
+            self._close(connection)  # does not wait for room, because it frees memory
             return False
         most = self._wait_for_room(connection)
         if not most:
@@ -841,7 +841,7 @@ class Intake:
     def _postpone(self, seconds: float) -> None:
         """Extend the time limits of all connections by the time in which nothing was read.
 
-        The extended limits begin now at the latest.
+        No time limit begins after the present time.
         """
         for connection in self._connections.values():
             self._postpone_one(connection, seconds)
@@ -854,11 +854,12 @@ class Intake:
             connection.since = min(connection.since + seconds, now)
 
     def _expire(self, now: float) -> None:
-        """End connections that are idle, or whose message is incomplete, for too long.
+        """End connections that were idle, or whose message was incomplete, for too long.
 
-        Their programs cannot write any more. What they have written before is read, and when
-        nothing is left, the connection is closed: data that came at the last moment, or while the
-        thread did not run, is not lost.
+        From now on, their programs cannot write. The input still reads the data that was written
+        before, and then closes the connections, so data that came at the last moment, or while the
+        thread did not run, is not lost. (With TCP, one more write succeeds before the program gets
+        the error.)
         """
         limit = self._partial
         if not limit and self._block and now - self._pool.crowded_at < CROWDED_SECONDS / 2:

@@ -1178,7 +1178,10 @@ class Pool:
             self._finished.append(row.sequence)
 
     def _queues_refused(self, size: int, wall: int) -> bool:
-        """Return whether a message that is cut, or has no rate of its own, is to be queued."""
+        """Return whether the queue takes a refused message, and count the message.
+
+        Called for messages that are cut, or whose reason is not in `refused_whole`.
+        """
         if self._refused_used + size > self._refused_bytes:
             return False
         if not self._refused_per_s:

@@ -203,8 +203,9 @@ class IntakeCounts(NamedTuple):
             places.
         blocked_ms: milliseconds in which the input waited for room in the pool, or for the spool.
         running: whether the thread runs.
-        error: errno that ended the thread, or because of which `start()` began no thread; 0 if
-            there is none. An error that `start()` raises is not included.
+        error: errno that ended the thread, or with which `start()` or `change()` found that the
+            descriptor is not a socket; 0 if there is none. Other errors of `start()` are only
+            raised.
     """
 
     received: int
