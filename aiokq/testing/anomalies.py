@@ -33,7 +33,9 @@ class AnomalyKind(Enum):
         "unseen",
         True,
         "A record was acknowledged (and its transaction committed), no consumer read it or past "
-        "it, and the history says that the partition was read to the end.",
+        "it, and the history says that the partition was read to the end. Without the record's "
+        "offset, the partition must have been read from offset 0; without its partition, each "
+        "partition of the topic in the history.",
         "An acknowledged record is in the log until retention removes it.",
     )
     DUPLICATE = _Definition(

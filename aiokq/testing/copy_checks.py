@@ -51,7 +51,7 @@ def _check_inputs(index: HistoryIndex, copy: Copy) -> Iterator[Anomaly]:
 
 
 def _check_outputs(index: HistoryIndex, copy: Copy) -> Iterator[Anomaly]:
-    whole = _is_whole(index, copy.input)
+    whole = index.was_read_whole(copy.input)
     for value in index.values.get(copy.output, ()):
         sends = _sends(index, copy.input, value)
         void = bool(sends) and all(index.is_void(send) for send in sends)
@@ -77,23 +77,6 @@ def _copies(
     polls = (index.committed[copy.output, p].reads[o][1] for p, o in places)
     message = f"{value!r} of {copy.input} {what} at {at}"
     return Anomaly(AnomalyKind.COPY, message, (*sources, *polls))
-
-
-def _is_whole(index: HistoryIndex, topic: str) -> bool:
-    """Return whether each partition of `topic` in the history was read from offset 0 to its end."""
-    known = {
-        partition
-        for (name, partition) in (*index.committed, *index.uncommitted, *index.finals)
-        if name == topic
-    }
-    known.update(
-        send.partition
-        for sends in index.attempts.get(topic, {}).values()
-        for send in sends
-        if send.partition is not None
-    )
-    finals = [index.finals.get((topic, partition)) for partition in known]
-    return bool(finals) and all(f is not None and f.log_start_offset == 0 for f in finals)
 
 
 def _visible_copies(index: HistoryIndex, topic: str, value: str) -> list[tuple[int, int]]:

@@ -168,6 +168,7 @@ class HistoryIndex:
         self.copies: list[Copy] = []
         self.finals: dict[TopicPartition, Final] = {}
         self.operations = 0
+        self._named: dict[str, set[int]] = {}
         self._conflicting: set[Polled] = set()
         self._placed: dict[tuple[str, str], _Placed] = {}
         self._begins: dict[tuple[str, TopicPartition], Seek] = {}
@@ -231,6 +232,27 @@ class HistoryIndex:
         """Return False if an offset is below the final log start offset, otherwise True."""
         final = self.finals.get(partition)
         return final is None or offset >= final.log_start_offset
+
+    def was_read_whole(self, topic: str, partition: int | None = None) -> bool:
+        """Return whether a partition was read from offset 0 to its end.
+
+        If `partition` is None, return whether each partition of `topic` in the history was.
+        """
+        known = {partition} if partition is not None else self._partitions(topic)
+        finals = [self.finals.get((topic, number)) for number in known]
+        return bool(finals) and all(f is not None and f.log_start_offset == 0 for f in finals)
+
+    def _partitions(self, topic: str) -> set[int]:
+        """Return the partitions of a topic that the history names."""
+        named = self._named.get(topic)
+        if named is not None:
+            return named
+        places = (*self.committed, *self.uncommitted, *self.finals)
+        known = {partition for name, partition in places if name == topic}
+        for sends in self.attempts.get(topic, {}).values():
+            known.update(send.partition for send in sends if send.partition is not None)
+        self._named[topic] = known
+        return known
 
     def _acknowledged(self) -> dict[TopicPartition, list[tuple[int, Send]]]:
         logs: dict[TopicPartition, list[tuple[int, Send]]] = defaultdict(list)

@@ -198,8 +198,8 @@ def _fate(index: HistoryIndex, send: Send) -> AnomalyKind | None:
     if any(o in index.committed[send.topic, p].reads for p, o in places):
         return None
     if send.partition is None or send.offset is None:
-        finished = not places and any(topic == send.topic for topic, _ in index.finals)
-        return AnomalyKind.UNSEEN if finished else None
+        unseen = not places and index.was_read_whole(send.topic, send.partition)
+        return AnomalyKind.UNSEEN if unseen else None
     partition = (send.topic, send.partition)
     if not index.is_retained(partition, send.offset) or _other_value(index, send) is not None:
         return None

@@ -130,6 +130,23 @@ def test_a_record_lost_before_the_first_offset_of_a_reader_is_lost() -> None:
     assert kinds(sent("a", 0), ends("in", 1)) == [AnomalyKind.UNSEEN]
 
 
+def test_a_record_of_unknown_place_is_unseen_only_if_it_can_be_nowhere() -> None:
+    """Its partition was read from its start to its end; all partitions, if its own is not known."""
+    nowhere = sent("a", None)
+    second = nowhere._replace(partition=1)
+    first_ends, second_ends = ends("in", 0), ends("in", 0)._replace(partition=1)
+    assert kinds(second, first_ends) == []
+    assert kinds(second, first_ends, second_ends) == [AnomalyKind.UNSEEN]
+    assert kinds(second, ends("in", 4, start=4)._replace(partition=1)) == []  # removed, perhaps
+    assert kinds(nowhere) == []
+    assert kinds(nowhere, first_ends) == [AnomalyKind.UNSEEN]
+    other = sent("b", 0)._replace(partition=1)
+    polled = Poll("c", (Polled("in", 1, 0, "b"),), Isolation.READ_COMMITTED, None, None, 4, 5)
+    assert kinds(nowhere, other, polled, first_ends) == []
+    both = (first_ends, second_ends._replace(last_stable_offset=1, end_offset=1))
+    assert kinds(nowhere, other, polled, *both) == [AnomalyKind.UNSEEN]
+
+
 def test_a_record_lost_behind_a_known_position_is_lost_without_the_end() -> None:
     """Only a consumer that says where it began has read past a record before its first."""
     history = [sent("a", 0), sent("b", 1)]
