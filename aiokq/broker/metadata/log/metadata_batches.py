@@ -6,11 +6,11 @@ Tests: ``tests/unit/broker/metadata/log/test_cluster_metadata_log.py``.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from aiokq.broker.metadata.image.record_codec import encode_metadata_record, record_version
 from aiokq.broker.metadata.image.records import METADATA_VERSION
-from aiokq.broker.metadata.log.snapshot_file import MAX_BATCH_BYTES
+from aiokq.broker.metadata.log.snapshot_file import MAX_BATCH_BYTES, RECORD_OVERHEAD
 from aiokq.core.errors import RecordTooLarge
 from aiokq.records.header import HEADER_SIZE, Checksum
 from aiokq.records.record import RawRecord, encode_batch
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from aiokq.wire.struct import Message
 
 __all__ = ["encode_metadata_batches"]
-
-RECORD_OVERHEAD: Final = 16
-"""Largest number of bytes that a record without a key needs in addition to its value."""
 
 
 def encode_metadata_batches(

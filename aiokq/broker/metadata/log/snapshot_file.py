@@ -42,6 +42,7 @@ from aiokq.wire.quorum_records import (
 __all__ = [
     "MAX_BATCH_BYTES",
     "MAX_BATCH_RECORDS",
+    "RECORD_OVERHEAD",
     "SnapshotId",
     "SnapshotReader",
     "list_snapshots",
