@@ -20,7 +20,7 @@ from aiokq.fastpath.gateway import (
     SPOOL_DAMAGED,
     TOO_LONG,
 )
-from aiokq.gateway.dead_letters import REFUSED_BYTES, Letter, RefusedMessages, refused_size
+from aiokq.gateway.dead_letters import LETTER_OVERHEAD, Letter, RefusedMessages
 
 if TYPE_CHECKING:
     from aiokq.errors import KafkaError
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 __all__ = ["Accounting", "Discard", "Snapshot", "Totals"]
 
 REASON_COUNT: Final = len(REASONS)
-TRIES: Final = 8
 
 
 class Totals:
@@ -193,7 +192,7 @@ class Accounting:
             call(counts)
 
     def drain(self) -> int:
-        """Empty the pool's queue of refused messages: count them, or make them dead letters.
+        """Empty the pool's queue of refused messages: log them, or make them dead letters.
 
         Returns:
             The number of messages in the queue.
@@ -201,44 +200,67 @@ class Accounting:
         dead = self.dead_letters
         if not self.on_refused and (dead is None or not dead.enabled):
             return 0
-        count = 0
+        count = charge = 0
         letters: dict[tuple[bytes, int], RefusedMessages] = {}
         discarded: list[Refused] = []
-        size = 0
+        lost = RefusedMessages()
         for one in self._pool.refused():
             count += 1
-            topic = one.topic.decode("utf-8", "replace")
-            if dead is not None and one.whole and dead.wants(topic, one.reason):
-                size += refused_size(one)
-                if dead.refused_bytes + size <= REFUSED_BYTES and dead.grant(1):
+            if one.charge:
+                topic = one.topic.decode("utf-8", "replace")
+                if dead is not None and dead.wants(topic, one.reason, charge) and dead.grant(1):
                     key = one.topic, one.reason
                     letters.setdefault(key, RefusedMessages()).refused.append(one)
+                    charge += one.charge
                     continue
-                size -= refused_size(one)
-            self._total.discarded[one.reason] += 1
-            if self._counts_by_topic(topic, one.reason):
-                self._of(topic).discarded[one.reason] += 1
+                self._total.discarded[one.reason] += 1
+                if self._counts_by_topic(topic, one.reason):
+                    self._of(topic).discarded[one.reason] += 1
+                lost.refused.append(one)
             discarded.append(one)
-            if self._spool is not None:
-                self._spool.finished_one(one.sequence)
+        if lost.refused:
+            rows = range(len(lost.refused))
+            self._settled(lost, rows, sum(one.charge for one in lost.refused))
         for (name, reason), taken in letters.items():
-            assert dead is not None
             topic = name.decode("utf-8", "replace")
-            rows = range(len(taken.refused))
-            known = self._counts_by_topic(topic, reason)
-            dead.accept(Letter(topic, known, taken, rows, reason, 0, None, 0))
+            rows, known = range(len(taken.refused)), self._counts_by_topic(topic, reason)
+            charge = sum(one.charge for one in taken.refused)
+            self._write(Letter(topic, known, taken, rows, reason, charge, None, 0))
         if discarded:
             for call in self.on_refused:
                 call(discarded)
         return count
 
     def _counts_by_topic(self, topic: str, reason: int) -> bool:
-        """Return whether a message of the queue is counted here for its topic.
+        """Return whether a message that the pool refused is counted here for its topic.
 
         Only messages that are too long are counted here: they are in flight until their outcome is
         known. The pool counts the messages of other reasons, for their topic or for none.
         """
         return reason == TOO_LONG and topic in self._topics
+
+    def _write(self, letter: Letter) -> None:
+        """Pass messages to the dead letters; they stay in flight."""
+        assert self.dead_letters is not None
+        self._pool.charge(LETTER_OVERHEAD)
+        self.dead_letters.accept(letter._replace(charge=letter.charge + LETTER_OVERHEAD))
+
+    def _write_taken(self, letter: Letter, rows: Sequence[int], charge: int) -> None:
+        """Pass some rows of a `Taken` to the dead letters.
+
+        Args:
+            charge: bytes of the pool that are released with these rows.
+        """
+        taken = letter.taken
+        assert not isinstance(taken, RefusedMessages)
+        if len(rows) < taken.count:
+            # A copy, because the other messages may have an outcome, and release the memory of
+            # `taken`, long before the letter is written.
+            taken, released = taken.select(rows), charge
+            charge = taken.charge
+            self._pool.charge(charge)
+            self._pool.release(0, released)
+        self._write(letter._replace(taken=taken, rows=range(len(rows)), charge=charge))
 
     def acked(self, topic: TopicState, taken: Taken, rows: Sequence[int], charge: int) -> None:
         messages = len(rows)
@@ -264,7 +286,7 @@ class Accounting:
             return
         letter = Letter(topic.name, True, taken, rows, reason, charge, error, attempts)
         if self.dead_letters is not None and self.dead_letters.wants(topic.name, reason):
-            self.dead_letters.accept(letter)  # the messages stay in flight
+            self._write_taken(letter, rows, charge)
         else:
             self._discard(letter, rows, charge)
 
@@ -275,8 +297,7 @@ class Accounting:
             The number of messages.
         """
         dead = self.dead_letters
-        wanted = dead is not None and dead.wants(topic, reason)
-        if not wanted and not self.keeps_messages:
+        if not self.keeps_messages and (dead is None or not dead.wants(topic, reason)):
             count = self._pool.discard_unresolved(topic.encode(), reason)
             if self._spool is not None:
                 self._spool.note_discards()
@@ -286,14 +307,13 @@ class Accounting:
             rows = range(taken.count)
             letter = Letter(topic, False, taken, rows, reason, taken.charge, None, 0)
             granted = 0
-            if dead is not None and wanted:
+            if dead is not None and dead.wants(topic, reason):
                 granted = taken.count if reason == SHUTDOWN else dead.grant(taken.count)
-            if dead is not None and granted:
-                dead.accept(letter._replace(rows=rows[:granted]))
+            charge = taken.charge if granted == taken.count else 0
+            if granted:
+                self._write_taken(letter, rows[:granted], charge)
             if granted < taken.count:
-                # If some of the messages became dead letters, these hold the memory of all, so none
-                # is released here.
-                self._discard(letter, rows[granted:], 0 if granted else taken.charge)
+                self._discard(letter, rows[granted:], taken.charge)
             count += taken.count
         return count
 
@@ -308,8 +328,7 @@ class Accounting:
     def dead_letter_failed(self, letter: Letter, rows: Sequence[int], charge: int) -> None:
         """Discard messages whose dead letters failed, or leave them in the spool (`keeps`)."""
         if self.keeps:
-            if not isinstance(letter.taken, RefusedMessages):
-                self._pool.release(len(rows), charge)
+            self._pool.release(len(rows), charge)
         else:
             self._discard(letter, rows, charge)
 
@@ -340,15 +359,15 @@ class Accounting:
 
     def _settled(self, taken: Taken | RefusedMessages, rows: Sequence[int], charge: int) -> None:
         """Release the memory of messages whose outcome is counted, and finish them in the spool."""
-        if isinstance(taken, RefusedMessages):  # refused messages hold no memory of the pool
-            if self._spool is not None:
-                for row in rows:
-                    self._spool.finished_one(taken.refused[row].sequence)
-            return
         self._pool.release(len(rows), charge)
-        if self._spool is not None:
+        if self._spool is None:
+            return
+        if isinstance(taken, RefusedMessages):
+            for row in rows:
+                self._spool.finished_one(taken.refused[row].sequence)
+        else:
             self._spool.finished(taken, rows)
-            self._spool.released()
+        self._spool.released()
 
     def in_all(self) -> Totals:
         """Return the numbers of all topics together. Context: loop."""
@@ -373,12 +392,6 @@ class Accounting:
         """
         self.drain()
         counts = self._pool.counts(topics=True, new_window=new_window)
-        for _ in range(TRIES if not new_window else 0):
-            if not self.drain():
-                break
-            # `counts` lacks the drained messages, or has them in the discards of topics, so it is
-            # read again.
-            counts = self._pool.counts(topics=True)
         waiting = self._waiting
         topics: dict[str, Totals] = {}
         by_name = {name: slot for slot, name in self._slots.items()}

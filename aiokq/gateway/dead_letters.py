@@ -1,9 +1,8 @@
 """`DeadLetters`: writes messages that could not be delivered to a dead letter topic.
 
 Until its dead letter is acknowledged, a message is in flight, and its memory in the pool is not
-released. A message that the pool refused takes no memory of the pool. If the dead letter fails, the
-message is discarded with its original reason. Tests: tests/fault/test_gateway_dead_letters.py,
-tests/unit/gateway/test_dead_letters.py.
+released. If the dead letter fails, the message is discarded with its original reason. Tests:
+tests/fault/test_gateway_dead_letters.py, tests/unit/gateway/test_dead_letters.py.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from aiokq.errors import Closed, InvalidRecord, KafkaError
+from aiokq.errors import BufferFull, Closed, InvalidRecord, KafkaError
 from aiokq.fastpath.gateway import REASONS, SHUTDOWN, Message
 
 if TYPE_CHECKING:
@@ -54,15 +53,19 @@ BLOCK_MS: Final = 3_000
 REFUSED_SECONDS: Final = 10.0
 """Seconds for which dead letters are discarded without an attempt after one was refused."""
 
-BUFFER_BYTES: Final = 16 * 1024 * 1024
-REFUSED_BYTES: Final = 16 * 1024 * 1024
-"""Maximum bytes of refused messages without an outcome. Further refused messages are discarded.
+BUFFER_BYTES: Final = 4 * 1024 * 1024
+"""Size of the producer's buffer, unless a larger message is possible.
 
-The pool does not count these bytes.
+The pool does not count these bytes: if it did, messages that fill the pool and become dead letters
+could not be written.
 """
 
-REFUSED_OVERHEAD: Final = 1024
-"""Bytes that a refused message takes in addition to its topic, key and value."""
+SHARE: Final = 4
+"""While messages with dead letters use more than a fourth of the pool, further messages are
+discarded, so that a topic of dead letters that takes none leaves room for other messages."""
+
+LETTER_OVERHEAD: Final = 3072
+"""Bytes that a `Letter` takes beside its messages. Most of them are for its task."""
 
 OVERHEAD: Final = 64 * 1024
 """Bytes by which a dead letter with its headers may be larger than the message."""
@@ -110,22 +113,13 @@ class RefusedMessages:
         one = self.refused[row]
         return Message(one.key, one.value, one.timestamp_ms, one.arrival_ms, one.partition_key, -1)
 
-    def size(self, rows: Sequence[int]) -> int:
-        """Return the size of messages in bytes."""
-        return sum(refused_size(self.refused[row]) for row in rows)
-
-
-def refused_size(one: Refused) -> int:
-    """Return the size of a refused message in bytes, with its overhead."""
-    return len(one.topic) + len(one.key) + len(one.value) + REFUSED_OVERHEAD
-
 
 class Letter(NamedTuple):
     """Messages of one topic with one reason.
 
     Attributes:
         known: whether the topic exists or existed.
-        charge: bytes of the pool that the messages hold.
+        charge: bytes of the pool that the letter holds.
         error: the error of the last attempt; None if there was none.
         target: the topic of dead letters that was configured when the messages were accepted.
     """
@@ -166,8 +160,7 @@ class DeadLetters:
     Attributes:
         held: number of messages whose dead letters are not written yet.
         held_of: `held` by name of each topic that exists or existed.
-        refused: number of messages in `held` that the pool refused, and therefore does not hold.
-        refused_bytes: size of the messages in `refused`, in bytes.
+        held_bytes: bytes of the pool that these messages hold.
     """
 
     def __init__(
@@ -194,8 +187,7 @@ class DeadLetters:
         self._producer: Producer | None = None
         self.held = 0
         self.held_of: Counter[str] = Counter()
-        self.refused = 0
-        self.refused_bytes = 0
+        self.held_bytes = 0
         self.configure(settings)
 
     def configure(self, settings: GatewaySettings) -> None:
@@ -210,15 +202,23 @@ class DeadLetters:
             "linger_ms": 5.0,
             "delivery_timeout_ms": FOREVER_MS,
             "max_block_ms": BLOCK_MS,
-            "buffer_memory": max(BUFFER_BYTES, 2 * (largest + OVERHEAD)),
+            "buffer_memory": max(BUFFER_BYTES, largest + OVERHEAD),
             "max_request_size": max(1024 * 1024, largest + OVERHEAD),
         }
+        self._most_bytes = settings.pool.max_bytes // SHARE
         self._refused_until = 0.0
         self._rate = Rate(0 if chosen is None else chosen.max_per_s, time.monotonic)
 
-    def wants(self, topic: str, reason: int) -> bool:
-        """Return whether messages of a topic become dead letters for a reason."""
-        return reason in self._reasons and topic != self._topic and not self._closing
+    def wants(self, topic: str, reason: int, more: int = 0) -> bool:
+        """Return whether messages of a topic become dead letters for a reason.
+
+        Args:
+            more: bytes of the pool of messages that will be accepted before.
+        """
+        if reason not in self._reasons or topic == self._topic or self._closing:
+            return False
+        # A shutdown gets no further messages that need the memory.
+        return reason == SHUTDOWN or self.held_bytes + more < self._most_bytes
 
     def grant(self, messages: int) -> int:
         """Return how many of `messages` messages may become dead letters now, and count those.
@@ -243,9 +243,7 @@ class DeadLetters:
         self.held += len(letter.rows)
         if letter.known:
             self.held_of[letter.topic] += len(letter.rows)
-        if isinstance(letter.taken, RefusedMessages):
-            self.refused += len(letter.rows)
-            self.refused_bytes += letter.taken.size(letter.rows)
+        self.held_bytes += letter.charge
         self._queue.append(letter._replace(target=self._topic))
         if not self._running:
             try:
@@ -312,22 +310,30 @@ class DeadLetters:
                 await asyncio.sleep(0)
             delivery: Delivery | None = None
             if loop.time() >= self._refused_until and not self._closing:
-                message = letter.taken.message(row)
-                try:
-                    delivery = await producer.enqueue(
-                        topic,
-                        message.value,
-                        message.key or None,
-                        headers=self._headers(letter, message),
-                    )
-                except KafkaError as error:
-                    self._refused(topic, error)
+                delivery = await self._appended(letter, topic, producer, row)
             deliveries.append((row, delivery))
         settle = self._settle(letter, topic, producer, deliveries)
         try:
             self._spawn(settle, "outcome of dead letters")
         except Closed:
             self._leave(letter)
+
+    async def _appended(
+        self, letter: Letter, topic: str, producer: Producer, row: int
+    ) -> Delivery | None:
+        """Append one dead letter, after waiting for room; return None if it is not accepted."""
+        message = letter.taken.message(row)
+        headers = self._headers(letter, message)
+        while True:
+            try:
+                return await producer.enqueue(
+                    topic, message.value, message.key or None, headers=headers
+                )
+            except BufferFull:
+                continue  # Kafka takes none now: the letter waits, as other messages do
+            except KafkaError as error:
+                self._refused(topic, error)
+                return None
 
     async def _settle(
         self,
@@ -365,17 +371,18 @@ class DeadLetters:
             return  # `close` has discarded the letter
         charge = 0 if lost else letter.charge
         if written:
-            self._settled(letter, written)
+            self._settled(letter, written, charge)
             self._outcomes.dead_lettered(letter, written, charge)
         if lost:
             self._lost(letter, lost, letter.charge, last)
 
     async def _alone(self, letter: Letter, topic: str, producer: Producer, row: int) -> bool:
         """Write one dead letter whose batch was refused; return whether that succeeds."""
-        message = letter.taken.message(row)
-        headers = self._headers(letter, message)
+        delivery = await self._appended(letter, topic, producer, row)
+        if delivery is None:
+            return False
         try:
-            await producer.send(topic, message.value, message.key or None, headers=headers)
+            await delivery
         except KafkaError:
             return False
         return True
@@ -402,7 +409,7 @@ class DeadLetters:
             logger.error(
                 "dead letters failed: topic=%s messages=%s error=%s", letter.topic, len(rows), error
             )
-        self._settled(letter, rows)
+        self._settled(letter, rows, charge)
         self._outcomes.dead_letter_failed(letter, rows, charge)
 
     def _leave(self, letter: Letter) -> None:
@@ -417,16 +424,14 @@ class DeadLetters:
             letter = self._queue.popleft()
             self._lost(letter, letter.rows, letter.charge, None)
 
-    def _settled(self, letter: Letter, rows: Sequence[int]) -> None:
+    def _settled(self, letter: Letter, rows: Sequence[int], charge: int) -> None:
         self._open.pop(id(letter), None)
         self.held -= len(rows)
+        self.held_bytes -= charge
         if letter.known:
             self.held_of[letter.topic] -= len(rows)
             if not self.held_of[letter.topic]:
                 del self.held_of[letter.topic]
-        if isinstance(letter.taken, RefusedMessages):
-            self.refused -= len(rows)
-            self.refused_bytes -= letter.taken.size(rows)
 
     def _headers(self, letter: Letter, message: Message) -> list[tuple[str, bytes]]:
         error, key = letter.error, message.partition_key

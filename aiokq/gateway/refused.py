@@ -14,8 +14,11 @@ if TYPE_CHECKING:
 
 __all__ = ["refused_options"]
 
-QUEUE_BYTES: Final = 8 * 1024 * 1024
-"""Size of the queue of refused messages."""
+QUEUE_BYTES: Final = (1024 * 1024, 8 * 1024 * 1024)
+"""Smallest and largest size of the queue of refused messages; between them, an eighth of the pool.
+
+Messages that may become dead letters are charged to the pool, and those for the log are not.
+"""
 
 LOGGED_PER_S: Final = 2_000
 """Maximum number of refused messages per second that the discard log gets, in addition to those
@@ -30,8 +33,9 @@ LEAST_PREFIX: Final = 16
 def refused_options(settings: GatewaySettings) -> dict[str, Any]:
     """Return the options that tell a pool which refused messages to keep; {} to keep none."""
     letters = () if settings.dead_letters is None else (TOO_LONG, BAD_TOPIC)
+    least, most = QUEUE_BYTES
     options: dict[str, Any] = {
-        "refused_bytes": QUEUE_BYTES,
+        "refused_bytes": min(max(least, settings.pool.max_bytes // 8), most),
         "refused_reasons": letters,
         "refused_whole": letters,
     }

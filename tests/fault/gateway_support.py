@@ -153,17 +153,17 @@ def cross_checked(gateway: Gateway) -> Snapshot:
     balanced(snapshot)
     core, letters = snapshot.core, gateway.dead_letters
     engine = sum(one.waiting + one.sent for one in gateway.engine.held().values())
-    assert core.taken == engine + letters.held - letters.refused
+    assert core.taken == engine + letters.held
     batches = sum(core.topics[slot].held for slot in gateway.router.topics if slot in core.topics)
     elsewhere = core.held - core.taken - batches - core.unresolved
     # Only messages that the pool did not accept and that wait for their reader.
     assert elsewhere >= 0
     if not letters.enabled and not gateway.accounting.on_refused:
         assert elsewhere == 0
-    assert least <= snapshot.total.in_flight - letters.refused - core.held <= most
+    assert least <= snapshot.total.in_flight - core.held <= most
     if not snapshot.total.in_flight:
         assert core.used_bytes == core.partial_bytes
-        assert letters.refused_bytes == 0
+        assert letters.held_bytes == 0
     return snapshot
 
 

@@ -32,8 +32,13 @@ from tests.fault.gateway_support import (
 )
 
 MIB = 1 << 20
-POOL = 64 * MIB
-LIMIT_BYTES = int(1.25 * POOL) + 60_000_000
+POOL = 64
+
+
+def limit_bytes(pool: int = POOL) -> int:
+    """Return the most memory that the process may use with a pool of so many MiB."""
+    return int(1.25 * pool * MIB) + 60_000_000
+
 
 pytestmark = [
     pytest.mark.build_independent,
@@ -45,7 +50,7 @@ FILE = """
 [kafka]
 bootstrap_servers = "{servers}"
 [pool]
-max_bytes = "64 MiB"
+max_bytes = "{pool} MiB"
 [[inputs]]
 type = "unix_datagram"
 path = "{path}/d"
@@ -282,14 +287,16 @@ class Attacked:
 
 
 @contextlib.asynccontextmanager
-async def attacked(connections: int) -> AsyncIterator[Attacked]:
+async def attacked(connections: int, pool: int = POOL, more: str = "") -> AsyncIterator[Attacked]:
     with directory() as path:
         async with aiokq.EmbeddedCluster() as kafka:
             servers = kafka.bootstrap_servers
             async with aiokq.Admin(servers) as admin:
-                await admin.create_topics([aiokq.NewTopic("orders", 1), aiokq.NewTopic("good", 4)])
+                topics = {"orders": 1, "good": 4, "dead": 1}
+                await admin.create_topics([aiokq.NewTopic(*topic) for topic in topics.items()])
             file = path / "gateway.toml"
-            file.write_text(FILE.format(servers=servers, path=path, connections=connections))
+            text = FILE.format(servers=servers, path=path, connections=connections, pool=pool)
+            file.write_text(text + more)
             async with gateway_process("--config", str(file)) as process:
                 await process.started()
                 yield Attacked(process, path, kafka)
@@ -351,7 +358,7 @@ async def test_hostile_programs_cost_others_nothing_and_the_memory_is_bounded(
         for reason in ("malformed", "bad_topic", "unclean_disconnect"):
             assert found["discarded"][reason] > 0, found["discarded"]
         _, peak = memory(a.pid)
-        assert peak < LIMIT_BYTES, f"{peak:,} B at most, {before:,} B at the start"
+        assert peak < limit_bytes(), f"{peak:,} B at most, {before:,} B at the start"
         a.process.signal(signal.SIGTERM)
         assert await a.process.ended() == 0
         records = await records_of(a.servers, "good")
@@ -455,4 +462,46 @@ async def test_a_full_pool_is_bounded_while_reports_are_read(size: int) -> None:
             one.kill()
             await one.communicate()
         _, peak = memory(a.pid)
-        assert peak < LIMIT_BYTES, f"{peak:,} B at most, {before:,} B at the start"
+        assert peak < limit_bytes(), f"{peak:,} B at most, {before:,} B at the start"
+
+
+LETTERS = """
+size, names = int(sys.argv[6]), sys.argv[7]
+opened = stream("s")
+n = 0
+while time.monotonic() < end:
+    n += 1
+    name = f"no/name-{n}" if names == "many" else "orders" if n % 2 else "no/name"
+    opened.sendall(encode(name, bytes(size)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("pool", "size", "names"), [(16, 50, "many"), (16, 1000, "many"), (64, 60_000, "one")]
+)
+async def test_dead_letters_are_a_part_of_the_pool(pool: int, size: int, names: str) -> None:
+    """Regression: with many names, or large messages, they took up to 60 MB more."""
+    letters = '[dead_letters]\ntopic = "dead"\nmax_per_s = 0\n'
+    async with attacked(100, pool, letters) as a:
+        with socket.socket(socket.AF_UNIX) as opened:
+            opened.connect(f"{a.path}/s")
+            opened.sendall(encode("no/name", b"v") + encode("orders", b"v"))
+        async with asyncio.timeout(60):
+            found = await a.accounting()
+            while found["dead_lettered"] + found["acked"] < 2:
+                await asyncio.sleep(0.05)
+                found = await a.accounting()
+        await a.kafka.close()
+        flood = await program(LETTERS, a.path, a.tcp, 60.0, 0, 0, size, names)
+        full = 0
+        async with asyncio.timeout(60):
+            while full < 20:
+                found = await a.accounting()
+                full += "bad_topic" in found["discarded"]
+                await asyncio.sleep(0.05)
+        flood.kill()
+        await flood.communicate()
+        assert found["in_flight"] > 100
+        assert set(found["discarded"]) <= {"bad_topic", "no_memory"}
+        _, peak = memory(a.pid)
+        assert peak < limit_bytes(pool), f"{peak:,} B at most"

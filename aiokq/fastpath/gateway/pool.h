@@ -51,6 +51,10 @@
  * include what the allocator adds. */
 #define AIOKQ_REFUSED_OVERHEAD 96
 
+/* Bytes that a refused message uses beside topic, key and value from the queue until its outcome is
+ * known. Most of them are for objects of Python. */
+#define AIOKQ_OPEN_OVERHEAD 512
+
 #define AIOKQ_SMALLEST_SEGMENT 512
 #define AIOKQ_LARGEST_SEGMENT (512 * 1024)
 #define AIOKQ_MAPPED (64 * 1024) /* from this size on, segments are mapped, not allocated */
@@ -257,7 +261,7 @@ typedef struct aiokq_slot {
     int64_t no_memory;
     int64_t earliest;
     int64_t latest;
-    int64_t queued; /* of `too_long`, those put into the queue of refused messages until now */
+    int64_t queued; /* of `too_long`, those whose outcome the loop decides */
     struct aiokq_slot *before; /* in the list of ready or of fresh slots */
     struct aiokq_slot *after;
     struct aiokq_slot *older; /* in the list of unregistered slots of a group of senders */
@@ -329,7 +333,7 @@ typedef struct aiokq_refused {
     int keyed;
     int reason;
     int transport;
-    int whole; /* whether key and value are not cut */
+    int64_t charge; /* bytes of the pool, of a message whose outcome the loop decides; else 0 */
     unsigned char data[]; /* topic, key, value */
 } aiokq_refused;
 
@@ -394,6 +398,7 @@ typedef struct {
     int64_t refused_lost;
     int64_t refused_used;   /* the used part of `refused_bytes` */
     int64_t refused_queued; /* the part of `refused_used` of messages that are in the queue */
+    int64_t refused_open;   /* messages in the queue whose outcome the loop decides */
     int64_t discarded[AIOKQ_REASONS];
     int versions;
     int version[AIOKQ_VERSIONS];
@@ -915,39 +920,49 @@ static inline int aiokq_queues_refused(aiokq_pool *pool, int64_t size, int64_t w
     return ++pool->refused_in_second <= pool->refused_rate;
 }
 
-/* Puts a message into the queue of refused messages; returns 0 if the queue does not take it. With
- * `apart` the mutex is released while a large message is copied. */
-static inline int aiokq_queue_refused(aiokq_pool *pool, int reason, int transport,
-                                      const aiokq_message *message, int64_t value_size,
-                                      int64_t wall, aiokq_slot *slot, int apart) {
+/* Allocates the entry of a message in the queue of refused messages; returns NULL if the queue does not
+ * take the message. If the reason is in `refused_whole`, and the queue and the pool have room, the
+ * message is kept whole and charged. */
+static inline aiokq_refused *aiokq_refused_new(aiokq_pool *pool, int reason,
+                                               const aiokq_message *message, int64_t value_size,
+                                               int64_t wall) {
     int64_t key_size = message->key_size, size = message->topic_size + key_size + value_size;
-    int rated = pool->refused_whole >> reason & 1;
-    int whole = rated && pool->refused_used + size + AIOKQ_REFUSED_OVERHEAD <= pool->refused_bytes &&
-                aiokq_within_rate(pool);
+    int64_t charge = pool->refused_whole >> reason & 1 ? size + AIOKQ_OPEN_OVERHEAD : 0;
     aiokq_refused *entry;
-    unsigned char *at;
-    if (!whole) {
+    if (charge && (pool->refused_used + size + AIOKQ_REFUSED_OVERHEAD > pool->refused_bytes ||
+                   pool->used + charge > pool->max_bytes || !aiokq_within_rate(pool))) {
+        if (pool->refused_prefix < 0)
+            return NULL; /* nobody needs a part of the message */
+        charge = 0;
+    }
+    if (charge == 0) {
         if (pool->refused_prefix >= 0) {
             key_size = key_size < pool->refused_prefix ? key_size : pool->refused_prefix;
             value_size = value_size < pool->refused_prefix ? value_size : pool->refused_prefix;
-        } else if (rated) {
-            return 0; /* nobody needs a part of the message */
-        } else {
-            whole = 1;
         }
         size = message->topic_size + key_size + value_size;
         if (!aiokq_queues_refused(pool, size + AIOKQ_REFUSED_OVERHEAD, wall))
-            return 0;
+            return NULL;
     }
-    /* Allocated before the mutex is released, so that the caller may use a slot after a failure. */
     entry = (aiokq_refused *)malloc(sizeof *entry + (size_t)size);
     if (entry == NULL)
-        return 0;
-    /* Counted first, so that the books are right while the mutex is released. */
+        return NULL;
+    entry->topic_size = message->topic_size;
+    entry->key_size = (int32_t)key_size;
+    entry->value_size = value_size;
+    entry->charge = charge;
+    return entry;
+}
+
+/* Fills an entry, and puts it into the queue of refused messages. With `apart` the mutex is released
+ * while a large message is copied. */
+static inline void aiokq_queue_refused(aiokq_pool *pool, aiokq_refused *entry, int reason,
+                                       int transport, const aiokq_message *message, int64_t wall,
+                                       int apart) {
+    int64_t size = entry->topic_size + entry->key_size + entry->value_size;
+    unsigned char *at = entry->data;
+    /* Added first, so that the limit holds while the mutex is released. */
     pool->refused_used += size + AIOKQ_REFUSED_OVERHEAD;
-    pool->held++;
-    if (slot != NULL && reason == AIOKQ_TOO_LONG)
-        slot->queued++;
     apart = apart && size > AIOKQ_LARGE;
     if (apart)
         aiokq_pool_unlock(pool);
@@ -955,23 +970,18 @@ static inline int aiokq_queue_refused(aiokq_pool *pool, int reason, int transpor
     entry->sequence = pool->spooled ? message->sequence : -1;
     entry->timestamp = message->timestamp;
     entry->arrival = wall;
-    entry->value_size = value_size;
-    entry->topic_size = message->topic_size;
-    entry->key_size = (int32_t)key_size;
     entry->partition_key = message->partition_key;
     entry->keyed = message->keyed;
     entry->reason = reason;
     entry->transport = transport;
-    entry->whole = whole;
-    at = entry->data;
-    if (message->topic_size)
-        memcpy(at, message->topic, (size_t)message->topic_size);
-    at += message->topic_size;
-    if (key_size)
-        memcpy(at, message->key, (size_t)key_size);
-    at += key_size;
-    if (value_size)
-        memcpy(at, message->value, (size_t)value_size);
+    if (entry->topic_size)
+        memcpy(at, message->topic, (size_t)entry->topic_size);
+    at += entry->topic_size;
+    if (entry->key_size)
+        memcpy(at, message->key, (size_t)entry->key_size);
+    at += entry->key_size;
+    if (entry->value_size)
+        memcpy(at, message->value, (size_t)entry->value_size);
     if (apart)
         aiokq_pool_lock(pool);
     if (pool->refused_last != NULL)
@@ -980,8 +990,8 @@ static inline int aiokq_queue_refused(aiokq_pool *pool, int reason, int transpor
         pool->refused_first = entry;
     pool->refused_last = entry;
     pool->refused_queued += size + AIOKQ_REFUSED_OVERHEAD;
+    pool->refused_open += entry->charge > 0;
     aiokq_wake(pool);
-    return 1;
 }
 
 /* Takes all messages out of the queue of refused messages. */
@@ -990,14 +1000,24 @@ static inline aiokq_refused *aiokq_take_refused(aiokq_pool *pool) {
     pool->refused_first = pool->refused_last = NULL;
     pool->refused_used -= pool->refused_queued;
     pool->refused_queued = 0;
+    pool->taken += pool->refused_open;
+    pool->refused_open = 0;
     return first;
 }
 
-/* Discards a message, or puts it into the queue of refused messages if `refused_reasons` includes
- * the reason; see aiokq_queue_refused for `apart`. */
+/* Discards a message. If `refused_reasons` has the reason, the queue of refused messages gets the
+ * message, too; if the queue keeps it whole, the loop decides the outcome. See aiokq_queue_refused
+ * for `apart`. */
 static inline void aiokq_discard(aiokq_pool *pool, int reason, int transport,
                                  const aiokq_message *message, int64_t value_size, int64_t wall,
                                  aiokq_slot *slot, int apart) {
+    aiokq_refused *entry = NULL;
+    if (pool->refused_reasons >> reason & 1) {
+        entry = aiokq_refused_new(pool, reason, message, value_size, wall);
+        pool->refused_lost += entry == NULL;
+    }
+    /* All is counted before the mutex is released: the slot may be freed then, and a snapshot may be
+     * taken. */
     if (slot != NULL) {
         slot->earliest = message->timestamp < slot->earliest ? message->timestamp : slot->earliest;
         slot->latest = message->timestamp > slot->latest ? message->timestamp : slot->latest;
@@ -1005,15 +1025,18 @@ static inline void aiokq_discard(aiokq_pool *pool, int reason, int transport,
         slot->rate_limited += reason == AIOKQ_RATE_LIMIT;
         slot->no_memory += reason == AIOKQ_NO_MEMORY;
     }
-    if (!(pool->refused_reasons >> reason & 1)) {
-        pool->discarded[reason]++;
-        aiokq_finish(pool, message->sequence);
-    } else if (!aiokq_queue_refused(pool, reason, transport, message, value_size, wall, slot,
-                                    apart)) {
-        pool->refused_lost++;
+    if (entry != NULL && entry->charge) {
+        pool->held++;
+        pool->used += entry->charge;
+        if (slot != NULL && reason == AIOKQ_TOO_LONG)
+            slot->queued++;
+        aiokq_press_if_full(pool);
+    } else {
         pool->discarded[reason]++;
         aiokq_finish(pool, message->sequence);
     }
+    if (entry != NULL)
+        aiokq_queue_refused(pool, entry, reason, transport, message, wall, apart);
     /* Set last: another message may have set it while the mutex was released. */
     pool->outcome = reason;
 }

@@ -75,7 +75,7 @@ cdef extern from "aiokq/fastpath/gateway/pool.h" nogil:
         int keyed
         int reason
         int transport
-        int whole
+        int64_t charge
         unsigned char *data
 
     ctypedef struct aiokq_pool:
@@ -150,6 +150,7 @@ cdef extern from "aiokq/fastpath/gateway/pool.h" nogil:
     void aiokq_pool_free(aiokq_pool *pool) noexcept
     void aiokq_memory_freed(aiokq_pool *pool) noexcept
     void aiokq_press(aiokq_pool *pool) noexcept
+    void aiokq_press_if_full(aiokq_pool *pool) noexcept
     int aiokq_take_fresh(aiokq_pool *pool, aiokq_fresh *out, int64_t room) noexcept
     uint32_t aiokq_topic_hash(uint64_t seed, const unsigned char *at, int32_t size) noexcept
     aiokq_slot *aiokq_find(

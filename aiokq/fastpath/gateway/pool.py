@@ -66,6 +66,7 @@ if cython.compiled:
         aiokq_pool_now,
         aiokq_pool_unlock,
         aiokq_press,
+        aiokq_press_if_full,
         aiokq_refused,
         aiokq_report,
         aiokq_report_topic,
@@ -473,8 +474,9 @@ class Pool:
         refused_bytes: size of the queue of `refused()`, in addition to `max_bytes`.
         refused_reasons: the reasons for which messages are put into this queue.
         refused_whole: reasons in `refused_reasons` whose messages are kept whole, as far as
-            `limit_whole` allows. The next two limits do not apply to these messages. With
-            `refused_prefix`, further messages are treated as those of other reasons.
+            `limit_whole` allows and there is room. They are charged, and held until `release()`.
+            The next two limits do not apply to them. With `refused_prefix`, further messages are
+            treated as those of other reasons, which count as discarded.
         refused_prefix: number of bytes of each key and value that the queue keeps; -1 for all.
         refused_per_s: number of messages that the queue takes per second; 0 for any number.
         spooled: whether `finished()` names the messages that the pool discards.
@@ -856,6 +858,21 @@ class Pool:
         aiokq_press(self.pool)
         aiokq_pool_unlock(self.pool)
 
+    def charge(self, size):
+        """Charge `size` bytes for what taken messages use in addition, until their `release`.
+
+        Raises:
+            ValueError: `size` is negative.
+        """
+        self._check_open()
+        more: int64_t = size
+        if more < 0:
+            raise ValueError(f"size is {size}, and must not be negative")
+        aiokq_pool_lock(self.pool)
+        self.pool.used += more
+        aiokq_press_if_full(self.pool)
+        aiokq_pool_unlock(self.pool)
+
     def release(self, messages, charge):
         """Free the memory of messages that were taken and whose outcome is known.
 
@@ -983,7 +1000,10 @@ class Pool:
         return found
 
     def refused(self):
-        """Remove and return the queued refused messages; the caller decides their outcome."""
+        """Remove and return the queued refused messages.
+
+        The caller decides the outcome of those with a charge, and then calls `release`.
+        """
         self._check()
         found = []
         aiokq_pool_lock(self.pool)
@@ -994,9 +1014,6 @@ class Pool:
             after: cython.pointer(aiokq_refused) = entry.next
             _free(entry)
             entry = after
-        aiokq_pool_lock(self.pool)
-        self.pool.held -= len(found)
-        aiokq_pool_unlock(self.pool)
         return found
 
     # ------------------------------------------------------------ messages
@@ -1189,7 +1206,7 @@ def _refused(entry: cython.pointer(aiokq_refused)) -> object:
         entry.arrival,
         entry.partition_key if entry.keyed else None,
         entry.sequence,
-        bool(entry.whole),
+        entry.charge,
     )
 
 

@@ -45,6 +45,7 @@ from aiokq.fastpath.gateway.values import (
 MESSAGE_OVERHEAD: Final = 48
 TOPIC_OVERHEAD: Final = 1024
 REFUSED_OVERHEAD: Final = 96
+OPEN_OVERHEAD: Final = 512
 FED: Final = TRANSPORTS.index("fed")
 COUNTED: Final = 32
 VERSIONS: Final = 64
@@ -404,8 +405,9 @@ class Pool:
         refused_bytes: size of the queue of `refused()`, in addition to `max_bytes`.
         refused_reasons: the reasons for which messages are put into this queue.
         refused_whole: reasons in `refused_reasons` whose messages are kept whole, as far as
-            `limit_whole` allows. The next two limits do not apply to these messages. With
-            `refused_prefix`, further messages are treated as those of other reasons.
+            `limit_whole` allows and there is room. They are charged, and held until `release()`.
+            The next two limits do not apply to them. With `refused_prefix`, further messages are
+            treated as those of other reasons, which count as discarded.
         refused_prefix: number of bytes of each key and value that the queue keeps; -1 for all.
         refused_per_s: number of messages that the queue takes per second; 0 for any number.
         spooled: whether `finished()` names the messages that the pool discards.
@@ -673,6 +675,14 @@ class Pool:
         with self._lock:
             self._press()
 
+    def charge(self, size: int) -> None:
+        self._check()
+        if size < 0:
+            raise ValueError(f"size is {size}, and must not be negative")
+        with self._lock:
+            self._used += size
+            self._press_if_full()
+
     def release(self, messages: int, charge: int) -> None:
         self._check(closed=True)
         with self._lock:
@@ -741,7 +751,7 @@ class Pool:
             found = list(self._refused)
             self._refused.clear()
             self._refused_used = 0
-            self._held -= len(found)
+            self._taken += sum(one.charge > 0 for one in found)
             return found
 
     # ------------------------------------------------------------ messages
@@ -1139,43 +1149,57 @@ class Pool:
             slot.too_long += reason == TOO_LONG
             slot.rate_limited += reason == RATE_LIMIT
             slot.no_memory += reason == NO_MEMORY
+        entry = None
         if reason in self._refused_reasons:
-            key, value = row.key, row.value
-            size = len(topic) + len(key) + len(value) + REFUSED_OVERHEAD
-            rated = reason in self._refused_whole
-            fits = rated and self._refused_used + size <= self._refused_bytes
-            whole = queued = fits and self._within_rate()
-            if not whole and (self._refused_prefix >= 0 or not rated):
-                whole = self._refused_prefix < 0
-                if not whole:
-                    key, value = key[: self._refused_prefix], value[: self._refused_prefix]
-                size = len(topic) + len(key) + len(value) + REFUSED_OVERHEAD
-                queued = self._queues_refused(size, row.arrival)
-            if queued:
-                self._refused_used += size
-                self._held += 1
-                if slot is not None:
-                    slot.queued += reason == TOO_LONG
-                self._refused.append(
-                    Refused(
-                        reason,
-                        transport,
-                        topic,
-                        key,
-                        value,
-                        row.timestamp,
-                        row.arrival,
-                        row.partition_key,
-                        row.sequence if self._spooled else -1,
-                        whole,
-                    )
-                )
-                self.wake()
-                return
-            self._refused_lost += 1
-        self._discarded[reason] += 1
-        if self._spooled and row.sequence >= 0:
-            self._finished.append(row.sequence)
+            entry = self._refused_of(reason, transport, topic, row)
+            self._refused_lost += entry is None
+        if entry is not None and entry.charge:
+            self._held += 1
+            self._used += entry.charge
+            if slot is not None:
+                slot.queued += reason == TOO_LONG
+            self._press_if_full()
+        else:
+            self._discarded[reason] += 1
+            if self._spooled and row.sequence >= 0:
+                self._finished.append(row.sequence)
+        if entry is not None:
+            self._refused_used += _entry_size(entry.topic, entry.key, entry.value)
+            self._refused.append(entry)
+            self.wake()
+
+    def _refused_of(self, reason: int, transport: int, topic: bytes, row: Row) -> Refused | None:
+        """Return the entry of a message in the queue; None if the queue does not take it."""
+        key, value, charge = row.key, row.value, 0
+        if reason in self._refused_whole:
+            size = _entry_size(topic, key, value)
+            charge = size - REFUSED_OVERHEAD + OPEN_OVERHEAD
+            if (
+                self._refused_used + size > self._refused_bytes
+                or self._used + charge > self.max_bytes
+                or not self._within_rate()
+            ):
+                if self._refused_prefix < 0:
+                    return None
+                charge = 0
+        if not charge:
+            if self._refused_prefix >= 0:
+                key, value = key[: self._refused_prefix], value[: self._refused_prefix]
+            if not self._queues_refused(_entry_size(topic, key, value), row.arrival):
+                return None
+        sequence = row.sequence if self._spooled else -1
+        return Refused(
+            reason,
+            transport,
+            topic,
+            key,
+            value,
+            row.timestamp,
+            row.arrival,
+            row.partition_key,
+            sequence,
+            charge,
+        )
 
     def _queues_refused(self, size: int, wall: int) -> bool:
         """Return whether the queue takes a refused message, and count the message.
@@ -1222,6 +1246,11 @@ class Pool:
 def legal(topic: bytes) -> bool:
     """Return whether a topic name is valid in Kafka."""
     return _LEGAL.fullmatch(topic) is not None and topic not in (b".", b"..")
+
+
+def _entry_size(topic: bytes, key: bytes, value: bytes) -> int:
+    """Return the bytes that a message uses in the queue of refused messages."""
+    return len(topic) + len(key) + len(value) + REFUSED_OVERHEAD
 
 
 def _reasons(reasons: Collection[int]) -> frozenset[int]:

@@ -112,12 +112,11 @@ class TopicCounts(NamedTuple):
     Attributes:
         received: messages received, including replayed messages.
         held, held_bytes: messages that were not taken, and their charge.
-        too_long, rate_limit, no_memory: messages that the core discarded, or put into the queue of
-            `refused()`.
+        too_long, rate_limit, no_memory: messages that the core refused.
         earliest_ms, latest_ms: smallest and largest timestamp of these messages since the last
             `Pool.counts(new_window=True)`; NEVER and -NEVER if there are none.
-        queued: messages in `too_long` that were put into the queue until now, and have no outcome
-            that the core knows.
+        queued: messages in `too_long` that the core has not counted as discarded, because the
+            caller of `refused()` decides their outcome.
     """
 
     topic: bytes
@@ -141,9 +140,9 @@ class PoolCounts(NamedTuple):
         received, received_bytes: all received messages, including malformed messages, and their
             bytes on the wire.
         replayed: messages that were fed with `replayed=True`, counted in `received`, too.
-        held: received messages that are neither released nor discarded, including messages in the
-            queue of `refused()`.
-        taken: messages of `held` that were taken.
+        held: received messages that are neither released nor discarded. Of the messages in the
+            queue of `refused()`, these are the ones that are charged.
+        taken: messages of `held` that were taken, by `refused()`, too.
         used_bytes: bytes of the pool in use; `partial_bytes` of them belong to incomplete messages
             of streams.
         unresolved: messages of `held` whose topics are not registered.
@@ -265,7 +264,8 @@ class Refused(NamedTuple):
         topic, key: empty if the message could not be read.
         value: the value; all bytes of a message that could not be read.
         sequence: the number that `feed` gave to the message; -1 if it gave none.
-        whole: whether key and value are not cut to the pool's `refused_prefix`.
+        charge: 0 if the pool has counted the message as discarded. Else the message is whole, the
+            caller decides its outcome, and this is the number of bytes for `Pool.release()`.
     """
 
     reason: int
@@ -277,7 +277,7 @@ class Refused(NamedTuple):
     arrival_ms: int
     partition_key: int | None
     sequence: int = -1
-    whole: bool = True
+    charge: int = 0
 
 
 SPOOL_VERSION: Final = 1

@@ -99,7 +99,6 @@ def queues(
     names: Mapping[int, str],
     engine: Mapping[str, InEngine],
     letters: int = 0,
-    refused: int = 0,
     letters_of: Mapping[str, int] = MappingProxyType({}),
 ) -> Queues:
     """Return the queues.
@@ -109,11 +108,10 @@ def queues(
         names: the names of registered topics, by slot.
         engine: the messages that the engine holds, by topic.
         letters: messages whose dead letters are not written yet.
-        refused: number of `letters` that the pool refused, and therefore does not hold.
         letters_of: `letters` by name of each topic that exists or existed.
     """
     topics: list[TopicQueue] = []
-    elsewhere = counts.held - (letters - refused)
+    elsewhere = counts.held - letters
     seen = set()
     for slot, name in names.items():
         core = counts.topics.get(slot)

@@ -198,7 +198,6 @@ class Reports:
             accounting.names,
             self._gateway.engine.held(),
             letters.held,
-            letters.refused,
             letters.held_of,
         )
         return found._replace(new=found.new + waiting)

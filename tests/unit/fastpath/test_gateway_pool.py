@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from aiokq.fastpath import gateway
+from aiokq.fastpath.gateway.pure_pool import OPEN_OVERHEAD
 from aiokq.fastpath.gateway.values import NAME_BYTES
 from tests.forking import in_child, needs_fork
 from tests.gateway_messages import EXAMPLES, NOW, encode
@@ -420,7 +421,8 @@ def test_what_is_fed_waits_for_a_name(benches: Any) -> None:
 
 
 def test_messages_of_a_name_that_is_ended_are_handed_over(benches: Any) -> None:
-    bench = benches(max_topic_names=1, refused_bytes=10_000, refused_reasons=(gateway.BAD_TOPIC,))
+    reasons = {"refused_reasons": (gateway.BAD_TOPIC,), "refused_whole": (gateway.BAD_TOPIC,)}
+    bench = benches(max_topic_names=1, refused_bytes=10_000, **reasons)
     bench.feed(encode(b"a", b"1", b"k", partition_key=7), encode(b"a", b"2"), encode(b"b"))
     refused = bench.pool.refused()
     assert [(one.topic, one.key, one.value, one.partition_key) for one in refused] == [
@@ -428,7 +430,10 @@ def test_messages_of_a_name_that_is_ended_are_handed_over(benches: Any) -> None:
         (b"a", b"", b"2", None),
     ]
     counts = bench.pool.counts()
-    assert (counts.held, counts.received, sum(counts.discarded)) == (1, 3, 0)
+    assert (counts.held, counts.received, sum(counts.discarded)) == (3, 3, 0)
+    bench.pool.release(2, sum(one.charge for one in refused))
+    assert bench.pool.counts().held == 1
+    assert bench.pool.used_bytes() == OVERHEAD + bench.pool.TOPIC_OVERHEAD + 1
 
 
 def test_bad_topics_are_sampled_once_each_the_newest_last(bench: Bench) -> None:
@@ -950,28 +955,79 @@ def test_sequences(bench: Bench) -> None:
 
 
 def test_refused_messages_are_handed_over(benches: Any) -> None:
-    bench = benches(4096, refused_bytes=1000, refused_reasons=[gateway.TOO_LONG, gateway.MALFORMED])
+    """Those that are not kept whole count as discarded at once: the queue is only a log of them."""
+    bench = benches(
+        4096,
+        refused_bytes=1000,
+        refused_reasons=[gateway.TOO_LONG, gateway.MALFORMED],
+        refused_whole=[gateway.TOO_LONG],
+    )
     slot = bench.pool.register(b"t", max_message_bytes=3)
     bench.pool.due()
     long = encode(value=b"long", key=b"k", partition_key=9, timestamp=77)
     bench.feed(long, encode(flags=1), encode(api_key=1))
     assert bench.woken()
-    assert bench.discarded() == {"unsupported_api_key": 1}
-    assert bench.pool.counts().held == 2
+    assert bench.discarded() == {"unsupported_api_key": 1, "malformed": 1}
+    counts = bench.pool.counts()
+    charge = 6 + OPEN_OVERHEAD
+    assert (counts.held, counts.taken, counts.used_bytes) == (1, 0, charge)
     fed = gateway.TRANSPORTS.index("fed")
     assert bench.pool.refused() == [
-        (gateway.TOO_LONG, fed, b"t", b"k", b"long", 77, NOW, 9, -1, True),
-        (gateway.MALFORMED, fed, b"", b"", encode(flags=1), 0, NOW, None, -1, True),
+        (gateway.TOO_LONG, fed, b"t", b"k", b"long", 77, NOW, 9, -1, charge),
+        (gateway.MALFORMED, fed, b"", b"", encode(flags=1), 0, NOW, None, -1, 0),
     ]
     assert bench.pool.refused() == []
-    assert bench.pool.counts().held == 0
+    counts = bench.pool.counts()
+    assert (counts.held, counts.taken, counts.used_bytes) == (1, 1, charge)
+    bench.pool.release(1, charge)
+    assert bench.pool.counts().held == bench.pool.used_bytes() == 0
     bench.feed(encode(value=b"x" * 600), encode(value=b"x" * 600))
     counts = bench.pool.counts(topics=True)
     assert (counts.held, counts.refused_lost) == (1, 1)
     # The topic counts a message at once, whether it is queued or not.
-    assert counts.topics[slot].too_long == 3
+    assert (counts.topics[slot].too_long, counts.topics[slot].queued) == (3, 2)
     assert (counts.topics[slot].earliest_ms, counts.topics[slot].latest_ms) == (77, NOW)
     assert len(bench.pool.refused()) == 1
+
+
+def test_refused_messages_are_kept_whole_only_while_the_pool_has_room(benches: Any) -> None:
+    """Regression: they were not charged, so the process used more than its limit."""
+    bench = benches(
+        4096,
+        refused_bytes=100_000,
+        refused_reasons=[gateway.TOO_LONG, gateway.NO_MEMORY],
+        refused_whole=[gateway.TOO_LONG],
+        refused_prefix=4,
+    )
+    slot = bench.pool.register(b"t", max_message_bytes=1000)
+    for _ in range(5):
+        bench.feed(encode(value=b"x" * 1001))
+    charge = 1002 + OPEN_OVERHEAD
+    assert [one.charge for one in bench.pool.refused()] == [charge, charge, 0, 0, 0]
+    assert bench.pool.used_bytes() == 2 * charge
+    bench.feed(encode(value=b"y" * 900), encode(value=b"y" * 900))
+    assert bench.discarded() == {"too_long": 3, "no_memory": 1}
+    assert [(one.charge, one.value) for one in bench.pool.refused()] == [(0, b"yyyy")]
+    bench.pool.release(1, charge)
+    bench.feed(encode(value=b"y" * 900))
+    assert bench.values(slot) == [b"y" * 900] * 2
+    counts = bench.pool.counts(topics=True)
+    assert (counts.held, counts.used_bytes) == (1, charge)
+    assert (counts.topics[slot].no_memory, counts.topics[slot].queued) == (1, 2)
+
+
+def test_memory_that_is_charged_in_addition(bench: Bench) -> None:
+    slot = bench.pool.register(b"t", batch_messages=2)
+    bench.feed(encode())
+    bench.pool.due()
+    bench.pool.charge(1000)
+    assert bench.pool.used_bytes() == 1000 + OVERHEAD
+    bench.pool.charge(MIB - 2000)
+    assert bench.due() == [slot]  # because there is hardly any room
+    bench.pool.release(0, MIB - 1000)
+    assert bench.pool.used_bytes() == OVERHEAD
+    with pytest.raises(ValueError, match="negative"):
+        bench.pool.charge(-1)
 
 
 def test_the_queue_of_refused_messages_is_charged_with_its_entries(benches: Any) -> None:
@@ -1003,8 +1059,8 @@ def test_refused_messages_for_a_log_are_shortened_and_limited(benches: Any) -> N
     whole = [(one.key, one.value) for one in refused if one.reason == gateway.TOO_LONG]
     assert whole == [(b"long key", b"long value")] * 5
     counts = bench.pool.counts(topics=True)
-    assert bench.discarded() == {"malformed": 2}
-    assert (counts.refused_lost, counts.held, counts.topics[slot].too_long) == (2, 0, 5)
+    assert bench.discarded() == {"malformed": 5}
+    assert (counts.refused_lost, counts.held, counts.topics[slot].too_long) == (2, 5, 5)
     bench.move(1000)
     bench.feed(encode(flags=1))
     assert len(bench.pool.refused()) == 1
@@ -1027,7 +1083,7 @@ def test_limits_that_no_slot_can_have_are_refused(bench: Bench, wrong: Any) -> N
 def test_refused_messages_that_are_kept_whole_have_a_rate_of_their_own(benches: Any) -> None:
     """As many as in a second at once, and then as many as the time that passes allows."""
     bench = benches(
-        4096,
+        8192,
         refused_bytes=100_000,
         refused_reasons=[gateway.TOO_LONG, gateway.MALFORMED],
         refused_whole=[gateway.TOO_LONG],
@@ -1037,7 +1093,10 @@ def test_refused_messages_that_are_kept_whole_have_a_rate_of_their_own(benches: 
 
     def taken() -> int:
         bench.feed(*sent)
-        return len(bench.pool.refused())
+        refused = bench.pool.refused()
+        for one in refused:
+            bench.pool.release(1, one.charge)
+        return len(refused)
 
     assert taken() == 8
     bench.pool.limit_whole(4)
@@ -1052,7 +1111,7 @@ def test_refused_messages_that_are_kept_whole_have_a_rate_of_their_own(benches: 
     assert len(bench.pool.refused()) == 3  # the rate is that of other reasons
     counts = bench.pool.counts(topics=True)
     assert counts.topics[slot].too_long == counts.received - 3
-    assert bench.discarded() == {"too_long": counts.refused_lost}
+    assert bench.discarded() == {"too_long": counts.refused_lost, "malformed": 3}
     assert counts.received == counts.refused_lost + 8 + 4 + 1 + 2 + 4 + 3
     bench.pool.limit_whole(0)
     assert taken() == 8

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
 
-from aiokq.fastpath.gateway import BAD_TOPIC, ERROR_ACK, REASONS, SHUTDOWN, TOO_LONG, Pool
+from aiokq.fastpath.gateway import (
+    BAD_TOPIC,
+    ERROR_ACK,
+    NO_MEMORY,
+    RATE_LIMIT,
+    REASONS,
+    SHUTDOWN,
+    TOO_LONG,
+    Pool,
+    Refused,
+)
 from aiokq.gateway import GatewaySettings
 from aiokq.gateway.accounting import Accounting, Discard
 from aiokq.gateway.client import encode
-from aiokq.gateway.dead_letters import Letter
+from aiokq.gateway.dead_letters import LETTER_OVERHEAD, Letter
 from aiokq.gateway.engine import TopicState
 
 
@@ -101,7 +112,11 @@ def test_the_numbers_of_a_deleted_topic_stay_and_go_on_when_it_is_created_again(
 def test_a_name_of_a_deleted_topic_that_is_ended_is_not_counted_for_the_topic():
     """A slot has counted no message that waited for a lookup."""
     pool = Pool(
-        1_000_000, max_topic_names=1, refused_bytes=1 << 20, refused_reasons=(TOO_LONG, BAD_TOPIC)
+        1_000_000,
+        max_topic_names=1,
+        refused_bytes=1 << 20,
+        refused_reasons=(TOO_LONG, BAD_TOPIC),
+        refused_whole=(TOO_LONG, BAD_TOPIC),
     )
     books = Books(pool)
     letters: Any = Letters()
@@ -120,7 +135,7 @@ def test_a_name_of_a_deleted_topic_that_is_ended_is_not_counted_for_the_topic():
     assert document["topics"]["orders"]["discarded"] == {}
     assert document["in_flight"] == 4
     for letter in letters.accepted:
-        books.accounting.dead_lettered(letter, letter.rows, 0)
+        books.accounting.dead_lettered(letter, letter.rows, letter.charge)
     books.check()
     document = books.accounting.snapshot().document()
     assert document["dead_lettered"] == 3
@@ -149,20 +164,58 @@ def test_a_message_that_is_refused_during_a_snapshot_is_counted_on_both_sides():
     books = Books(given)
     books.accounting.on_refused.append(lambda refused: None)
     books.feed("orders", b"a")
-    total = books.accounting.snapshot().total
-    assert (total.received, total.discarded[TOO_LONG], total.in_flight) == (2, 1, 1)
+    found = []
+    for _ in range(2):
+        total = books.accounting.snapshot().total
+        found.append((total.received, total.discarded[TOO_LONG], total.in_flight))
+    assert found == [(1, 0, 1), (2, 1, 1)]
+
+
+@pytest.mark.parametrize("reason", [TOO_LONG, RATE_LIMIT, NO_MEMORY])
+def test_a_topic_has_no_discard_that_the_total_lacks(reason: int):
+    """Regression: what the discard log had not read yet was discarded for the topic only."""
+    pool = Pool(10_000, refused_bytes=1 << 20, refused_reasons=(TOO_LONG, RATE_LIMIT, NO_MEMORY))
+
+    class Flood:
+        """The pool; a message arrives right before its counts are read."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(pool, name)
+
+        def counts(self, **options: Any) -> Any:
+            pool.feed(encode("orders", bytes(11 if reason == TOO_LONG else 1)))
+            return pool.counts(**options)
+
+    given: Any = Flood()
+    books = Books(given)
+    logged: list[Refused] = []
+    books.accounting.on_refused.append(logged.extend)
+    most = 1 if reason == RATE_LIMIT else -1
+    pool.configure(
+        books.topic.slot, max_message_bytes=10, rate_interval_ms=10**9, rate_max_messages=most
+    )
+    books.feed("orders", *[b"v"] * 300)
+    for new_window in (False, True, False):
+        snapshot = books.accounting.snapshot(new_window=new_window)
+        orders = snapshot.topics["orders"]
+        assert orders.discarded == snapshot.total.discarded
+        assert orders.in_flight == snapshot.total.in_flight
+        assert orders.discarded[reason] > 0
+    books.check()
+    books.accounting.drain()
+    found = Counter(one.reason for one in logged)
+    assert found[reason] == pool.counts().discarded[reason]
 
 
 class Letters:
     """Accepts the dead letters of all messages that the pool refused."""
 
     enabled = True
-    refused_bytes = 0
 
     def __init__(self) -> None:
         self.accepted: list[Letter] = []
 
-    def wants(self, topic: str, reason: int) -> bool:
+    def wants(self, topic: str, reason: int, more: int = 0) -> bool:
         return True
 
     def grant(self, messages: int) -> int:
@@ -236,7 +289,9 @@ def test_a_message_that_the_queue_has_cut_does_not_become_a_dead_letter():
 
 def test_a_count_of_a_topic_does_not_decrease_when_a_message_becomes_a_dead_letter():
     """Regression: a message that waited for its dead letter was counted as discarded."""
-    pool = Pool(1_000_000, refused_bytes=1 << 20, refused_reasons=(TOO_LONG,))
+    pool = Pool(
+        1_000_000, refused_bytes=1 << 20, refused_reasons=(TOO_LONG,), refused_whole=(TOO_LONG,)
+    )
 
     class Flood:
         """The pool; a message arrives right before its counts are read."""
@@ -259,8 +314,31 @@ def test_a_count_of_a_topic_does_not_decrease_when_a_message_becomes_a_dead_lett
         assert orders.in_flight == orders.received == snapshot.total.in_flight > 0
     books.accounting.drain()
     for letter in letters.accepted:
-        books.accounting.dead_letter_failed(letter, letter.rows, 0)
+        books.accounting.dead_letter_failed(letter, letter.rows, letter.charge)
+    assert pool.used_bytes() == 0
     counts = pool.counts(topics=True).topics[books.topic.slot]
     assert counts.too_long == counts.queued == sum(len(one.rows) for one in letters.accepted)
     books.accounting.forget(books.topic)
     assert books.accounting.snapshot().topics["orders"].discarded[TOO_LONG] == counts.too_long
+
+
+def test_a_dead_letter_is_charged_with_what_it_keeps_in_memory():
+    """Regression: the other messages of its batch released the memory of all of them."""
+    books, letters = Books(), Letters()
+    dead: Any = letters
+    books.accounting.dead_letters = dead
+    books.feed("orders", *[b"%d" % n for n in range(10)])
+    taken = books.pool.take(books.topic.slot)
+    assert taken is not None
+    books.accounting.discarded(books.topic, taken, [3, 5], ERROR_ACK, 0)
+    books.accounting.acked(books.topic, taken, [0, 1, 2, 4, 6, 7, 8, 9], taken.charge)
+    books.check()
+    (letter,) = letters.accepted
+    assert [letter.taken.message(row).value for row in letter.rows] == [b"3", b"5"]
+    assert [letter.taken.message(row).sequence for row in letter.rows] == [3, 5]
+    charge = 2 * (1 + Pool.MESSAGE_OVERHEAD) + LETTER_OVERHEAD
+    assert books.pool.used_bytes() == letter.charge == charge
+    books.accounting.dead_lettered(letter, letter.rows, letter.charge)
+    counts = books.pool.counts()
+    assert (counts.held, counts.used_bytes) == (0, 0)
+    books.check()

@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 
-from aiokq.errors import Closed
-from aiokq.fastpath.gateway import BAD_TOPIC, SHUTDOWN, TOO_LONG, Pool, Refused
+from aiokq.errors import BufferFull, Closed
+from aiokq.fastpath.gateway import BAD_TOPIC, ERROR_ACK, SHUTDOWN, TOO_LONG, Pool, Refused
 from aiokq.gateway import GatewaySettings
 from aiokq.gateway.accounting import Accounting
 from aiokq.gateway.client import encode
-from aiokq.gateway.dead_letters import REFUSED_BYTES, DeadLetters, Rate, RefusedMessages
+from aiokq.gateway.dead_letters import DeadLetters, Rate, RefusedMessages
 from aiokq.gateway.engine import TopicState
 
+POOL = 1 << 24
 NAME = b"not a name"
 """A topic that the pool refuses."""
 
@@ -32,7 +33,10 @@ class Desk:
 
     def __init__(self, **options: Any) -> None:
         self.pool = Pool(
-            1 << 24, refused_bytes=8 * 1024 * 1024, refused_reasons=(TOO_LONG, BAD_TOPIC)
+            POOL,
+            refused_bytes=1 << 20,
+            refused_reasons=(TOO_LONG, BAD_TOPIC),
+            refused_whole=(TOO_LONG, BAD_TOPIC),
         )
         self.accounting = Accounting(self.pool)
         self.told: list[Refused] = []
@@ -42,7 +46,9 @@ class Desk:
         cluster: Any = None
         self.letters = DeadLetters(
             cluster,
-            GatewaySettings.checked({"dead_letters": {"topic": "dead", **options}}),
+            GatewaySettings.checked(
+                {"pool": {"max_bytes": POOL}, "dead_letters": {"topic": "dead", **options}}
+            ),
             self.accounting,
             spawn=self.spawn,
             now_ms=lambda: 0,
@@ -55,10 +61,11 @@ class Desk:
             raise Closed("the gateway has failed")
         self.started.append(name)
 
-    def topic(self, name: str) -> None:
+    def topic(self, name: str, max_message_bytes: int = 10) -> TopicState:
         topic = TopicState(name, GatewaySettings().of_topic(name))
-        topic.slot = self.pool.register(name.encode(), max_message_bytes=10)
+        topic.slot = self.pool.register(name.encode(), max_message_bytes=max_message_bytes)
         self.accounting.registered(topic)
+        return topic
 
     def check(self) -> None:
         snapshot = self.accounting.snapshot()
@@ -68,25 +75,75 @@ class Desk:
 
 
 async def test_refused_messages_are_bounded_while_their_dead_letters_are_not_written() -> None:
-    """What is beyond the limit is discarded with its reason, and the books balance."""
+    """What is beyond a fourth of the pool is discarded with its reason, and the books balance."""
     desk = Desk()
     value = bytes(100_000)
     sent = 0
-    for _ in range(5):
-        for _ in range(60):
+    for _ in range(10):
+        for _ in range(8):
             desk.pool.feed(encode(NAME, value))
             sent += 1
         desk.accounting.drain()
         desk.check()
-    assert 0 < REFUSED_BYTES - desk.letters.refused_bytes < 2 * len(value)
+        assert desk.pool.used_bytes() == desk.letters.held_bytes
+    assert 0 <= desk.letters.held_bytes - POOL // 4 < 2 * len(value)
     total = desk.accounting.in_all()
     assert total.discarded[BAD_TOPIC] == len(desk.told) == sent - desk.letters.held
     assert total.in_flight == desk.letters.held
     assert not desk.letters.held_of  # it is no topic, and takes no memory
     await desk.letters.close(0.0)
-    assert (desk.letters.held, desk.letters.refused_bytes) == (0, 0)
+    assert (desk.letters.held, desk.letters.held_bytes, desk.pool.used_bytes()) == (0, 0, 0)
     assert desk.accounting.in_all().discarded[BAD_TOPIC] == sent
     desk.check()
+
+
+@pytest.mark.parametrize("reason", [ERROR_ACK, SHUTDOWN])
+async def test_dead_letters_leave_most_of_the_pool_to_other_messages(reason: int) -> None:
+    """But at a shutdown there are none."""
+    desk = Desk()
+    orders = desk.topic("orders", max_message_bytes=-1)
+    sent = 0
+    for _ in range(60):
+        sent += desk.pool.feed(encode("orders", bytes(100_000))) > 0
+        taken = desk.pool.take(orders.slot)
+        assert taken is not None
+        desk.accounting.discarded(orders, taken, range(1), reason, taken.charge)
+        desk.check()
+        assert desk.pool.used_bytes() == desk.letters.held_bytes
+    if reason == SHUTDOWN:
+        assert desk.letters.held == sent
+    else:
+        assert 0 <= desk.letters.held_bytes - POOL // 4 < 200_000
+        lost = desk.accounting.snapshot().topics["orders"].discarded[reason]
+        assert lost == sent - desk.letters.held > 0
+    await desk.letters.close(0.0)
+    assert desk.pool.used_bytes() == 0
+    desk.check()
+
+
+async def test_a_dead_letter_waits_while_the_buffer_of_the_producer_is_full() -> None:
+    """Regression: after three seconds it was discarded, and with it all of the next ten seconds."""
+    desk = Desk()
+    full, written = 3, []
+
+    class Producer:
+        async def start(self) -> None:
+            pass
+
+        async def enqueue(self, topic: str, value: bytes, *given: Any, **options: Any) -> Any:
+            nonlocal full
+            if full:
+                full -= 1
+                raise BufferFull
+            written.append(value)
+            return asyncio.get_running_loop().create_future()
+
+    desk.letters._cluster = SimpleNamespace(producer=lambda **options: Producer())  # type: ignore[assignment]
+    for value in (b"one", b"two"):
+        desk.pool.feed(encode(NAME, value))
+    desk.accounting.drain()
+    await desk.letters._work()
+    assert written == [b"one", b"two"]
 
 
 async def test_messages_of_one_topic_and_reason_that_are_refused_at_once_are_one_letter() -> None:
