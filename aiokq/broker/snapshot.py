@@ -223,7 +223,7 @@ class _Copy:
             # logs.
             image, end = await offload.run(node.storage.metadata.copy_image)
         # The copy is a single directory with a new id.
-        directory_id = random_id(node.environment.random)
+        directory_id = random_id(node.environment.secure_random)
         properties = node.storage.directories.properties
         ids = properties._replace(directory_id=format_uuid(directory_id))
         metadata = stopped_metadata(image, node.node_id, directory_id)

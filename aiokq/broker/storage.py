@@ -346,7 +346,7 @@ async def _started(
             files,
             paths,
             crc32c=crc32c,
-            random=environment.random,
+            random=environment.secure_random,
             now=environment.clock.monotonic,
             node_id=node_id,
             metadata_path=settings.metadata_log_dir,

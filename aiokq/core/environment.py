@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from aiokq.core.descriptor_reserve import DescriptorHolder
 from aiokq.core.frozen import frozen
 from aiokq.core.named_tuple import NamedTuple
+from aiokq.core.secure_random import SYSTEM_RANDOM
 
 if TYPE_CHECKING:
-    import random
     import ssl
+    from random import Random
 
     from aiokq.core.clock import Clock
     from aiokq.core.files import Files
@@ -219,16 +220,20 @@ class Environment:
     `clock` shows the loop's time.
 
     Attributes:
+        random: a fast source. Whoever sees some of its values can compute the others.
         watchdog: detects a blocked event loop; None in a simulation, whose clock stops while the
             loop is blocked.
         is_ephemeral: whether `files` are never synced, because nobody needs them after a power
             failure. Code may then do work at once that otherwise waits for a sync.
+        secure_random: the source of values that nobody may predict, such as the ids of log
+            directories, from which the salts of unknown users are derived.
     """
 
     clock: Clock
-    random: random.Random
+    random: Random
     network: Network
     files: Files
     offload: Offload
     watchdog: type[Watchdog] | None = None
     is_ephemeral: bool = False
+    secure_random: Random = SYSTEM_RANDOM

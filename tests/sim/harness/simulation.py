@@ -68,6 +68,7 @@ class Simulation:
             network=self.network.at(host),
             files=ProgramFiles(self.disk(host)),
             offload=InlineOffload(),
+            secure_random=self.random_for(f"{host}/{life}/secure"),
         )
 
     def kill(self, host: str) -> None:

@@ -78,7 +78,12 @@ class Broker:
         directories = settings.pop("directories", "/data")
         source = random.Random(settings.pop("seed", 1))
         environment = Environment(
-            self.clock, source, NoNetwork(), self.files, OffTheLoop(self.files)
+            self.clock,
+            source,
+            NoNetwork(),
+            self.files,
+            OffTheLoop(self.files),
+            secure_random=source,
         )
         parsed = broker_settings(settings, profile=profile)
         self.node = BrokerNode(

@@ -20,10 +20,11 @@ from aiokq.broker.metadata.log.cluster_metadata_log import ClusterMetadataLog
 from aiokq.broker.metadata.log.metadata_reader import MetadataReader, MetadataState
 from aiokq.broker.metadata.start.metadata_start import MetadataStart
 from aiokq.broker.node import BrokerNode
+from aiokq.connection.network import system_environment
 from aiokq.core.clock import SystemClock
 from aiokq.core.environment import Environment
 from aiokq.core.errors import KafkaStorage
-from aiokq.core.offload import ThreadOffload
+from aiokq.core.offload import InlineOffload, ThreadOffload
 from aiokq.wire.struct import Message
 from tests.unit.broker.harness import Broker, NoNetwork, until
 from tests.unit.broker.metadata.start.test_metadata_start import all_files
@@ -67,6 +68,26 @@ async def test_the_loop_goes_on_while_a_stop_waits_for_the_disk(
     await asyncio.gather(change, stop)
     offload.close()
     assert waited == [True]
+
+
+async def test_nobody_can_compute_the_id_of_a_directory_from_other_random_values() -> None:
+    """The salts of unknown users are derived from it; the ids that clients see are not secret.
+
+    Regression: it came from the same generator as they, whose state can be computed from them.
+    """
+    ids = set()
+    for _ in range(2):
+        broker = Broker()
+        broker.node = BrokerNode(
+            broker.node.settings,
+            Environment(broker.clock, random.Random(1), NoNetwork(), broker.files, InlineOffload()),
+            data_dir="/data",
+        )
+        await broker.node.open()
+        ids.add(broker.node.storage.directories.metadata.directory_id)
+        await broker.node.close()
+    assert len(ids) == 2
+    assert isinstance(system_environment().secure_random, random.SystemRandom)
 
 
 @pytest.mark.parametrize("step", ["look_for_missing", "lead"])

@@ -165,7 +165,7 @@ class LogCleaner:
             buffer_bytes=settings.log_cleaner_io_buffer_size // threads // 2,
         )
         statistics = Statistics()
-        secret = environment.random.getrandbits(128).to_bytes(16, "little")
+        secret = environment.secure_random.getrandbits(128).to_bytes(16, "little")
         offsets = await self._off_loop(
             new_offset_map,
             settings.log_cleaner_dedupe_buffer_size // threads,
