@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 
 import pytest
@@ -15,9 +15,13 @@ from aiokq.broker.config.listeners import Listeners
 from aiokq.broker.config.settings import broker_settings
 from aiokq.broker.metadata.controller.quota_changes import QuotaChange
 from aiokq.broker.node import BrokerNode
+from aiokq.broker.permissions import Operation, ResourceType
+from aiokq.connection.principal import Principal
+from aiokq.connection.request_context import RequestContext
 from aiokq.core.environment import Address
+from tests.sim.harness.loop import SimClock, SimLoop
 from tests.sim.harness.simulation import Simulation, run
-from tests.sim.test_gate import PORT, Client
+from tests.sim.test_gate import PORT, Client, encoded
 from tests.unit.broker.harness import batch
 
 BROKER, PEER, OTHER = "10.0.0.1", "10.0.0.2", "10.0.0.3"
@@ -280,5 +284,167 @@ def test_a_changed_limit_of_new_connections_holds_at_once() -> None:
             await asyncio.sleep(0.1)
             assert node.counters.connections_accepted == 10
             assert node.counters.connections_refused == 20
+
+    run(1, main)
+
+
+async def connect_as(world: Simulation, node: BrokerNode, user: str) -> Client:
+    """Return a connection whose client has logged in, as far as the broker knows."""
+    [opened] = node.servers._opened
+    before = set(opened.server._connections)
+    client = await connect(world)
+    [accepted] = set(opened.server._connections) - before
+    accepted.context.session.principal = Principal.user(user)
+    return client
+
+
+def throttle_ms(frame: bytes) -> int:
+    """Return the throttle time of a response to Produce, version 9."""
+    _, response = wire.decode_response(wire.ProduceResponse, frame, 9)
+    assert response.responses[0].partition_responses[0].error_code == 0
+    return response.throttle_time_ms
+
+
+def test_a_user_and_client_over_its_quota_is_muted_and_others_are_not() -> None:
+    """Scenario 39: the response has the throttle time, for which nothing is read from the client.
+
+    The throttle time is that which Apache Kafka 4.2 gave for 700 kB at 50,000 bytes per second.
+    Another connection of the same user and client id is read, and throttled in turn.
+    """
+
+    async def main(world: Simulation) -> None:
+        async with broker(world) as node:
+            await node.metadata.create_topic_if_allowed("t", allowed=True)
+            pair = (("user", "alice"), ("client-id", "app"))
+            await limit(node, {"producer_byte_rate": 50_000.0}, *pair)
+            loop = asyncio.get_running_loop()
+            muted, second = [
+                Asking(await connect_as(world, node, "alice"), "app") for _ in range(2)
+            ]
+            others = [
+                Asking(await connect_as(world, node, user), client_id)
+                for user, client_id in (("alice", "other"), ("bob", "app"), ("bob", "other"))
+            ]
+            wires = world.network.connections(port=PORT)
+
+            began = loop.time()
+            at, frame = await muted.ask(produce(700_000), 9)
+            assert at - began < 0.1
+            told = throttle_ms(frame)
+            assert told == pytest.approx(4000, abs=10)
+            waiting = asyncio.create_task(muted.ask(produce(1), 9))
+            await asyncio.sleep(0.1)
+            assert [wire.server.is_reading() for wire in wires] == [False, True, True, True, True]
+
+            at, frame = await second.ask(produce(1), 9)
+            assert at - began < 0.3
+            assert 0 < throttle_ms(frame) <= told
+            while loop.time() < began + told / 1000 - 0.1:
+                for other in others:
+                    before = loop.time()
+                    at, frame = await other.ask(produce(3_000), 9)
+                    assert at - before < 0.05
+                    assert throttle_ms(frame) == 0
+            assert [wire.server.is_reading() for wire in wires] == [False, False, True, True, True]
+            assert not waiting.done()
+            at, _ = await waiting
+            assert at - began == pytest.approx(told / 1000, abs=0.1)
+
+    run(1, main)
+
+
+class WorkingClock(SimClock):
+    """A clock of a machine whose CPU time is counted, not measured.
+
+    Attributes:
+        worked: CPU seconds of the work that requests took.
+    """
+
+    POLL = 20e-6
+    """CPU seconds of an iteration of the loop, besides the work in it."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        super().__init__(loop)
+        self.worked = 0.0
+
+    def work(self, seconds: float) -> None:
+        """Use CPU time, for as long as it takes."""
+        self.worked += seconds
+        self._loop.work(seconds)
+
+    def thread_time(self) -> float:
+        return self.worked + self._loop.iterations * self.POLL
+
+
+class Laborious:
+    """Permits everything; each decision takes CPU time."""
+
+    asks_caller = False
+
+    def __init__(self, clock: WorkingClock, seconds: float) -> None:
+        self._clock = clock
+        self._seconds = seconds
+
+    def authorize(
+        self,
+        connection: RequestContext,
+        operation: Operation,
+        resource_type: ResourceType,
+        names: Collection[str],
+    ) -> Collection[str]:
+        self._clock.work(self._seconds)
+        return names
+
+    def authorize_any(
+        self, connection: RequestContext, operation: Operation, resource_type: ResourceType
+    ) -> bool:
+        return True
+
+    def operations(self, connection: RequestContext, resource_type: ResourceType, name: str) -> int:
+        return 0
+
+
+@pytest.mark.parametrize("milliseconds", [1, 20])
+@pytest.mark.parametrize(("connections", "pipelined"), [(1, 1), (5, 5)])
+def test_a_client_gets_ten_percent_of_the_loop(
+    milliseconds: float, connections: int, pipelined: int
+) -> None:
+    """10 +/- 2 % of a thread, with all that the loop does besides; another client does not wait.
+
+    `tests/fault/test_request_quota.py` measures the CPU time of a process.
+    """
+
+    async def main(world: Simulation) -> None:
+        clock = world.clock = WorkingClock(world.loop)
+        async with broker(world) as node:
+            await node.metadata.create_topic_if_allowed("t", allowed=True)
+            node.gate.authorizer = Laborious(clock, milliseconds / 1000)
+            await limit(node, {"request_percentage": 10.0}, ("client-id", "client"))
+            loop = asyncio.get_running_loop()
+            asked = wire.MetadataRequest(topics=[wire.MetadataRequestTopic(name="t")])
+
+            frame = encoded(asked, 9, 1)
+
+            async def hammer(client: Client) -> None:
+                client.transport.write(frame * pipelined)
+                for answered in itertools.count(1):
+                    await client.receive(answered)
+                    client.transport.write(frame)
+
+            tasks = [asyncio.create_task(hammer(await connect(world))) for _ in range(connections)]
+            other = Asking(await connect(world), "other")
+            await asyncio.sleep(WINDOW)
+            began, used, waits = loop.time(), clock.thread_time(), []
+            while loop.time() < began + MEASURED:
+                before = loop.time()
+                at, _ = await other.ask(wire.ApiVersionsRequest(), 0)
+                waits.append(at - before)
+                await asyncio.sleep(0.1)
+            share = (clock.thread_time() - used) / (loop.time() - began)
+            for task in tasks:
+                task.cancel()
+            assert share == pytest.approx(0.10, abs=0.02)
+            assert sorted(waits)[len(waits) // 2] < 0.05
+            assert node.counters.throttled["request_percentage"] > 0
 
     run(1, main)

@@ -1,4 +1,4 @@
-"""The fault scenarios of logs, disks and transactions, by number, and the tests of each.
+"""The fault scenarios of logs, disks, transactions and clients, by number, and the tests of each.
 
 Each scenario and its expected outcome are described here in one line; the tests have the details.
 This module only checks that each named test exists.
@@ -128,6 +128,8 @@ SCENARIOS: Final[dict[tuple[int, str, str], tuple[str, ...]]] = {
         "fault/test_compaction.py::test_keyed_records_are_compacted_under_readers_and_a_writer",
     ),
     (38, "slow, half-open, byte-at-a-time, oversize", "bounded memory, closed"): (
+        "fault/test_hostile_connections.py"
+        "::test_slow_and_half_open_clients_and_wrong_sizes_are_disconnected",
         "fault/test_broker_process.py::test_what_is_not_kafka_is_disconnected",
         "fault/test_broker_process.py"
         "::test_counts_that_promise_more_than_the_frame_allocate_nothing",
@@ -140,6 +142,12 @@ SCENARIOS: Final[dict[tuple[int, str, str], tuple[str, ...]]] = {
         "unit/connection/test_server.py::test_the_idle_timeout_limits_the_time_to_receive_a_request",
         "unit/connection/test_server.py::test_idle_connections_are_closed_and_busy_ones_are_not",
         "fault/test_server_faults.py::test_a_client_behind_a_bad_line_gets_its_bytes",
+    ),
+    (39, "a user and client over their quota", "told and muted, others unaffected"): (
+        "sim/test_quotas.py::test_a_user_and_client_over_its_quota_is_muted_and_others_are_not",
+        "sim/test_gate.py::test_a_throttled_client_gets_its_response_and_its_next_request_waits",
+        "unit/broker/test_user_quotas.py::test_the_eight_levels_hold_for_users_that_have_logged_in",
+        "interop/test_quotas_of_users.py::test_a_client_is_throttled_as_its_user_and_reports_it",
     ),
     (40, "an error N times, then success; an old version", "repeated; the older protocol"): (
         "interop/test_mock_cluster_faults.py::test_a_produce_error_that_passes_is_retried",

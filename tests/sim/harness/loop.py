@@ -98,6 +98,10 @@ class SimLoop(asyncio.BaseEventLoop):
     def time(self) -> float:
         return self._now
 
+    def work(self, seconds: float) -> None:
+        """Let time pass during a callback, as a computation does."""
+        self._now += seconds
+
     def timers(self) -> list[asyncio.TimerHandle]:
         """Return the timers that are set."""
         return [timer for _, _, timer in self._scheduled if not timer.cancelled()]
