@@ -23,6 +23,18 @@ ACLS: Final = 10_000
 LENGTHS: Final = 250
 TOPICS: Final = 100
 
+KNOWN: Final = "known, one topic"
+KNOWN_OF_MANY: Final = f"known, of {TOPICS} topics"
+UNKNOWN: Final = "not known, one topic"
+UNKNOWN_OF_MANY: Final = f"not known, of {TOPICS} topics"
+UNKNOWN_LONG: Final = "not known, a name of 249 characters"
+
+ASKED: Final = {
+    **dict.fromkeys((KNOWN, KNOWN_OF_MANY), "under 1"),
+    **dict.fromkeys((UNKNOWN, UNKNOWN_OF_MANY, UNKNOWN_LONG), "under 50"),
+}
+"""What each kind of decision may take, in microseconds per topic, as text."""
+
 
 def acls() -> list[AccessControlEntryRecord]:
     return [
@@ -80,11 +92,11 @@ def measure(rounds: int = 2000) -> dict[str, float]:
         authorizer._index.remove(extra)
 
     rows: dict[str, tuple[Callable[[], object], int]] = {
-        "known, one topic": (ask(names[:1]), 1),
-        "known, of 100 topics": (ask(names), TOPICS),
-        "not known, one topic": (forget_and_ask(names[:1]), 1),
-        "not known, of 100 topics": (forget_and_ask(names), TOPICS),
-        "not known, a name of 249 characters": (forget_and_ask(["n" * 249]), 1),
+        KNOWN: (ask(names[:1]), 1),
+        KNOWN_OF_MANY: (ask(names), TOPICS),
+        UNKNOWN: (forget_and_ask(names[:1]), 1),
+        UNKNOWN_OF_MANY: (forget_and_ask(names), TOPICS),
+        UNKNOWN_LONG: (forget_and_ask(["n" * 249]), 1),
         "an ACL added and removed": (change, 1),
     }
     found = {}

@@ -1,4 +1,4 @@
-"""CPU time of single parts: the core per record, codecs, messages, metrics."""
+"""CPU time of single parts: the core per record, codecs, messages, metrics, decisions by ACLs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 
-from benchmarks.micro import codecs, counters
+from benchmarks.micro import acls, codecs, counters
 from benchmarks.report import Section
 
 
@@ -57,4 +57,16 @@ def micro(progress: Callable[[str], None]) -> list[Section]:
             for name, cost in counters.measure().items()
         ],
     )
-    return [core, packing, messages, metrics]
+    progress("ACLs")
+    decisions = Section(
+        "micro-acls",
+        "Decisions by ACLs: us of CPU per topic",
+        f"{acls.ACLS:,} ACLs of 1,000 principals, on names and prefixes of {acls.LENGTHS} lengths. "
+        "A known answer is asked for again; the others are found in the index.",
+        ("decision", "us", "asked"),
+        [
+            [name, f"{cost:,.2f}", acls.ASKED.get(name, "-")]
+            for name, cost in acls.measure().items()
+        ],
+    )
+    return [core, packing, messages, metrics, decisions]
