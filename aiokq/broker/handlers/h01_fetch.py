@@ -330,6 +330,7 @@ def _read_all(
             yield
             if not call.connection.connected:
                 raise ConnectionLost("the client has disconnected during a long fetch")
+        partition: Partition | None = None
         try:
             if replica_id >= 0:
                 permits.check("")  # first, because the permission covers all topics
@@ -359,7 +360,8 @@ def _read_all(
                 partition_index=target.partition,
                 error_code=error.code,
                 high_watermark=-1,
-                aborted_transactions=None,
+                # as Kafka: null only if the partition itself has refused the read
+                aborted_transactions=[] if partition is None else None,
                 records=b"",
             )
         else:

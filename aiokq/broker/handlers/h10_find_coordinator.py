@@ -52,7 +52,7 @@ async def handle(
     found = await _find(groups, transactions, cluster, call, request.key_type, request.key)
     return FindCoordinatorResponse(
         error_code=found.error_code,
-        error_message=found.error_message,
+        error_message=found.error_message if found.error_code else "NONE",  # as Kafka
         node_id=found.node_id,
         host=found.host,
         port=found.port,
@@ -84,7 +84,7 @@ async def _find(
                     host=broker.host,
                     port=broker.port,
                     error_code=0,
-                    error_message=None,
+                    error_message="",
                 )
         raise CoordinatorNotAvailable(f"the coordinator, node {node_id}, is not available")
     except BrokerError as error:

@@ -87,7 +87,7 @@ def _describe(
 ) -> DescribeConfigsResult:
     result = DescribeConfigsResult(
         error_code=0,
-        error_message=None,
+        error_message="",
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
     )

@@ -63,7 +63,7 @@ async def handle(
         async for entity, values in call.each(list(client_quotas.stored.items()))
         if _matches(dict(entity), exact, any_name, strict=request.strict)
     ]
-    return DescribeClientQuotasResponse(error_code=0, error_message=None, entries=entries)
+    return DescribeClientQuotasResponse(error_code=0, error_message="", entries=entries)
 
 
 def _filter(components: Iterable[ComponentData]) -> tuple[dict[str, str | None], set[str]]:

@@ -50,7 +50,7 @@ async def handle(
     named = Counter(user.name for user in request.users or ())
     return DescribeUserScramCredentialsResponse(
         error_code=0,
-        error_message=None,
+        error_message="",
         results=[
             _result(name, found.get(name), named[name])
             async for name in call.each(named if named else sorted(found))
