@@ -1,8 +1,8 @@
 """The permission matrix: every API, asked by clients with different ACLs.
 
-`run` sends the requests to a broker of any make, and returns the responses without what differs
-between brokers for other reasons: texts, ids, addresses and numbers that are not codes. The
-responses of Apache Kafka are recorded in ``tests/golden/permission_matrix.txt``.
+`run` sends the requests to a broker of any make, and returns the whole responses, but for texts of
+messages and the fields of `whole_answers.MASKED`. The responses of Apache Kafka are recorded in
+``tests/golden/permission_matrix.txt``.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from aiokq import wire
 from aiokq.core.acl_types import SUPPORTED_OPERATIONS, Operation, ResourceType
 from aiokq.core.acls import parse_acl
-from aiokq.wire.struct import Request, Response, Struct
+from aiokq.wire.struct import Request, Response
+from tests.peers.whole_answers import Parts, differences, whole
 from tests.unit.broker.every_request import BUILDERS, every_request
 from tests.unit.broker.harness import batch
 
@@ -28,6 +29,9 @@ GONE: Final = "m.gone"
 GROUP: Final = "m.group"
 TRANSACTIONAL_ID: Final = "t"
 NODE_ID: Final = 1
+
+CLIENT_ID: Final = "matrix"
+PASSWORD: Final = "secret"
 
 ADMIN: Final = "admin"
 """A super user, who prepares the broker."""
@@ -125,8 +129,44 @@ def creations(user: str, lines: Sequence[str]) -> list[wire.AclCreation]:
     ]
 
 
+def settings() -> dict[str, str]:
+    """Return the settings of both brokers, but for `listeners`.
+
+    Anonymous clients come by the listener PLAINTEXT, the others by SASL. The authorizer is Kafka's,
+    and a broker's own connections are those of a super user.
+    """
+    clients = [user for user in users() if user != ANONYMOUS]
+    return {
+        "listener.security.protocol.map": (
+            "CONTROLLER:SASL_PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT"
+        ),
+        "inter.broker.listener.name": "SASL",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        "sasl.mechanism.controller.protocol": "PLAIN",
+        "listener.name.sasl.plain.sasl.jaas.config": _jaas(*clients),
+        "listener.name.controller.plain.sasl.jaas.config": _jaas(ADMIN),
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": f"User:{ADMIN}",
+    }
+
+
+def _jaas(*names: str) -> str:
+    entries = " ".join(f'user_{name}="{PASSWORD}"' for name in names)
+    return (
+        "org.apache.kafka.common.security.plain.PlainLoginModule required "
+        f'username="{ADMIN}" password="{PASSWORD}" {entries};'
+    )
+
+
 class Peer(Protocol):
-    """A broker that can be asked by each of the clients."""
+    """A broker that can be asked by each of the clients.
+
+    Attributes:
+        texts: what stands for texts that describe the run, such as paths.
+    """
+
+    texts: Mapping[str, str]
 
     async def ask(self, user: str, request: Request[Response], version: int) -> Response | None:
         """Return the response; None if the broker has closed the connection."""
@@ -251,7 +291,7 @@ async def run(peer: Peer, served: Mapping[int, tuple[int, int]]) -> dict[str, di
                 if response is None:
                     answer: Any = "closed"
                 else:
-                    answer = _reduced(response, version, {topic_id: HERE})
+                    answer = whole(response, version, ids={topic_id: HERE}, texts=peer.texts)
                     if key == 3:
                         _hide_creation(answer)
                 cell.setdefault(json.dumps(answer, sort_keys=True), []).append(user)
@@ -319,112 +359,63 @@ async def _recommit(peer: Peer) -> None:
     await _until(peer, commit, 8, lambda found: not found.topics[0].partitions[0].error_code)
 
 
-_KEPT_NUMBERS: Final = ("error_code", "authorized_operations", "resource_type", "key_type")
-_KEPT_TEXTS: Final = frozenset(
-    ("name", "topic", "topic_name", "group_id", "resource_name", "key", "transactional_id")
-)
-_COUNTED: Final = frozenset(
-    (
-        "assignment",
-        "brokers",
-        "configs",
-        "config_resources",
-        "features",
-        "members",
-        "nodes",
-        "results",
-        "current_voters",
-        "observers",
-        "node_endpoints",
-        "endpoints",
-        "aborted_transactions",
-        "supported_features",
-        "active_producers",
-        "error_message",
-        "unknown_state_filters",
-    )
-)
-"""Fields whose content describes the broker and is left out."""
-
-
-def _reduced(struct: Struct, version: int, names: Mapping[uuid.UUID, str]) -> object:
-    """Return what a response discloses or refuses, in a form that JSON can hold."""
-    found: dict[str, object] = {}
-    is_acls = type(struct).__name__.startswith("DescribeAcls")
-    for field in type(struct).__fields__:
-        if not field.since <= version <= field.until:
-            continue
-        value = getattr(struct, field.name)
-        name = field.name
-        if is_acls and name == "resources":
-            found[name] = len(value)
-        elif name in _COUNTED and not _has_errors(value):
-            continue
-        elif isinstance(value, Struct):
-            found[name] = _reduced(value, version, names)
-        elif isinstance(value, list):
-            if value and isinstance(value[0], Struct):
-                found[name] = sorted(
-                    (_reduced(each, version, names) for each in value),
-                    key=lambda each: json.dumps(each, sort_keys=True),
-                )
-        elif isinstance(value, uuid.UUID):
-            found[name] = names.get(value, "none" if value.int == 0 else "some id")
-        elif isinstance(value, bool):
-            continue
-        elif isinstance(value, int):
-            if name.endswith(_KEPT_NUMBERS):
-                found[name] = value
-            elif value < 0:
-                found[name] = "negative"
-        elif name in _KEPT_TEXTS and (value is None or isinstance(value, str)):
-            found[name] = value
-    return found
-
-
-def _has_errors(value: object) -> bool:
-    """Whether a field has parts with error codes, which are kept."""
-    return (
-        isinstance(value, list)
-        and bool(value)
-        and isinstance(value[0], Struct)
-        and any(each.name.endswith("error_code") for each in type(value[0]).__fields__)
-    )
-
-
 def recording() -> dict[str, dict[str, list[str]]]:
     """Return the recorded responses of Apache Kafka, as `run` returns them."""
+    parts = Parts()
     found: dict[str, dict[str, list[str]]] = {}
     for line in RECORDING.read_text().splitlines():
-        cell, answer, names = line.split("\t")
-        found.setdefault(cell, {})[answer] = names.split(" ")
+        first, second, *names = line.split("\t")
+        if not names:
+            parts.texts[first] = second
+        else:
+            answer = json.dumps(parts.unpacked(json.loads(second)), sort_keys=True)
+            found.setdefault(first, {})[answer] = names[0].split(" ")
     return found
 
 
 def write_recording(found: Mapping[str, Mapping[str, list[str]]]) -> None:
-    """Write the responses of Apache Kafka: a line has a cell, a response and the users."""
-    RECORDING.write_text(
-        "".join(
-            f"{cell}\t{answer}\t{' '.join(names)}\n"
-            for cell, answers in sorted(found.items())
-            for answer, names in sorted(answers.items())
-        )
-    )
+    """Write the responses of Apache Kafka: a line has a cell, a response and the users.
+
+    Long parts of responses come first, each under a name.
+    """
+    parts = Parts()
+    lines = [
+        f"{cell}\t{json.dumps(parts.packed(json.loads(answer)), sort_keys=True)}\t{' '.join(names)}"
+        for cell, answers in sorted(found.items())
+        for answer, names in sorted(answers.items())
+    ]
+    named = [f"{name}\t{text}" for name, text in sorted(parts.texts.items())]
+    RECORDING.write_text("".join(f"{line}\n" for line in (*named, *lines)))
 
 
-def differences(
+class Difference(NamedTuple):
+    """A field in which the answers to a user differ; the values are JSON, "..." or "-"."""
+
+    cell: str
+    path: str
+    theirs: str
+    ours: str
+    user: str
+
+    @property
+    def text(self) -> str:
+        """The field and the values, as they stand in the list of differences."""
+        return f"{self.path}: {self.theirs} | {self.ours}"
+
+
+def all_differences(
     recorded: Mapping[str, Mapping[str, list[str]]], found: Mapping[str, Mapping[str, list[str]]]
-) -> dict[str, list[tuple[str, str, str]]]:
-    """Return for each cell in both the users whose responses differ, with both responses."""
-    result: dict[str, list[tuple[str, str, str]]] = {}
-    for cell in recorded.keys() & found.keys():
+) -> Iterator[Difference]:
+    """Yield the fields in which the responses in a cell differ, for each user."""
+    compared: dict[tuple[str, str], list[tuple[str, str, str]]] = {}
+    for cell in sorted(recorded.keys() & found.keys()):
         theirs = {user: answer for answer, names in recorded[cell].items() for user in names}
         ours = {user: answer for answer, names in found[cell].items() for user in names}
-        differing = [
-            (user, theirs[user], ours[user])
-            for user in theirs
-            if user in ours and theirs[user] != ours[user]
-        ]
-        if differing:
-            result[cell] = differing
-    return result
+        for user in theirs.keys() & ours.keys():
+            pair = theirs[user], ours[user]
+            if pair[0] == pair[1]:
+                continue
+            if pair not in compared:
+                compared[pair] = list(differences(*map(json.loads, pair)))
+            for path, left, right in compared[pair]:
+                yield Difference(cell, path, left, right, user)

@@ -20,17 +20,6 @@ from tests.peers.apache_kafka import ApacheKafka, apache_kafka, why_absent
 
 pytestmark = pytest.mark.kafka
 
-PASSWORD = "secret"
-CLIENT_ID = "matrix"
-
-
-def _jaas(*users: str) -> str:
-    entries = " ".join(f'user_{user}="{PASSWORD}"' for user in users)
-    return (
-        "org.apache.kafka.common.security.plain.PlainLoginModule required "
-        f'username="{matrix.ADMIN}" password="{PASSWORD}" {entries};'
-    )
-
 
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[ApacheKafka]:
@@ -38,21 +27,7 @@ def guarded() -> Iterator[ApacheKafka]:
     reason = why_absent()
     if reason is not None:
         pytest.skip(f"APACHE KAFKA IS NOT TESTED: {reason}")
-    users = [user for user in matrix.users() if user != matrix.ANONYMOUS]
-    properties = {
-        "listener.security.protocol.map": (
-            "CONTROLLER:SASL_PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT"
-        ),
-        "inter.broker.listener.name": "SASL",
-        "sasl.enabled.mechanisms": "PLAIN",
-        "sasl.mechanism.inter.broker.protocol": "PLAIN",
-        "sasl.mechanism.controller.protocol": "PLAIN",
-        "listener.name.sasl.plain.sasl.jaas.config": _jaas(*users),
-        "listener.name.controller.plain.sasl.jaas.config": _jaas(matrix.ADMIN),
-        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "super.users": f"User:{matrix.ADMIN}",
-    }
-    with apache_kafka(1, listeners={"SASL": "SASL_PLAINTEXT"}, **properties) as kafka:
+    with apache_kafka(1, listeners={"SASL": "SASL_PLAINTEXT"}, **matrix.settings()) as kafka:
         yield kafka
 
 
@@ -62,6 +37,10 @@ class Remote:
     def __init__(self, kafka: ApacheKafka) -> None:
         self._kafka = kafka
         self._sockets: dict[str, socket.socket] = {}
+        self.texts = {
+            str(kafka.directory): "DIRECTORY",
+            **{f":{port}": ":PORT" for port in _ports(kafka)},
+        }
 
     async def settled(self) -> None:
         await asyncio.sleep(0.05)
@@ -90,7 +69,7 @@ class Remote:
             if not anonymous:
                 shaken = self._exchange(made, wire.SaslHandshakeRequest(mechanism="PLAIN"), 1)
                 assert shaken.error_code == 0
-                login = f"\0{user}\0{PASSWORD}".encode()
+                login = f"\0{user}\0{matrix.PASSWORD}".encode()
                 done = self._exchange(made, wire.SaslAuthenticateRequest(auth_bytes=login), 1)
                 assert done.error_code == 0, (user, done.error_message)
             self._sockets[user] = made
@@ -99,7 +78,7 @@ class Remote:
     @staticmethod
     def _exchange(connection: socket.socket, request: Any, version: int) -> Any:
         fragments = wire.encode_request(
-            request, version=version, correlation_id=7, client_id=CLIENT_ID
+            request, version=version, correlation_id=7, client_id=matrix.CLIENT_ID
         )
         connection.sendall(b"".join(fragments))  # type: ignore[arg-type]  # no FileRange
         (size,) = struct.unpack(">i", _read(connection, 4))
@@ -109,6 +88,15 @@ class Remote:
     def close(self) -> None:
         for each in self._sockets.values():
             each.close()
+
+
+def _ports(kafka: ApacheKafka) -> list[int]:
+    node = matrix.NODE_ID
+    return [
+        kafka.ports[node],
+        kafka.controller_ports[node],
+        *kafka.listener_ports[node].values(),
+    ]
 
 
 def _read(connection: socket.socket, size: int) -> bytes:
@@ -148,4 +136,4 @@ async def test_apache_kafka_answers_as_recorded(guarded: ApacheKafka) -> None:
         matrix.write_recording(found)
     recorded = matrix.recording()
     assert recorded.keys() == found.keys()
-    assert matrix.differences(recorded, found) == {}
+    assert list(matrix.all_differences(recorded, found)) == []

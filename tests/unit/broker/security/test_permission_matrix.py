@@ -7,6 +7,9 @@ difference that is not listed fails the test, and so does a listed one that no l
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from aiokq import wire
@@ -16,18 +19,37 @@ from aiokq.connection.principal import ANONYMOUS, Principal
 from aiokq.connection.request_context import CloseConnection, RequestContext
 from tests.peers.permission_matrix import (
     ADMIN,
+    CLIENT_ID,
     GROUP,
     NODE_ID,
     WITHOUT,
-    differences,
+    all_differences,
     edges,
     prepare,
     recording,
     run,
+    settings,
     users,
 )
-from tests.unit.broker.handlers.test_acls import ADMIN as AUTHORIZER
+from tests.peers.whole_answers import MASK, MASKED
 from tests.unit.broker.harness import Broker
+
+DIRECTORY = "/data/node-1"
+LISTENERS = {"PLAINTEXT": 9001, "SASL": 9002, "CONTROLLER": 9003}
+SETTINGS = {
+    "listeners": ",".join(f"{name}://127.0.0.1:{port}" for name, port in LISTENERS.items()),
+    "controller.quorum.voters": f"{NODE_ID}@127.0.0.1:{LISTENERS['CONTROLLER']}",
+    "controller.listener.names": "CONTROLLER",
+    "broker.rack": "rack-1",
+    "log.dirs": DIRECTORY,
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.num.partitions": "4",
+    "transaction.state.log.min.isr": "1",
+    "group.initial.rebalance.delay.ms": "0",
+}
+"""The settings that `ApacheKafka` has of itself, as far as this broker has them."""
 
 LIST = Path(__file__).with_name("permission_differences.txt")
 
@@ -39,15 +61,21 @@ class Here:
         self._broker = broker
         self._clients: dict[str, RequestContext] = {}
 
+    texts: Mapping[str, str] = {
+        "/data": "DIRECTORY",
+        **{f":{port}": ":PORT" for port in LISTENERS.values()},
+    }
+
     async def ask(self, user, request, version):
         client = self._clients.get(user)
         if client is None:
-            client = self._clients[user] = RequestContext(
-                7, "127.0.0.1:1", "127.0.0.1", "PLAINTEXT"
-            )
-            client.session.principal = ANONYMOUS if user == ANONYMOUS.name else Principal.user(user)
+            is_anonymous = user == ANONYMOUS.name
+            listener = "PLAINTEXT" if is_anonymous else "SASL"
+            client = RequestContext(7, "127.0.0.1:1", "127.0.0.1", listener)
+            client.session.principal = ANONYMOUS if is_anonymous else Principal.user(user)
+            self._clients[user] = client
         try:
-            return await self._broker.ask(request, version, client=client)
+            return await self._broker.ask(request, version, client_id=CLIENT_ID, client=client)
         except CloseConnection:
             return None
 
@@ -56,12 +84,7 @@ class Here:
 
 
 async def recorded_here():
-    broker = Broker(
-        offsets_topic_num_partitions=4,
-        transaction_state_log_num_partitions=4,
-        group_initial_rebalance_delay_ms=0,
-        **AUTHORIZER,
-    )
+    broker = Broker(directories=DIRECTORY, **SETTINGS, **settings())
     broker.node._given_node_id = NODE_ID
     async with broker:
         peer = Here(broker)
@@ -80,30 +103,48 @@ def listed() -> list[str]:
 
 
 async def test_every_client_is_answered_as_by_apache_kafka():
-    found = differences(recording(), await recorded_here())
-    lines = {
-        f"{cell} {user}": (theirs, ours)
-        for cell, differing in found.items()
-        for user, theirs, ours in differing
-    }
+    """A line of the list is a pattern of cells, then a field and its values in all of them."""
+    recorded = recording()
+    found: dict[tuple[str, str], list[str]] = {}
+    for one in all_differences(recorded, await recorded_here()):
+        found.setdefault((one.cell, one.text), []).append(one.user)
     known = set()
     for entry in listed():
-        cell, _, names = entry.partition(" ")
-        matching = {
-            line
-            for line in lines
-            if line.split(" ")[0] == cell
-            and (names == "*" or line.split(" ")[1] in names.split(","))
-        }
-        assert matching, f"no longer so: {entry}"
-        if names != "*":
-            named = {f"{cell} {name}" for name in names.split(",")}
-            assert matching == named, f"no longer so: {named - matching}"
-        known |= matching
-    new = {line: lines[line] for line in sorted(lines.keys() - known)}
-    assert not new, "\n".join(
-        f"{line}\n  kafka {theirs}\n  aiokq {ours}" for line, (theirs, ours) in new.items()
-    )
+        pattern, _, text = entry.partition(" ")
+        cells = [cell for cell in recorded if fnmatchcase(cell, pattern)]
+        gone = [cell for cell in cells if (cell, text) not in found]
+        assert cells, f"no such cell: {entry}"
+        assert not gone, f"no longer so in {gone}: {entry}"
+        known |= {(cell, text) for cell in cells}
+    new = [
+        f"{cell} {text}  ({len(users)} users, {users[0]} is one)"
+        for (cell, text), users in found.items()
+        if (cell, text) not in known
+    ]
+    assert not new, "not in the list:\n" + "\n".join(new)
+
+
+def test_each_masked_field_has_a_reason_and_is_in_a_response():
+    """A field is masked only while a response has it."""
+
+    def masked(value: object) -> Iterator[str]:
+        if isinstance(value, dict):
+            for name, member in value.items():
+                if member == MASK:
+                    yield name
+                yield from masked(member)
+        elif isinstance(value, list):
+            for member in value:
+                yield from masked(member)
+
+    found = {
+        name
+        for answers in recording().values()
+        for answer in answers
+        for name in masked(json.loads(answer))
+    }
+    assert found == {name.rpartition(".")[2] for name in MASKED}
+    assert all(MASKED.values())
 
 
 def test_the_recording_has_every_api_and_client():
