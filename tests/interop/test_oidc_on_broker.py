@@ -23,25 +23,33 @@ from aiokq.broker.security.authentication import token_keys
 from tests.peers import authorization_server
 from tests.peers.apache_kafka import java_command, why_absent
 from tests.peers.authorization_server import CLIENT_ID, CLIENT_SECRET, JWT_BEARER
-from tests.peers.login_table import ASSERTION, CELLS, CLIENTS, CREDENTIALS, Shown
+from tests.peers.login_table import ASSERTION, CELLS, CLIENTS, CREDENTIALS, PROTOCOLS, Shown
 from tests.peers.pki import Pki
 
 _numbers = itertools.count()
 REASON = why_absent()
-PREFIX = "listener.name.sasl_plaintext.oauthbearer.sasl.oauthbearer."
 KAFKA_OAUTH = "org.apache.kafka.common.security.oauthbearer"
 SHORT = 4
 """Life of a token, in seconds, in the tests of sessions."""
 
 
 class Oidc(NamedTuple):
-    """A broker, the server whose tokens it takes, and the key of the clients."""
+    """A broker, and what clients need to reach it.
+
+    Attributes:
+        server: the server whose tokens the broker takes.
+        key: PEM file of the private key of the clients.
+        authority: PEM file of the authority that signed the broker's certificate.
+    """
 
     kafka: EmbeddedCluster
     server: authorization_server.AuthorizationServer
     key: Path
+    authority: Path
 
-    def settings(self, way: str = CREDENTIALS, **changes: Any) -> dict[str, Any]:
+    def settings(
+        self, way: str = CREDENTIALS, protocol: str = "SASL_PLAINTEXT", **changes: Any
+    ) -> dict[str, Any]:
         """Return settings of our client."""
         way_settings: dict[str, Any] = (
             {
@@ -58,8 +66,9 @@ class Oidc(NamedTuple):
             }
         )
         return {
-            "bootstrap_servers": self.kafka.bootstrap_servers,
-            "security_protocol": "SASL_PLAINTEXT",
+            "bootstrap_servers": self.kafka.bootstrap_servers_of(protocol),
+            "security_protocol": protocol,
+            **({"ssl_cafile": str(self.authority)} if protocol == "SASL_SSL" else {}),
             "sasl_mechanism": "OAUTHBEARER",
             "sasl_oauthbearer_token_endpoint_url": self.server.url,
             **way_settings,
@@ -69,14 +78,16 @@ class Oidc(NamedTuple):
     def with_token(self, token: str, **changes: Any) -> dict[str, Any]:
         """Return settings of our client with a token that it does not request."""
         return {
-            "bootstrap_servers": self.kafka.bootstrap_servers,
+            "bootstrap_servers": self.kafka.bootstrap_servers_of("SASL_PLAINTEXT"),
             "security_protocol": "SASL_PLAINTEXT",
             "sasl_mechanism": "OAUTHBEARER",
             "sasl_oauth_token_provider": lambda: token,
             **changes,
         }
 
-    def librdkafka(self, way: str = CREDENTIALS) -> dict[str, Any]:
+    def librdkafka(
+        self, way: str = CREDENTIALS, protocol: str = "SASL_PLAINTEXT"
+    ) -> dict[str, Any]:
         """Return settings of librdkafka."""
         way_settings = (
             {
@@ -94,18 +105,28 @@ class Oidc(NamedTuple):
             }
         )
         return {
-            "bootstrap.servers": self.kafka.bootstrap_servers,
-            "security.protocol": "SASL_PLAINTEXT",
+            "bootstrap.servers": self.kafka.bootstrap_servers_of(protocol),
+            "security.protocol": protocol,
+            "ssl.ca.location": str(self.authority),
             "sasl.mechanism": "OAUTHBEARER",
             "sasl.oauthbearer.method": "oidc",
             "sasl.oauthbearer.token.endpoint.url": self.server.url,
             **way_settings,
         }
 
-    def java(self, directory: Path, way: str, tool: str, *arguments: str) -> list[str]:
+    def java(
+        self,
+        directory: Path,
+        way: str,
+        tool: str,
+        *arguments: str,
+        protocol: str = "SASL_PLAINTEXT",
+    ) -> list[str]:
         """Return the command of a tool of Kafka that logs in with a token of the server."""
         values = {
-            "security.protocol": "SASL_PLAINTEXT",
+            "security.protocol": protocol,
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(self.authority),
             "sasl.mechanism": "OAUTHBEARER",
             "sasl.jaas.config": f"{KAFKA_OAUTH}.OAuthBearerLoginModule required;",
             "sasl.login.callback.handler.class": f"{KAFKA_OAUTH}.OAuthBearerLoginCallbackHandler",
@@ -130,7 +151,7 @@ class Oidc(NamedTuple):
         file.write_text("".join(f"{name}={value}\n" for name, value in values.items()))
         command = java_command(
             tool if "." in tool else f"org.apache.kafka.tools.{tool}",
-            *("--bootstrap-server", self.kafka.bootstrap_servers),
+            *("--bootstrap-server", self.kafka.bootstrap_servers_of(protocol)),
             *("--command-config", str(file)),
             *arguments,
         )
@@ -141,9 +162,13 @@ class Oidc(NamedTuple):
 
 @pytest.fixture(scope="module")
 def oidc(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Oidc]:
-    client = Pki().issue("client", uses_rsa=True)
-    key = tmp_path_factory.mktemp("keys") / "client.key"
+    directory = tmp_path_factory.mktemp("keys")
+    pki = Pki()
+    client = pki.issue("client", uses_rsa=True)
+    key, authority = directory / "client.key", directory / "authority.pem"
     key.write_text(client.key)
+    authority.write_text(pki.trusted)
+    node = pki.issue("node", "localhost", "127.0.0.1", uses_rsa=True).write(directory, "node")
     with (
         authorization_server.AuthorizationServer() as server,
         pytest.MonkeyPatch.context() as patch,
@@ -151,22 +176,34 @@ def oidc(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Oidc]:
         server.client_key = client.private_key.public_key()
         # The broker asks the server for unknown keys every ten seconds at most.
         patch.setattr(token_keys, "SECONDS_BETWEEN_FETCHES", 0.2)
-        with EmbeddedCluster(settings=broker_settings(server)) as kafka:
-            yield Oidc(kafka, server, key)
+        settings = broker_settings(server, *PROTOCOLS) | {
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(node),
+        }
+        with EmbeddedCluster(settings=settings) as kafka:
+            yield Oidc(kafka, server, key, authority)
 
 
 def broker_settings(
-    server: authorization_server.AuthorizationServer, **more: str
+    server: authorization_server.AuthorizationServer, *protocols: str, **more: str
 ) -> dict[str, object]:
+    """Return settings of a broker with a listener of each protocol."""
+    of_tokens = {
+        "jwks.endpoint.url": server.keys_url,
+        "expected.audience": authorization_server.AUDIENCE,
+        "expected.issuer": server.url,
+        **{name.replace("_", "."): value for name, value in more.items()},
+    }
     return {
-        "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
-        "inter.broker.listener.name": "SASL_PLAINTEXT",
+        "listeners": ",".join(f"{protocol}://127.0.0.1:0" for protocol in protocols),
+        "inter.broker.listener.name": protocols[0],
         "sasl.enabled.mechanisms": "OAUTHBEARER",
         "connection.failed.authentication.delay.ms": "50",
-        f"{PREFIX}jwks.endpoint.url": server.keys_url,
-        f"{PREFIX}expected.audience": authorization_server.AUDIENCE,
-        f"{PREFIX}expected.issuer": server.url,
-        **{f"{PREFIX}{name.replace('_', '.')}": value for name, value in more.items()},
+        **{
+            f"listener.name.{protocol.lower()}.oauthbearer.sasl.oauthbearer.{name}": value
+            for protocol in protocols
+            for name, value in of_tokens.items()
+        },
     }
 
 
@@ -189,16 +226,20 @@ async def read(settings: dict[str, Any], topic: str, count: int) -> list[bytes]:
         return [bytes((await consumer.getone()).value) for _ in range(count)]
 
 
-def own(oidc: Oidc, way: str, topic: str) -> None:
-    asyncio.run(write(oidc.settings(way), topic))
+def own(oidc: Oidc, way: str, protocol: str, topic: str) -> None:
+    asyncio.run(write(oidc.settings(way, protocol), topic))
 
 
-def librdkafka(oidc: Oidc, way: str, topic: str) -> None:
+def librdkafka(oidc: Oidc, way: str, protocol: str, topic: str) -> None:
     from confluent_kafka import Producer
 
     failures: list[object] = []
     producer = Producer(
-        {**oidc.librdkafka(way), "error_cb": failures.append, "message.timeout.ms": 8000}
+        {
+            **oidc.librdkafka(way, protocol),
+            "error_cb": failures.append,
+            "message.timeout.ms": 8000,
+        }
     )
     producer.produce(topic, b"v")
     assert producer.flush(10) == 0, failures
@@ -216,21 +257,36 @@ LOG_IN = {"aiokq": own, "librdkafka": librdkafka}
         if client != "Java" and isinstance(CELLS[way, client], Shown)
     ],
 )
-def test_a_client_gets_its_tokens_from_the_server(oidc: Oidc, client: str, way: str) -> None:
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_client_gets_its_tokens_from_the_server(
+    oidc: Oidc, client: str, way: str, protocol: str
+) -> None:
     """By its secret, and by an assertion that it signs."""
     topic, before = new_topic(), oidc.server.count
-    LOG_IN[client](oidc, way, topic)
+    LOG_IN[client](oidc, way, protocol, topic)
     assert oidc.server.count == before + 1
     assert asyncio.run(read(oidc.settings(), topic, 1)) == [b"v"]
 
 
 @pytest.mark.kafka
 @pytest.mark.skipif(REASON is not None, reason=str(REASON))
-@pytest.mark.parametrize("way", [CREDENTIALS, pytest.param(ASSERTION, marks=pytest.mark.full)])
-def test_java_gets_its_tokens_from_the_server(oidc: Oidc, tmp_path: Path, way: str) -> None:
+@pytest.mark.parametrize(
+    ("way", "protocol"),
+    [
+        (CREDENTIALS, "SASL_PLAINTEXT"),
+        # A start of Java takes seconds: one is enough for each commit.
+        pytest.param(CREDENTIALS, "SASL_SSL", marks=pytest.mark.full),
+        pytest.param(ASSERTION, "SASL_PLAINTEXT", marks=pytest.mark.full),
+        pytest.param(ASSERTION, "SASL_SSL", marks=pytest.mark.full),
+    ],
+)
+def test_java_gets_its_tokens_from_the_server(
+    oidc: Oidc, tmp_path: Path, way: str, protocol: str
+) -> None:
     """By OAuthBearerLoginModule with Kafka's own callback handler."""
     topic = new_topic()
-    command = oidc.java(tmp_path, way, "TopicCommand", "--create", "--topic", topic)
+    created = ("--create", "--topic", topic)
+    command = oidc.java(tmp_path, way, "TopicCommand", *created, protocol=protocol)
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -298,7 +354,9 @@ async def test_the_last_keys_stay_while_the_server_is_down(oidc: Oidc) -> None:
 async def test_a_withdrawn_key_counts_until_the_next_refresh(oidc: Oidc) -> None:
     """Then a token that it has signed logs nobody in."""
     refresh = {"jwks_endpoint_refresh_ms": "500"}
-    async with EmbeddedCluster(settings=broker_settings(oidc.server, **refresh)) as kafka:
+    async with EmbeddedCluster(
+        settings=broker_settings(oidc.server, "SASL_PLAINTEXT", **refresh)
+    ) as kafka:
         other = oidc._replace(kafka=kafka)
         token = oidc.server.token()
         settings = other.with_token(token)

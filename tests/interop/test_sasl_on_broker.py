@@ -1,16 +1,17 @@
 """Other clients log in to aiokq's broker: mechanism by client and protocol, and wrong credentials.
 
-OAUTHBEARER has tokens of the program here, which are not signed; `test_oidc_on_broker.py` has those
-of a server. `tests/peers/login_table.py` has the table.
+OAUTHBEARER has signed tokens here, which the program gives to the client. The broker takes the keys
+from a file on one listener, and from an authorization server on the other. In
+`test_oidc_on_broker.py`, clients get their tokens from such a server.
+`tests/peers/login_table.py` has the table.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
 import itertools
-import json
 import ssl
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,9 +19,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from aiokq import Admin, Cluster, EmbeddedCluster, ScramUpsertion
-from tests.peers import go_client
-from tests.peers.apache_kafka import run_tool, why_absent
+pytest.importorskip("jwt")
+
+from aiokq import Admin, BootstrapFailed, Cluster, EmbeddedCluster, ScramUpsertion
+from tests.peers import authorization_server, go_client
+from tests.peers.apache_kafka import java_command, run_tool, why_absent
+from tests.peers.authorization_server import AuthorizationServer
 from tests.peers.login_table import CELLS, CLIENTS, MECHANISMS, PROTOCOLS, Shown
 from tests.peers.pki import Pki
 
@@ -35,24 +39,41 @@ USERS = {"alice": 'alice=,"secret', "bob": "bob-secret"}
 
 
 class Broker(NamedTuple):
-    """A running broker with a listener of each protocol, and what clients need to reach it."""
+    """A running broker with a listener of each protocol, and what clients need to reach it.
+
+    Attributes:
+        authority: PEM file of the authority that signed the broker's certificate.
+        tokens: signs the tokens that the broker accepts.
+        others: signs tokens that it does not accept, as a stranger with the same names would.
+    """
 
     kafka: EmbeddedCluster
     authority: str
-    """PEM file of the authority that signed the broker's certificate."""
+    tokens: AuthorizationServer
+    others: AuthorizationServer
 
     def server(self, protocol: str) -> str:
         return self.kafka.bootstrap_servers_of(protocol)
 
 
 class Login(NamedTuple):
-    """What a client uses to log in."""
+    """What a client uses to log in.
+
+    Attributes:
+        signer: signs the token; by default the server whose tokens the broker accepts.
+    """
 
     broker: Broker
     protocol: str
     mechanism: str
     user: str = "alice"
     password: str = USERS["alice"]
+    signer: AuthorizationServer | None = None
+
+    @property
+    def token(self) -> str:
+        tokens = self.broker.tokens
+        return (self.signer or tokens).token(self.user, iss=tokens.url)
 
     @property
     def server(self) -> str:
@@ -71,28 +92,31 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     (directory / "authority.pem").write_text(pki.trusted)
     # kafka-python and Java take RSA and EC; RSA is what most brokers have.
     node = pki.issue("node", "localhost", "127.0.0.1", uses_rsa=True).write(directory, "node")
-    settings = {
-        "listeners": "SASL_PLAINTEXT://127.0.0.1:0,SASL_SSL://127.0.0.1:0",
-        "inter.broker.listener.name": "SASL_PLAINTEXT",
-        "sasl.enabled.mechanisms": ",".join(MECHANISMS),
-        "ssl.keystore.type": "PEM",
-        "ssl.keystore.location": str(node),
-        **{
-            f"listener.name.{protocol.lower()}.oauthbearer.allow.unsecured.tokens": "true"
-            for protocol in PROTOCOLS
-        },
-        "connection.failed.authentication.delay.ms": "50",
-    }
-    with EmbeddedCluster(users=USERS, settings=settings) as running:
-        yield Broker(running, str(directory / "authority.pem"))
-
-
-def unsecured_token(name: str = "alice", lifetime: float = 600) -> str:
-    def part(value: object) -> str:
-        return base64.urlsafe_b64encode(json.dumps(value).encode()).decode().rstrip("=")
-
-    now = time.time()
-    return f"{part({'alg': 'none'})}.{part({'sub': name, 'iat': now, 'exp': now + lifetime})}."
+    with AuthorizationServer() as tokens, AuthorizationServer() as others:
+        tokens.save_keys(directory / "keys.json")
+        keys = {
+            "SASL_PLAINTEXT": (directory / "keys.json").as_uri(),
+            "SASL_SSL": tokens.keys_url,
+        }
+        settings = {
+            "listeners": "SASL_PLAINTEXT://127.0.0.1:0,SASL_SSL://127.0.0.1:0,DEV://127.0.0.1:0",
+            "listener.security.protocol.map": (
+                "SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL,DEV:SASL_PLAINTEXT"
+            ),
+            "inter.broker.listener.name": "SASL_PLAINTEXT",
+            "sasl.enabled.mechanisms": ",".join(MECHANISMS),
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(node),
+            "listener.name.dev.oauthbearer.allow.unsecured.tokens": "true",
+            "connection.failed.authentication.delay.ms": "50",
+        }
+        for protocol in PROTOCOLS:
+            prefix = f"listener.name.{protocol.lower()}.oauthbearer.sasl.oauthbearer."
+            settings[f"{prefix}jwks.endpoint.url"] = keys[protocol]
+            settings[f"{prefix}expected.audience"] = authorization_server.AUDIENCE
+            settings[f"{prefix}expected.issuer"] = tokens.url
+        with EmbeddedCluster(users=USERS, settings=settings) as running:
+            yield Broker(running, str(directory / "authority.pem"), tokens, others)
 
 
 def librdkafka(login: Login) -> None:
@@ -107,7 +131,7 @@ def librdkafka(login: Login) -> None:
     if login.authority:
         settings["ssl.ca.location"] = login.authority
     if login.mechanism == "OAUTHBEARER":
-        settings["oauth_cb"] = lambda _: (unsecured_token(login.user), time.time() + 600)
+        settings["oauth_cb"] = lambda _: (login.token, time.time() + 600)
     else:
         settings |= {"sasl.username": login.user, "sasl.password": login.password}
     errors: list[object] = []
@@ -134,7 +158,7 @@ def aiokafka(login: Login) -> None:
 
     class Tokens(AbstractTokenProvider):
         async def token(self) -> str:
-            return unsecured_token(login.user)
+            return login.token
 
     settings: dict[str, Any] = (
         {"sasl_oauth_token_provider": Tokens()}
@@ -175,7 +199,7 @@ def kafka_python(login: Login) -> None:
 
     class Tokens(AbstractTokenProvider):
         def token(self) -> str:
-            return unsecured_token(login.user)
+            return login.token
 
     settings: dict[str, Any] = (
         {"sasl_oauth_token_provider": Tokens()}
@@ -209,7 +233,7 @@ def franz_go(login: Login) -> None:
         Mechanism=login.mechanism,
         User=login.user,
         Password=login.password,
-        Token=unsecured_token(login.user),
+        Token=login.token,
         Authority=login.authority or "",
     )
 
@@ -217,7 +241,7 @@ def franz_go(login: Login) -> None:
 def own(login: Login) -> None:
     """Write and read one record; raise an error if the login fails."""
     settings: dict[str, Any] = (
-        {"sasl_oauth_token_provider": lambda: unsecured_token(login.user)}
+        {"sasl_oauth_token_provider": lambda: login.token}
         if login.mechanism == "OAUTHBEARER"
         else {"sasl_plain_username": login.user, "sasl_plain_password": login.password}
     )
@@ -280,14 +304,47 @@ def test_a_client_with_a_wrong_password_gets_an_error_of_authentication(
         LOG_IN[client](Login(broker, protocol, mechanism, user, "wrong"))
 
 
+@pytest.mark.parametrize(
+    ("client", "protocol"),
+    [
+        (client, protocol)
+        for client, mechanism, protocol in CASES
+        # aiokafka does not see the refusal of a token, and goes on asking for ever.
+        if mechanism == "OAUTHBEARER" and client != "aiokafka"
+    ],
+)
+def test_a_token_that_somebody_else_signed_logs_nobody_in(
+    broker: Broker, client: str, protocol: str
+) -> None:
+    """All of its names are right: user, audience, issuer and key id."""
+    login = Login(broker, protocol, "OAUTHBEARER", signer=broker.others)
+    with pytest.raises(Exception, match=r"(?i)auth|bootstrap|brokers|connect|timeout|metadata"):
+        LOG_IN[client](login)
+
+
+def test_an_unsigned_token_logs_in_only_where_a_setting_allows_it(broker: Broker) -> None:
+    token = authorization_server.unsecured("alice", 600)
+
+    async def main(listener: str) -> None:
+        async with Admin(
+            broker.server(listener),
+            security_protocol="SASL_PLAINTEXT",
+            sasl_mechanism="OAUTHBEARER",
+            sasl_oauth_token_provider=lambda: token,
+        ) as admin:
+            await admin.list_topics()
+
+    asyncio.run(main("DEV"))
+    with pytest.raises(BootstrapFailed, match="invalid_token"):
+        asyncio.run(main("SASL_PLAINTEXT"))
+
+
 REASON = why_absent()
 LOGIN = {
     "PLAIN": 'plain.PlainLoginModule required username="{user}" password="{password}";',
     "SCRAM-SHA-256": 'scram.ScramLoginModule required username="{user}" password="{password}";',
     "SCRAM-SHA-512": 'scram.ScramLoginModule required username="{user}" password="{password}";',
-    "OAUTHBEARER": (
-        'oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="{user}";'
-    ),
+    "OAUTHBEARER": "oauthbearer.OAuthBearerLoginModule required;",
 }
 
 
@@ -305,18 +362,31 @@ def client_file(path: Path, login: Login) -> str:
     if login.mechanism == "OAUTHBEARER":
         text += (
             "sasl.login.callback.handler.class=org.apache.kafka.common.security.oauthbearer."
-            "internals.unsecured.OAuthBearerUnsecuredLoginCallbackHandler\n"
+            "OAuthBearerLoginCallbackHandler\n"
+            f"sasl.oauthbearer.token.endpoint.url={token_file(path, login).as_uri()}\n"
         )
     file = path / f"java-{next(_numbers)}.properties"
     file.write_text(text.replace("\\", "\\\\"))
     return str(file)
 
 
+def token_file(path: Path, login: Login) -> Path:
+    """Write a token where Java's client finds it."""
+    file = path / "token"
+    file.write_text(login.token)
+    return file
+
+
 def java(login: Login, path: Path, tool: str, *arguments: str) -> Any:
     """Run a tool of Kafka; return what it has printed."""
     file = client_file(path, login)
-    command = ("--bootstrap-server", login.server, "--command-config", file)
-    return run_tool(tool, *command, *arguments)
+    words = ("--bootstrap-server", login.server, "--command-config", file, *arguments)
+    if login.mechanism != "OAUTHBEARER":
+        return run_tool(tool, *words)
+    command = java_command(f"org.apache.kafka.tools.{tool}", *words)
+    allowed, token = "-Dorg.apache.kafka.sasl.oauthbearer.allowed", path / "token"
+    command[1:1] = [f"{allowed}.urls={token.as_uri()}", f"{allowed}.files={token}"]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
 
 @pytest.mark.kafka
@@ -343,10 +413,31 @@ def test_java_logs_in_by_a_mechanism(
     login = Login(broker, protocol, mechanism)
     done = java(login, tmp_path, "TopicCommand", "--create", "--topic", f"java-{next(_numbers)}")
     assert done.returncode == 0, done.stdout + done.stderr
-    if mechanism != "OAUTHBEARER":
-        done = java(login._replace(password="wrong"), tmp_path, "TopicCommand", "--list")
-        assert done.returncode != 0
-        assert "SaslAuthenticationException" in done.stdout + done.stderr
+    wrong = login._replace(password="wrong", signer=broker.others)
+    done = java(wrong, tmp_path, "TopicCommand", "--list")
+    assert done.returncode != 0
+    assert "SaslAuthenticationException" in done.stdout + done.stderr
+
+
+@pytest.mark.kafka
+@pytest.mark.full
+@pytest.mark.skipif(REASON is not None, reason=str(REASON))
+def test_java_logs_in_by_its_own_unsigned_token_where_a_setting_allows_it(
+    broker: Broker, tmp_path: Path
+) -> None:
+    """Java's client makes such tokens for development."""
+    oauth = "org.apache.kafka.common.security.oauthbearer"
+    file = tmp_path / "java.properties"
+    file.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=OAUTHBEARER\n"
+        f"sasl.jaas.config={oauth}.OAuthBearerLoginModule required "
+        'unsecuredLoginStringClaim_sub="alice";\n'
+        "sasl.login.callback.handler.class="
+        f"{oauth}.internals.unsecured.OAuthBearerUnsecuredLoginCallbackHandler\n"
+    )
+    words = ("--bootstrap-server", broker.server("DEV"), "--command-config", str(file), "--list")
+    done = run_tool("TopicCommand", *words)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.kafka

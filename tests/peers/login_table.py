@@ -24,7 +24,6 @@ CERTIFICATE: Final = "client certificate"
 ROWS: Final = (*MECHANISMS, CREDENTIALS, ASSERTION, KERBEROS, CERTIFICATE)
 
 BOTH: Final = "both"
-WITHOUT_TLS: Final = "without TLS"
 TLS: Final = "TLS"
 
 
@@ -34,12 +33,15 @@ class Shown(NamedTuple):
     Attributes:
         how: the protocols with which it is tested.
         test: the test, as "file::function" below tests/interop.
+        reason: why it is not tested with both protocols.
     """
 
     how: str
     test: str
+    reason: str = ""
 
 
+ONLY_TLS: Final = "a certificate is shown in the TLS handshake"
 NO_TOKENS: Final = (
     "the client requests no tokens: the program gives them to it, which the row OAUTHBEARER shows"
 )
@@ -57,14 +59,13 @@ CELLS: Final[Mapping[tuple[str, str], Shown | str]] = {
     ("PLAIN", ON_KAFKA): Shown(
         BOTH, "apache/test_security.py::test_producer_consumer_and_admin_are_let_in"
     ),
-    **{(row, ON_KAFKA): Shown(BOTH, _KAFKA) for row in (*MECHANISMS[1:], CREDENTIALS)},
-    (ASSERTION, ON_KAFKA): Shown(WITHOUT_TLS, _KAFKA),
+    **{(row, ON_KAFKA): Shown(BOTH, _KAFKA) for row in (*MECHANISMS[1:], CREDENTIALS, ASSERTION)},
     (KERBEROS, ON_KAFKA): Shown(
-        WITHOUT_TLS,
+        BOTH,
         "apache/test_kerberos.py::test_a_client_logs_in_by_a_ticket_and_renews_its_session",
     ),
     (CERTIFICATE, ON_KAFKA): Shown(
-        TLS, "apache/test_security.py::test_producer_consumer_and_admin_are_let_in"
+        TLS, "apache/test_security.py::test_producer_consumer_and_admin_are_let_in", ONLY_TLS
     ),
     **{
         (row, client): Shown(BOTH, _JAVA if client == "Java" else _SASL)
@@ -72,7 +73,7 @@ CELLS: Final[Mapping[tuple[str, str], Shown | str]] = {
         for client in CLIENTS
     },
     **{
-        (row, client): Shown(WITHOUT_TLS, _JAVA_OIDC if client == "Java" else _OIDC)
+        (row, client): Shown(BOTH, _JAVA_OIDC if client == "Java" else _OIDC)
         for row in (CREDENTIALS, ASSERTION)
         for client in ("aiokq", "Java", "librdkafka")
     },
@@ -83,26 +84,24 @@ CELLS: Final[Mapping[tuple[str, str], Shown | str]] = {
     },
     **{(KERBEROS, client): NO_KERBEROS for client in CLIENTS},
     **{
-        (CERTIFICATE, client): Shown(TLS, _JAVA_TLS if client == "Java" else _TLS)
+        (CERTIFICATE, client): Shown(TLS, _JAVA_TLS if client == "Java" else _TLS, ONLY_TLS)
         for client in CLIENTS
     },
 }
 
 
 def table() -> str:
-    """Return the table as Markdown, with the reasons of the empty cells below it."""
+    """Return the table as Markdown, with the reasons of the empty and partial cells below it."""
     reasons: list[str] = []
     lines = [f"| | {' | '.join(COLUMNS)} |", f"|---|{'---|' * len(COLUMNS)}"]
     for row in ROWS:
         cells = []
         for column in COLUMNS:
             cell = CELLS[row, column]
-            if isinstance(cell, Shown):
-                cells.append(cell.how)
-                continue
-            if cell not in reasons:
-                reasons.append(cell)
-            cells.append(f"none ({reasons.index(cell) + 1})")
+            how, reason = (cell.how, cell.reason) if isinstance(cell, Shown) else ("none", cell)
+            if reason and reason not in reasons:
+                reasons.append(reason)
+            cells.append(f"{how} ({reasons.index(reason) + 1})" if reason else how)
         lines.append(f"| {row} | {' | '.join(cells)} |")
     notes = "; ".join(f"({number}) {reason}" for number, reason in enumerate(reasons, 1))
     return "\n".join(lines) + f"\n\n{notes}.\n"

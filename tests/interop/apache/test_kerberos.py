@@ -14,22 +14,26 @@ import aiokq
 from aiokq import errors
 from tests.peers import kerberos
 from tests.peers.apache_kafka import ApacheKafka, apache_kafka, why_absent
+from tests.peers.pki import Pki
 
 pytestmark = pytest.mark.kafka
 
 SESSION_MS = 2000
+LISTENERS = {"KERBEROS": "SASL_PLAINTEXT", "KERBEROSTLS": "SASL_SSL"}
 
 
 class Realm(NamedTuple):
-    """A node of Apache Kafka, and the keys of a client."""
+    """A node of Apache Kafka, the keys of a client, and the authority of the node's certificate."""
 
     kafka: ApacheKafka
     keytab: Path
+    authority: Path
 
-    def settings(self, **changes: Any) -> dict[str, Any]:
+    def settings(self, listener: str = "KERBEROS", **changes: Any) -> dict[str, Any]:
         return {
-            "bootstrap_servers": f"127.0.0.1:{self.kafka.listener_ports[1]['KERBEROS']}",
-            "security_protocol": "SASL_PLAINTEXT",
+            "bootstrap_servers": f"127.0.0.1:{self.kafka.listener_ports[1][listener]}",
+            "security_protocol": LISTENERS[listener],
+            **({"ssl_cafile": str(self.authority)} if listener == "KERBEROSTLS" else {}),
             "sasl_mechanism": "GSSAPI",
             "sasl_kerberos_service_name": "kafka",
             "sasl_kerberos_domain_name": "localhost",
@@ -49,28 +53,41 @@ def realm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Realm]:
     ):
         patch.setenv("KRB5_CONFIG", str(kdc.configuration))
         keys = kdc.keytab("kafka/localhost")
-        name = "listener.name.kerberos.gssapi"
+        directory = tmp_path_factory.mktemp("tls")
+        pki = Pki()
+        authority = directory / "authority.pem"
+        authority.write_text(pki.trusted)
+        node = pki.issue("node", "localhost", "127.0.0.1", uses_rsa=True).write(directory, "node")
         properties = {
-            "listener.name.kerberos.sasl.enabled.mechanisms": "GSSAPI",
             "sasl.kerberos.service.name": "kafka",
-            f"{name}.connections.max.reauth.ms": str(SESSION_MS),
-            f"{name}.sasl.jaas.config": "com.sun.security.auth.module.Krb5LoginModule required "
-            f'useKeyTab=true storeKey=true keyTab="{keys}" '
-            f'principal="kafka/localhost@{kerberos.REALM}";',
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(node),
         }
+        for listener in LISTENERS:
+            name = f"listener.name.{listener.lower()}"
+            properties |= {
+                f"{name}.sasl.enabled.mechanisms": "GSSAPI",
+                f"{name}.gssapi.connections.max.reauth.ms": str(SESSION_MS),
+                f"{name}.gssapi.sasl.jaas.config": (
+                    "com.sun.security.auth.module.Krb5LoginModule required "
+                    f'useKeyTab=true storeKey=true keyTab="{keys}" '
+                    f'principal="kafka/localhost@{kerberos.REALM}";'
+                ),
+            }
         with apache_kafka(
             1,
-            listeners={"KERBEROS": "SASL_PLAINTEXT"},
+            listeners=LISTENERS,
             java_options=[f"-Djava.security.krb5.conf={kdc.configuration}"],
             **properties,
         ) as kafka:
-            yield Realm(kafka, kdc.keytab("anna"))
+            yield Realm(kafka, kdc.keytab("anna"), authority)
 
 
+@pytest.mark.parametrize("listener", LISTENERS)
 async def test_a_client_logs_in_by_a_ticket_and_renews_its_session(
-    realm: Realm, topic: str
+    realm: Realm, topic: str, listener: str
 ) -> None:
-    settings = realm.settings()
+    settings = realm.settings(listener)
     async with asyncio.timeout(60), aiokq.Cluster(**settings) as cluster:
         async with cluster.producer() as producer:
             count = 0

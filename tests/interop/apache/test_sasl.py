@@ -60,6 +60,15 @@ class Secured(NamedTuple):
             }
         return settings | changes
 
+    def given(self) -> dict[str, Any]:
+        """Return settings with which the program gives signed tokens to the client."""
+        return {
+            "sasl_oauthbearer_client_credentials_client_id": None,
+            "sasl_oauthbearer_client_credentials_client_secret": None,
+            "sasl_oauthbearer_token_endpoint_url": None,
+            "sasl_oauth_token_provider": self.server.token,
+        }
+
     def assertion(self) -> dict[str, Any]:
         """Return settings with which the client signs an assertion instead of having a secret."""
         return {
@@ -142,18 +151,22 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 
 
 ASSERTION = "OAUTHBEARER by JWT bearer"
+GIVEN = "OAUTHBEARER with tokens of the program"
 WAYS = [
     ("SCRAM", SCRAM_256),
     ("SCRAM", SCRAM_512),
     ("UNSECURED", "OAUTHBEARER"),
     ("SIGNED", "OAUTHBEARER"),
     ("SIGNED", ASSERTION),
+    ("SIGNED", GIVEN),
     *(
         pytest.param(*way, marks=pytest.mark.full)
         for way in (
             ("SCRAMTLS", SCRAM_256),
             ("UNSECUREDTLS", "OAUTHBEARER"),
             ("SIGNEDTLS", "OAUTHBEARER"),
+            ("SIGNEDTLS", ASSERTION),
+            ("SIGNEDTLS", GIVEN),
         )
     ),
     ("SCRAMTLS", SCRAM_512),
@@ -176,6 +189,8 @@ async def test_producer_consumer_and_admin_log_in(
     changes = _given(listener)
     if mechanism == ASSERTION:
         mechanism, changes = "OAUTHBEARER", secured.assertion()
+    elif mechanism == GIVEN:
+        mechanism, changes = "OAUTHBEARER", secured.given()
     settings = secured.settings(listener, mechanism, **changes)
     async with aiokq.Admin(**settings) as admin:
         await admin.create_topics(topic, raise_errors=True)
