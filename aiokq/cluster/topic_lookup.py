@@ -88,8 +88,8 @@ class TopicLookup:
         """Return an existing topic of which `name` may be a misspelling; None if no name is near.
 
         A list of all names is reused for a minute. If a new list does not arrive within a second,
-        the previous list is used. The result is also None if there is no list, or if
-        `NAMES_COMPARED` names of the list were already compared.
+        the previous list is used. The result for a new name is also None if there is no list, or
+        if `NAMES_COMPARED` comparisons with the list were already made.
         """
         now = self._engine.now()
         if self._names_at is None or now - self._names_at > NAMES_AGE:

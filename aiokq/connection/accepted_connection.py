@@ -245,8 +245,9 @@ class AcceptedConnection:
     def forget(self) -> None:
         """Close the child's copy of the socket, and drop its queued requests, after a fork.
 
-        The parent handles the requests. If the child exits from inside a coroutine of the parent's
-        loop, for example by ``sys.exit()``, other tasks of that loop may run in the child.
+        The parent handles the requests. Without this call, the child could handle them, too: if it
+        exits from inside a coroutine of the parent's loop, for example by ``sys.exit()``, other
+        tasks of that loop may run in the child.
         """
         self._stopping = True
         self._frames.clear()

@@ -271,7 +271,7 @@ class TcpListener:
         return self._acceptor.strangers.refuse_one() or self._reserve.make_room()
 
     def forget(self, connecting: _Connecting) -> None:
-        """Remove a connection that has a transport, or will not get one."""
+        """Wait no longer for the transport of a connection: it has one, or will not get one."""
         self._connecting.pop(connecting, None)
 
     def _look_at_reserve(self) -> None:

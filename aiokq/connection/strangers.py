@@ -43,7 +43,7 @@ SHARE: Final = 0.06
 """The largest part of the loop's time that steps use while clients send requests."""
 
 IDLE_SHARE: Final = 0.25
-"""The largest part that steps use of the loop's idle time between the requests of clients."""
+"""The largest part of the loop's idle time, between the requests of clients, that steps use."""
 
 QUIET_SECONDS: Final = 0.001
 """Strangers may use all the time when clients have sent no request for this number of seconds.

@@ -221,10 +221,11 @@ class DeadLetters:
         return reason == SHUTDOWN or self.held_bytes + more < self._most_bytes
 
     def grant(self, messages: int) -> int:
-        """Return how many of `messages` messages may become dead letters now, and count those.
+        """Return how many of `messages` messages may become dead letters now, and count them.
 
-        For messages whose topic does not exist, or that are too long: a program can send any number
-        of them, and a dead letter takes a hundred times as long as a discarded message.
+        Only messages whose topic does not exist, and those that are too long, have this limit:
+        a program can send any number of them, and a dead letter takes a hundred times as long as a
+        discarded message.
         """
         return self._rate.grant(messages)
 

@@ -183,7 +183,10 @@ def mode_of(given: Given) -> str:
 
 
 def c_mode(given: Given) -> str:
-    """Return the mode in Bruce's flag: octal with a leading 0, hexadecimal, or decimal."""
+    """Return the file mode that a flag of Bruce gives, as octal digits.
+
+    The flag has the mode in octal with a leading 0, in hexadecimal with 0x, or in decimal.
+    """
     text = given.text.strip()
     if re.fullmatch("0[0-7]*", text):
         value = int(text, 8)

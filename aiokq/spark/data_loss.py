@@ -97,7 +97,10 @@ class Losses:
         )
 
     def beginning_unknown(self, partitions: Iterable[TopicPartition]) -> None:
-        """Report that only the connector that planned the first batch knows the batch's start."""
+        """Report that the offsets at which the first batch begins are unknown.
+
+        Another connector planned the batch, and only that connector knows them.
+        """
         self._report(
             "INITIAL_OFFSET_UNKNOWN",
             "The first batch was planned by another connector, and only that connector knows "

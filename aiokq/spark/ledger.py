@@ -51,12 +51,13 @@ class TaskEntry:
 class BatchNote:
     """Ledger entry of the driver for a complete batch.
 
-    The driver writes a note for the first batch of the query, and for each batch with another
-    number of tasks than the first batch.
+    The driver writes a note for the first batch of the query, and for each complete batch that had
+    another number of tasks than the first batch. The query then fails, and does not write that
+    batch again when it is restarted.
 
     Attributes:
         batch: number of the batch.
-        tasks: number of tasks of the first batch; all batches of the query must have this number.
+        tasks: number of tasks of the first batch of the query.
         rows: number of rows of the batch.
         checksum: sum of the checksums of the rows.
     """

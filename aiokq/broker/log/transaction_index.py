@@ -118,7 +118,10 @@ class TransactionIndex:
         ]
 
     def collect(self, offset: int, upper_bound: int, into: list[AbortedTransaction]) -> bool:
-        """Add transactions with records from ``offset`` on and before ``upper_bound`` to ``into``.
+        """Add to ``into`` the transactions that overlap a range of offsets.
+
+        The range is from ``offset`` to before ``upper_bound``. A transaction extends from its first
+        record to its marker.
 
         Returns:
             True if no later segment can have such a transaction.

@@ -274,9 +274,9 @@ class Partition:
     def advance_high_watermark(self) -> None:
         """Advance the high watermark to the lowest log end offset of the in-sync replicas.
 
-        For the leader, the end of the part that the flush policy allows is used. The high
-        watermark does not change while fewer than ``min_isr`` replicas are in sync. This method
-        never lowers the high watermark.
+        The leader counts with the offset up to which its flush policy allows acknowledgements,
+        which may be below its log end offset. The high watermark does not change while fewer than
+        ``min_isr`` replicas are in sync. This method never lowers the high watermark.
 
         Source: Kafka's `Partition.maybeIncrementLeaderHW`.
         """

@@ -418,5 +418,5 @@ class TransactionEnd:
     def _end_lost(self) -> None:
         """Record that the coordinator may have carried out an EndTxn request that failed."""
         self._commit_lost = self._commit_lost or self._state.phase is Phase.COMMITTING
-        # Below `transaction.version` 2, the request could end the next transaction.
+        # Below `transaction.version` 2, that request could end the next transaction.
         self._epochs.need()

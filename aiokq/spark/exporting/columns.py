@@ -124,10 +124,11 @@ class ExportColumns:
     def of(self, names: Sequence[str], constants: Collection[str] = ()) -> ExportColumns:
         """Return these columns, completed for files with the columns `names`.
 
-        If neither `value` nor `fields` is given, and all columns of the files are columns of Kafka
-        records (``value`` among them), each row becomes the original record with key, value,
-        headers and timestamp. The partition column ``date`` of a load is ignored. For other files,
-        if neither `value` nor `fields` is given, the value is the JSON of all columns.
+        If `value` or `fields` is given, nothing is added. Otherwise the files decide. If all their
+        columns are columns of Kafka records, ``value`` among them, each row becomes the original
+        record with key, value, headers and timestamp; the files may also have the column ``date``
+        in their path, which `aiokq spark load` writes. For other files, the value is the JSON of
+        all columns.
 
         Args:
             constants: columns in the path of the files; a subset of `names`.

@@ -1,6 +1,7 @@
 """Repairs of a transactional id whose last records were lost in a power cut.
 
-The records in a partition show which records were lost; `transaction_recovery` chooses the repair.
+The records that producers wrote to data partitions show which records of ``__transaction_state``
+were lost; `transaction_recovery` chooses the repair.
 A repair is called with the metadata for which it was chosen, the finalized level of
 ``transaction.version`` and the time in milliseconds. It returns the metadata to write, or None if
 the repair does not apply.

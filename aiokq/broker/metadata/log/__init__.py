@@ -1,1 +1,1 @@
-"""The metadata log: its files, which node may append to it, and how it is read and written."""
+"""The metadata log: its files, the rules for the node that may append to it, reading and writing."""
