@@ -1,1 +1,1 @@
-"""The metadata log: its files, the rules for the node that may append to it, reading and writing."""
+"""The metadata log: its files, the rules for who may append to it, reading and writing."""
