@@ -39,14 +39,18 @@ def check(
 ) -> None:
     """Check a configuration file without starting a gateway.
 
-    Exit code 1 if the file is wrong: stderr has the line and the reason.
+    Exit code 1 if the file is wrong, or names users, groups or files that do not exist on this
+    system: stderr has the line and the reason. Whether the ports are free is not checked.
     """
-    from aiokq.gateway.settings import GatewaySettings
+    from aiokq.gateway.system_check import check_file
 
-    settings = GatewaySettings.load(file)
+    settings, notes = check_file(file)
     output = Output(as_json=as_json)
+    for text in notes:
+        output.note(text)
     if as_json:
-        output.document({"ok": True, "inputs": [one.where for one in settings.inputs]})
+        inputs = [one.where for one in settings.inputs]
+        output.document({"ok": True, "inputs": inputs, "notes": notes})
         return
     engine = settings.delivery.engine
     output.line(f"{file}: correct; {_count(len(settings.inputs), 'input')}, engine {engine}")

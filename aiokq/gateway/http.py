@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from aiokq.gateway.served import Served
     from aiokq.gateway.settings_tables import HttpSettings
 
-__all__ = ["Http"]
+__all__ = ["Http", "read_token"]
 
 logger = logging.getLogger("aiokq.gateway")
 
@@ -53,7 +53,7 @@ class Http:
     ) -> None:
         self._gateway = gateway
         self._settings = settings
-        self._token = _token(settings)
+        self._token = read_token(settings)
         self._server = HttpServer(self._answer, spawn)
         self._counts = counts
         self._paths: dict[str, dict[str, Answer]] = {}
@@ -92,7 +92,7 @@ class Http:
         Raises:
             ConfigError: the token cannot be read.
         """
-        self._token = _token(settings)
+        self._token = read_token(settings)
         self._settings = settings
 
     def stop_listening(self) -> None:
@@ -229,6 +229,23 @@ class Http:
         return as_json({"changed": changed})
 
 
+def read_token(settings: HttpSettings) -> bytes | None:
+    """Return the token of `token_file`; None if there is no such option.
+
+    Raises:
+        ConfigError: the file cannot be read, or the token is too short.
+    """
+    if settings.token_file is None:
+        return None
+    try:
+        token = Path(settings.token_file).read_bytes().strip()
+    except OSError as error:
+        raise ConfigError(f"cannot read `token_file`: {error}") from error
+    if len(token) < 16:
+        raise ConfigError(f"`token_file` {settings.token_file}: the token has fewer than 16 bytes")
+    return token
+
+
 def _is_local(host: str | None) -> bool:
     """Return whether a Host header is localhost or a loopback address.
 
@@ -253,15 +270,3 @@ def _is_foreign(request: Request) -> bool:
     """Return whether a page of another site sends the request; programs send no Origin."""
     origin = request.headers.get("origin")
     return origin is not None and origin.partition("://")[2] != request.headers.get("host", "")
-
-
-def _token(settings: HttpSettings) -> bytes | None:
-    if settings.token_file is None:
-        return None
-    try:
-        token = Path(settings.token_file).read_bytes().strip()
-    except OSError as error:
-        raise ConfigError(f"cannot read `token_file`: {error}") from error
-    if len(token) < 16:
-        raise ConfigError(f"`token_file` {settings.token_file}: the token has fewer than 16 bytes")
-    return token

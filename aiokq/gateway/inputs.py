@@ -35,8 +35,10 @@ __all__ = [
     "adopt_passed",
     "check_datagram_limit",
     "open_input",
+    "group_id",
     "open_input_soon",
     "user_ids",
+    "user_id",
 ]
 
 LISTEN_FDS_START: Final = 3
@@ -326,7 +328,27 @@ def user_ids(users: Iterable[str | int] | None) -> list[int] | None:
     Raises:
         ConfigError: there is no such user.
     """
-    return None if users is None else [_user(user) for user in users]
+    return None if users is None else [user_id(user) for user in users]
+
+
+def user_id(user: str | int) -> int:
+    """Return the number of a user; raise ConfigError if there is none of this name."""
+    if isinstance(user, int) or user.isdecimal():
+        return _number(user, "user")
+    try:
+        return pwd.getpwnam(user).pw_uid
+    except KeyError:
+        raise ConfigError(f"there is no user {user!r}") from None
+
+
+def group_id(group: str | int) -> int:
+    """Return the number of a group; raise ConfigError if there is none of this name."""
+    if isinstance(group, int) or group.isdecimal():
+        return _number(group, "group")
+    try:
+        return grp.getgrnam(group).gr_gid
+    except KeyError:
+        raise ConfigError(f"there is no group {group!r}") from None
 
 
 def _bound_tcp(settings: InputSettings) -> socket.socket:
@@ -417,8 +439,8 @@ def _locked(directory: int) -> bool:
 
 def _set_permissions(path: str, settings: InputSettings) -> None:
     if settings.owner is not None or settings.group is not None:
-        owner = -1 if settings.owner is None else _user(settings.owner)
-        os.chown(path, owner, -1 if settings.group is None else _group(settings.group))
+        owner = -1 if settings.owner is None else user_id(settings.owner)
+        os.chown(path, owner, -1 if settings.group is None else group_id(settings.group))
     if settings.mode is not None:
         os.chmod(path, settings.mode)  # the umask has removed bits
 
@@ -547,24 +569,6 @@ def _carries(size: int, *, raised: bool) -> bool:
             if error.errno in (errno.EMSGSIZE, errno.EAGAIN, errno.ENOBUFS):
                 return False
             raise
-
-
-def _user(user: str | int) -> int:
-    if isinstance(user, int) or user.isdecimal():
-        return _number(user, "user")
-    try:
-        return pwd.getpwnam(user).pw_uid
-    except KeyError:
-        raise ConfigError(f"there is no user {user!r}") from None
-
-
-def _group(group: str | int) -> int:
-    if isinstance(group, int) or group.isdecimal():
-        return _number(group, "group")
-    try:
-        return grp.getgrnam(group).gr_gid
-    except KeyError:
-        raise ConfigError(f"there is no group {group!r}") from None
 
 
 def _number(given: str | int, what: str) -> int:

@@ -7,17 +7,19 @@ tests/unit/gateway/test_settings.py.
 
 from __future__ import annotations
 
+import contextlib
+import ipaddress
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Final, Literal, Self
 
 from pydantic import Field, ValidationError
 
 from aiokq import ClusterSettings, ProducerSettings
 from aiokq.errors import ConfigError
-from aiokq.gateway.settings_errors import Places, error_texts
+from aiokq.gateway.settings_errors import Places, error_texts, table_name
 from aiokq.gateway.settings_tables import (
     DEFAULT_BATCHING,
     BatchingSettings,
@@ -42,6 +44,8 @@ from aiokq.gateway.sizes import Path as OptionPath
 from aiokq.gateway.sizes import largest_log_line, lines_of
 
 __all__ = ["GatewaySettings"]
+
+_NO_FILE: Final = Places("", {})
 
 OF_GATEWAY: Final[Mapping[str, str]] = {
     "allow_auto_create_topics": "set `autocreate` in [delivery]",
@@ -129,6 +133,11 @@ class GatewaySettings(Section):
             ConfigError: the file cannot be read, is not TOML, or an option is wrong. The message
                 names the file, the line and, for an unknown option, the nearest one.
         """
+        return cls.read(path)[0]
+
+    @classmethod
+    def read(cls, path: str | Path) -> tuple[Self, Places]:
+        """Return the settings of a TOML file as `load` does, and the places of its options."""
         try:
             text = Path(path).read_bytes().decode("utf-8")
         except OSError as error:
@@ -141,7 +150,8 @@ class GatewaySettings(Section):
             found = re.fullmatch(r"(.*) \(at line ([0-9]+), column [0-9]+\)", str(error))
             where, what = (path, error) if found is None else (f"{path}:{found[2]}", found[1])
             raise ConfigError(f"{where}: {what}") from error
-        return cls.checked(values, source=str(path), lines=lines_of(text))
+        place = Places(str(path), lines_of(text))
+        return cls.checked(values, place), place
 
     @classmethod
     def of(
@@ -219,23 +229,15 @@ class GatewaySettings(Section):
         )
 
     @classmethod
-    def checked(
-        cls,
-        values: Mapping[str, Any],
-        *,
-        source: str = "",
-        lines: Mapping[OptionPath, int] | None = None,
-    ) -> Self:
+    def checked(cls, values: Mapping[str, Any], place: Places = _NO_FILE) -> Self:
         """Return settings made from values as in a file.
 
         Args:
-            source: name of the file, for errors.
-            lines: the lines of its tables and options.
+            place: the places of the options in the file, for errors.
 
         Raises:
             ConfigError: an option is unknown, wrong, or contradicts another.
         """
-        place = Places(source, lines or {})
         try:
             settings = cls(**values)
         except ValidationError as error:
@@ -310,14 +312,44 @@ class GatewaySettings(Section):
                     f"{place.of(path)}[{'.'.join(path)}] needs one of `time_ms`, `messages` and "
                     '`bytes`, or mode = "off"'
                 )
-        seen: set[tuple[str, str]] = set()
+        self._check_ports(place)
+        self._check_paths(place)
+
+    def _check_ports(self, place: Places) -> None:
+        """Raise ConfigError if two parts of the gateway would listen at one port."""
+        used: list[tuple[str, int, str]] = []
         for index, one in enumerate(self.inputs):
-            address = ("tcp" if one.type == "tcp" else "unix", one.where)
-            if address in seen and one.port != 0:
+            if one.port:
+                name, path = f"[[inputs]] #{index + 1}", ("inputs", index, "port")
+                _check_free(used, one.host, one.port, name, place.of(path))
+        if self.http is not None and self.http.port:
+            where = place.of(("http", "port"))
+            _check_free(used, self.http.host, self.http.port, "[http]", where)
+
+    def _check_paths(self, place: Places) -> None:
+        """Raise ConfigError if two parts of the gateway would create one path."""
+        used: dict[Sequence[str], str] = {}
+        for path, option, given in self.created_paths():
+            name = table_name(path)
+            parts = PurePosixPath(given).parts[1:]
+            if parts in used:
                 raise ConfigError(
-                    f"{place.of(('inputs', index))}[[inputs]] {one.where} is given twice"
+                    f"{place.of((*path, option))}{name} `{option}`: {given} is given twice: it is "
+                    f"that of {used[parts]}, too"
                 )
-            seen.add(address)
+            used[parts] = name
+
+    def created_paths(self) -> Iterable[tuple[OptionPath, str, str]]:
+        """Yield the paths that the gateway creates: their table, option and value."""
+        for index, one in enumerate(self.inputs):
+            if one.path is not None:
+                yield ("inputs", index), "path", one.path
+        if self.spool is not None:
+            yield ("spool",), "path", self.spool.path
+        if self.discards.log_path is not None:
+            yield ("discards",), "log_path", self.discards.log_path
+        if self.debug.directory is not None:
+            yield ("debug",), "directory", self.debug.directory
 
     def _check_discard_log(self, place: Places) -> None:
         discards = self.discards
@@ -343,6 +375,35 @@ def _has_nul(value: object) -> bool:
     if isinstance(value, list | tuple):
         return any(map(_has_nul, value))
     return isinstance(value, str) and "\0" in value
+
+
+def _check_free(
+    used: list[tuple[str, int, str]], host: str, port: int, name: str, where: str
+) -> None:
+    """Add an address to those in use; raise ConfigError if one of them has the same port."""
+    for other_host, other_port, other in used:
+        if port == other_port and _overlap(host, other_host):
+            raise ConfigError(
+                f"{where}{name} `port`: {host}:{port} is given twice: {other} listens at "
+                f"{other_host}:{other_port}"
+            )
+    used.append((host, port, name))
+
+
+def _overlap(host: str, other: str) -> bool:
+    """Return whether only one socket can listen at a port of both hosts."""
+    return any(
+        one.version == two.version and (one == two or one.is_unspecified or two.is_unspecified)
+        for one in _addresses(host)
+        for two in _addresses(other)
+    )
+
+
+def _addresses(host: str) -> Iterator[ipaddress.IPv4Address | ipaddress.IPv6Address]:
+    """Yield the addresses of a host; none for a name that the system would have to look up."""
+    for text in {"": ("0.0.0.0", "::"), "localhost": ("127.0.0.1", "::1")}.get(host, (host,)):
+        with contextlib.suppress(ValueError):
+            yield ipaddress.ip_address(text)
 
 
 def _whole_name(name: str, value: object) -> tuple[list[str], object]:

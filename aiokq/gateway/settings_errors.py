@@ -16,7 +16,7 @@ from aiokq.gateway.sizes import Path as OptionPath
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
 
-__all__ = ["Places", "error_texts"]
+__all__ = ["Places", "error_texts", "table_name"]
 
 
 class Places:
@@ -51,7 +51,7 @@ def error_texts(error: ValidationError, place: Places, root: type[BaseModel]) ->
             continue
         path = tuple(step for step in one["loc"] if step not in _BRANCHES)
         where = place.of(path)
-        table = _table(path[:-1])
+        table = table_name(path[:-1])
         name = path[-1] if path else ""
         if one["type"] == "extra_forbidden":
             near = _nearest(str(name), _options(path[:-1], root))
@@ -63,7 +63,7 @@ def error_texts(error: ValidationError, place: Places, root: type[BaseModel]) ->
             text = _message(one["msg"])
             named = re.search("`([a-z_]+)`", text)
             where = where if named is None else place.of((*path, named[1]))
-            yield f"{where}{_table(path)} {text}"
+            yield f"{where}{table_name(path)} {text}"
         else:
             yield f"{where}{table + ' ' if table else ''}`{name}`: {_message(one['msg'])}"
 
@@ -86,7 +86,7 @@ def _message(text: str) -> str:
     return text[:1].lower() + text[1:]
 
 
-def _table(path: Sequence[str | int]) -> str:
+def table_name(path: Sequence[str | int]) -> str:
     """Return the name of a table in the file, such as [topics.orders] or [[inputs]] #2."""
     if not path:
         return ""

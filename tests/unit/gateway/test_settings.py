@@ -269,6 +269,53 @@ def test_arguments_come_in_addition_to_a_file(tmp_path: Path):
         GatewaySettings.of(settings, unix_stream="/s")
 
 
+TWICE = [
+    (
+        '"tcp"\nport = 9000',
+        '"unix_stream"\npath = "/run//aiokq/./gateway.sock"',
+        ":9: [[inputs]] #2 `path`: /run//aiokq/./gateway.sock is given twice: it is that of "
+        "[[inputs]] #1, too",
+    ),
+    (
+        "port = 9690",
+        'port = 9690\n[[inputs]]\ntype = "tcp"\nport = 9000',
+        ":14: [[inputs]] #3 `port`: 127.0.0.1:9000 is given twice: [[inputs]] #2 listens at "
+        "127.0.0.1:9000",
+    ),
+    ("port = 9690", "port = 9000", ":11: [http] `port`: 127.0.0.1:9000 is given twice: [[inpu"),
+    ("port = 9000", "port = 9690", ":11: [http] `port`: 127.0.0.1:9690 is given twice: [[inpu"),
+    (
+        "port = 9690",
+        'host = "0.0.0.0"\ntoken_file = "/t"\nport = 9000',
+        ":13: [http] `port`: 0.0.0.0:9000 is given twice",
+    ),
+    ("port = 9690", 'host = "localhost"\nport = 9000', ":12: [http] `port`: localhost:9000 is"),
+    (
+        "[pool]",
+        '[discards]\nlog_path = "/run/aiokq/gateway.sock"\n[pool]',
+        ":13: [discards] `log_path`: /run/aiokq/gateway.sock is given twice",
+    ),
+    (
+        "[pool]",
+        '[debug]\ndirectory = "/var/lib/s"\n[spool]\npath = "/var/lib/s/"\n[pool]',
+        ":13: [debug] `directory`: /var/lib/s is given twice: it is that of [spool], too",
+    ),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "text"), TWICE, ids=[one[1] for one in TWICE])
+def test_a_port_or_path_of_two_parts_is_refused(tmp_path: Path, old: str, new: str, text: str):
+    """Regression: the second of them failed at the start, or replaced the file of the first."""
+    assert refusal(tmp_path, FILE.replace(old, new, 1)).startswith("DIR/gateway.toml" + text)
+
+
+@pytest.mark.parametrize(
+    "new", ['host = "::1"\nport = 9000', 'host = "127.0.0.2"\nport = 9000', "port = 0"]
+)
+def test_one_port_of_two_addresses_is_no_error(tmp_path: Path, new: str):
+    load(tmp_path, FILE.replace("port = 9690", new).replace("9000", "0", new == "port = 0"))
+
+
 def test_batching_needs_a_limit():
     """Otherwise messages would wait forever."""
     with pytest.raises(ConfigError, match=r"\[batching\] needs one of"):
