@@ -10,7 +10,7 @@ from __future__ import annotations
 import weakref
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar, Final, Literal, TypeAlias, TypeVar
+from typing import Any, ClassVar, Final, Literal, Self, TypeAlias, TypeVar
 
 from aiokq.core.named_tuple import NamedTuple
 
@@ -207,6 +207,34 @@ class _Counters(metaclass=_CountersType):
         for attribute, declared in type(self).__declared__.items():
             setattr(self, attribute, declared.make())
         LIVE.add(self)  # type: ignore[arg-type]  # every subclass is in Counters
+
+    def moved(self, to: Self | None = None) -> Self:
+        """Move the counts of a client or broker that has ended to `to`, or to a new object.
+
+        Gauges stay, because they are about the present. Context: the owner's loop.
+
+        Returns:
+            The object that has the counts now.
+        """
+        to = type(self)(self.name) if to is None else to
+        for attribute, declared in type(self).__declared__.items():
+            if declared.kind == "gauge":
+                continue
+            theirs, ours = getattr(self, attribute), getattr(to, attribute)
+            if isinstance(theirs, Total):
+                ours.value += theirs.value
+            elif isinstance(theirs, Histogram):
+                ours.merge(theirs)
+            elif isinstance(theirs, HistogramBy):
+                for label, histogram in theirs.items():
+                    ours[label].merge(histogram)
+            elif isinstance(theirs, CounterBy):
+                for label, count in theirs.items():
+                    ours[label] += count
+            else:
+                setattr(to, attribute, ours + theirs)
+            setattr(self, attribute, declared.make())
+        return to
 
     def samples(self) -> Iterator[tuple[Metric, list[Sample]]]:
         """Yield each metric with its current samples. Context: any thread."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from aiokq import Cluster, ClusterSettings
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from aiokq.gateway.accounting import Accounting
     from aiokq.gateway.engine import Engine, Guard, TopicState
     from aiokq.gateway.settings import GatewaySettings
+    from aiokq.metrics import HasClientCounters
 
 __all__ = ["CHECK_SECONDS", "Delivery", "new_cluster"]
 
@@ -40,6 +41,7 @@ class Delivery:
 
     Attributes:
         cluster: the Cluster of the engine; it need not have metadata.
+        clients: `cluster` and the clients before it, whose counters `/metrics` has.
         engine: the engine. The gateway starts the first one, and `switch` each later one.
         dead_letters: writes messages that cannot be delivered to the dead letter topic.
         switching: whether the engine is being replaced; no messages are passed to it meanwhile.
@@ -65,6 +67,7 @@ class Delivery:
         self._on_switched = on_switched
         self.switching = False
         self.cluster = cluster
+        self.clients: Sequence[HasClientCounters] = (cluster,)
         self._use_letters(settings)
         self.engine: Engine = self._new_engine(settings, cluster)
 
@@ -123,12 +126,15 @@ class Delivery:
                 )
             undo.pop_all()
         self.cluster, self.engine = cluster, engine
+        if cluster is not old_cluster:
+            self.clients = (*self.clients, cluster)
         self._use_letters(settings)
         self._end_switch()
         await old_letters.close(0.0)
         await old_engine.close()
         if cluster is not old_cluster:
             await old_cluster.close()
+            self._keep_counts(old_cluster)
 
     async def close(self) -> None:
         """End the engine; messages without an outcome are discarded, with reason shutdown."""
@@ -162,6 +168,16 @@ class Delivery:
             await asyncio.wait([drained], timeout=CHECK_SECONDS)
             drained.cancel()
         return True
+
+    def _keep_counts(self, old: Cluster) -> None:
+        """Add the counts of a closed cluster to those of the same client id."""
+        others = [one for one in self.clients if one is not old]
+        for one in others:
+            if isinstance(one, _EndedClient) and one.counters.name == old.counters.name:
+                old.counters.moved(one.counters)
+                self.clients = others
+                return
+        self.clients = (_EndedClient(old), *others)
 
     def _end_switch(self) -> None:
         """Pass messages to the engine again."""
@@ -199,6 +215,13 @@ class Delivery:
             on_room=self._on_room,
             on_gone=self._on_gone,
         )
+
+
+class _EndedClient:
+    """The counts of the closed clusters with one client id, without their gauges."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.counters = cluster.counters.moved()
 
 
 def new_cluster(settings: GatewaySettings) -> Cluster:

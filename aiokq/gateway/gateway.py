@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from aiokq.gateway.inputs import InputTotals, OpenInput
     from aiokq.gateway.served import Problems
     from aiokq.gateway.spool.spool import Spool
+    from aiokq.metrics import HasClientCounters
 
 __all__ = ["Gateway"]
 
@@ -290,6 +291,11 @@ class Gateway:
     def dead_letters(self) -> DeadLetters:
         """The writer of dead letters; a reload may replace it."""
         return self.delivery.dead_letters
+
+    @property
+    def clients(self) -> Sequence[HasClientCounters]:
+        """The cluster and the clients before it, whose counters `/metrics` has."""
+        return self.delivery.clients
 
     @property
     def inputs(self) -> tuple[OpenInput, ...]:

@@ -181,10 +181,10 @@ METRICS: Final = (
 
 
 def exposition(gateway: Served) -> bytes:
-    """Return the metrics of the gateway and of its client."""
+    """Return the metrics of the gateway and of its clients."""
     registry = CollectorRegistry()
     registry.register(_GatewayCollector(gateway))
-    registry.register(metrics.Collector([gateway.cluster.counters]))
+    registry.register(metrics.Collector([one.counters for one in gateway.clients]))
     return generate_latest(registry)
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from aiokq.gateway.router import Router
     from aiokq.gateway.settings import GatewaySettings
     from aiokq.gateway.spool.spool import Spool
+    from aiokq.metrics import HasClientCounters
 
 __all__ = ["Problems", "Served"]
 
@@ -45,6 +46,11 @@ class Served(Protocol):
     @property
     def cluster(self) -> Cluster:
         """The cluster that gets the messages."""
+        ...
+
+    @property
+    def clients(self) -> Sequence[HasClientCounters]:
+        """The cluster and the clients before it."""
         ...
 
     @property

@@ -284,6 +284,37 @@ async def test_counters_do_not_decrease_when_client_and_engine_are_replaced():
 
 async def test_the_largest_message_of_engine_bruce_can_change():
     async with running() as (r, _):
+async def test_the_metrics_of_the_client_do_not_decrease_when_it_is_replaced():
+    """Regression: those of the new client began with zero."""
+
+    def counters(r: Running) -> dict[str, float]:
+        found = {}
+        for line in metrics.exposition(r.gateway).decode().splitlines():
+            name, value = line.rsplit(" ", 1)
+            kind = name.partition("{")[0].rpartition("_")[2]
+            if line.startswith("aiokq_client_") and kind in ("total", "count", "sum", "bucket"):
+                found[name] = float(value)
+        return found
+
+    async with running() as (r, _):
+        with Sender(r.path, 0) as sender:
+            await asyncio.sleep(0.1)
+        await r.settled(sender.sent)
+        before = counters(r)
+        sent = 'aiokq_client_records_sent_total{client="%s"}'
+        assert before[sent % "first"] == sender.sent
+        for client in ("second", "first", "second"):
+            await r.reload(client=client)
+            await r.gateway.cluster.refresh("orders")
+            after = counters(r)
+            assert {name for name in before if after.get(name, 0) < before[name]} == set()
+            before = after
+        assert before[sent % "first"] == sender.sent
+        assert before['aiokq_client_connections_opened_total{client="second"}'] >= 2
+        # One object for each client id, and the client in use.
+        assert len(r.gateway.clients) == 3
+
+
         limit = "[delivery]\nmessage_max_bytes = {largest}\n"
         r.base = BASE.replace("[delivery]\n", limit)
         await r.reload(engine="bruce", largest=2000)

@@ -89,6 +89,35 @@ def test_histograms_count_into_the_first_bucket_that_holds_the_value():
         other.merge(Histogram((1.0,)))
 
 
+def test_the_counts_of_an_ended_client_are_moved_and_its_gauges_stay():
+    """A sum of all clients does not decrease when one ends, and is not doubled."""
+    first, second = ClientCounters("orders"), ClientCounters("orders")
+    for counters in (first, second):
+        counters.records_sent += 3
+        counters.throttle_seconds += 0.5
+        counters.records_received.value += 2
+        counters.requests["Produce"] += 2
+        counters.request_seconds["Produce"].observe(0.003)
+        counters.queue_seconds.observe(0.003)
+        counters.connections.value += 1
+    ended = first.moved()
+    assert second.moved(ended) is ended
+    assert ended.name == "orders"
+    found = {metric.attribute: list(samples) for metric, samples in ended.samples()}
+    assert found["records_sent"] == [((), 6)]
+    assert found["throttle_seconds"] == [((), 1.0)]
+    assert found["records_received"] == [((), 4)]
+    assert found["requests"] == [(("Produce",), 4)]
+    assert found["connections"] == [((), 0)]
+    assert ended.request_seconds["Produce"].count == ended.queue_seconds.count == 2
+    for counters in (first, second):
+        assert counters.connections.read() == 1
+        found = {metric.attribute: list(samples) for metric, samples in counters.samples()}
+        assert found["records_sent"] == found["records_received"] == [((), 0)]
+        assert found["requests"] == found["request_seconds"] == []
+        assert counters.queue_seconds.count == 0
+
+
 def test_counters_are_found_while_they_live():
     """A process that creates many clusters must not keep all their counters."""
     counters = BrokerCounters("3")

@@ -31,7 +31,8 @@ def gateway(desk: Desk) -> Any:
     return SimpleNamespace(
         snapshot=desk.accounting.snapshot,
         pool=desk.pool,
-        cluster=SimpleNamespace(counters=ClientCounters("test")),
+        clients=[SimpleNamespace(counters=ClientCounters("test"))],
+        unguarded_ends=0,
         inputs=[SimpleNamespace(type="tcp", where="127.0.0.1:1", sums=lambda: counts)],
         spool=SimpleNamespace(counts=SimpleNamespace(stored_bytes=100, failures=0), recovered=0),
         measures=lambda snapshot: (
