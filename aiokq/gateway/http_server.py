@@ -18,6 +18,7 @@ from typing import Any, Final, TypeAlias, cast
 
 import h11
 
+from aiokq.core import forks
 from aiokq.errors import Closed
 from aiokq.gateway.http_messages import Refusal, Request, Response, request_of
 
@@ -86,6 +87,7 @@ class HttpServer:
         self.spawn = spawn
         self.head_seconds = head_seconds
         self._listener: asyncio.Server | None = None
+        self._inherited: list[forks.Descriptor] = []
         self._open: dict[_Connection, None] = {}
         self.port = 0
 
@@ -104,6 +106,8 @@ class HttpServer:
         self._listener = await loop.create_server(
             lambda: _Connection(self), host, port, reuse_address=True
         )
+        # A forked child must not hold the port.
+        self._inherited = [forks.Descriptor(one.fileno()) for one in self._listener.sockets]
         self.port = self._listener.sockets[0].getsockname()[1]
 
     def stop_listening(self) -> None:

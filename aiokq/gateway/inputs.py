@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from aiokq.core import forks
 from aiokq.errors import ConfigError
 from aiokq.gateway.settings_tables import LARGEST_ID, InputSettings
 
@@ -95,6 +96,8 @@ class InputSocket:
     def __init__(self, settings: InputSettings, opened: socket.socket, *, passed: bool) -> None:
         self.settings = settings
         self.socket = opened
+        # A forked child must not hold the socket: programs could connect to it after its end here.
+        self._inherited = forks.Descriptor(opened.fileno())
         self.earlier: dict[str, int] = {}
         self._passed = passed
         self._address = opened.getsockname() if settings.type == "tcp" else ("", 0)

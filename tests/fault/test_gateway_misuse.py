@@ -27,7 +27,7 @@ from tests.fault.gateway_support import (
     rig,
     values_of,
 )
-from tests.forking import in_child, needs_fork
+from tests.forking import LivingChild, in_child, needs_fork
 
 Call = Callable[[Gateway], Coroutine[Any, Any, object]]
 
@@ -130,6 +130,29 @@ async def test_a_forked_child_is_refused_and_leaves_the_gateway_alone() -> None:
         assert all(one.counts().running for one in gateway.inputs)
         await r.send(message("orders", b"after"))
         await r.settled(2)
+
+
+@needs_fork
+async def test_a_forked_child_does_not_hold_the_addresses_of_the_gateway() -> None:
+    """Regression: programs could connect to the child, and no other gateway could start."""
+    with directory() as path:
+        async with Gateway(configuration(path, {"http": {"port": 0}})) as gateway:
+            ports = [one.socket.port for one in gateway.inputs if one.type == "tcp"]
+            assert gateway.http is not None
+            ports.append(gateway.http.port)
+            child = LivingChild().__enter__()
+        try:
+            for port in ports:
+                with pytest.raises(ConnectionRefusedError):
+                    socket.create_connection(("127.0.0.1", port or 0)).close()
+            values = {
+                "inputs": [{"type": "tcp", "port": ports[0]}],
+                "http": {"port": ports[1]},
+            }
+            async with Gateway(configuration(path, values)) as another:
+                assert all(one.counts().running for one in another.inputs)
+        finally:
+            child.__exit__()
 
 
 async def test_a_gateway_is_started_once_and_closed_any_number_of_times() -> None:
