@@ -50,15 +50,24 @@ CLOSE_SECONDS: Final = 5.0
 
 METADATA_SECONDS: Final = 10.0
 
+INPUTS_SHARE: Final = 0.5
+"""Largest part of the time of a shutdown in which the inputs are read to their end."""
+
+CLOSING_SHARE: Final = 0.1
+CLOSING_MOST: Final = 1.0
+"""Part of the time of a shutdown, and its largest number of seconds, that is kept for what follows
+the last delivery: a million messages are discarded and counted, or stay in the spool, and
+connections and files are closed."""
+
 
 class Gateway:
     """Receives messages of local programs on sockets, and delivers them to Kafka.
 
     ``async with Gateway("gateway.toml") as gateway:`` opens the inputs at once. Kafka need not be
-    reachable: messages wait in the pool. At the end of the block, the inputs are closed and
-    messages are delivered for at most `shutdown_max_delay_ms`. The remaining messages stay in the
-    spool. Without a spool, they become dead letters, if the settings say so, or are discarded and
-    counted.
+    reachable: messages wait in the pool. At the end of the block, the inputs are read to their end
+    and closed, and messages are delivered, all within `shutdown_max_delay_ms`. The remaining
+    messages stay in the spool. Without a spool, they become dead letters, if the settings say so,
+    or are discarded and counted.
 
     Args:
         config: settings, or the path of a TOML file.
@@ -230,10 +239,11 @@ class Gateway:
         self.reports.start()
 
     async def close(self) -> Snapshot:
-        """Close the inputs, and deliver the received messages for at most `shutdown_max_delay_ms`.
+        """Read the inputs to their end, close them, and deliver the received messages.
 
-        Messages that are not delivered by then stay in the spool. Without a spool they are
-        discarded, or written as dead letters. May be called twice and concurrently.
+        All of this takes at most `shutdown_max_delay_ms`. Messages that are not delivered by then
+        stay in the spool. Without a spool they are discarded, or written as dead letters. May be
+        called twice and concurrently.
 
         Returns:
             The final counts of the gateway.
@@ -283,6 +293,11 @@ class Gateway:
         return self.delivery.cluster
 
     @property
+    def clients(self) -> Sequence[HasClientCounters]:
+        """The cluster and the clients before it, whose counters `/metrics` has."""
+        return self.delivery.clients
+
+    @property
     def engine(self) -> Engine:
         """The engine that delivers the messages; a reload may replace it."""
         return self.delivery.engine
@@ -293,11 +308,6 @@ class Gateway:
         return self.delivery.dead_letters
 
     @property
-    def clients(self) -> Sequence[HasClientCounters]:
-        """The cluster and the clients before it, whose counters `/metrics` has."""
-        return self.delivery.clients
-
-    @property
     def inputs(self) -> tuple[OpenInput, ...]:
         """The inputs, in the order of the configuration."""
         return self._inputs.inputs
@@ -305,6 +315,11 @@ class Gateway:
     def input_totals(self) -> Mapping[str, InputTotals]:
         """Return the counts of inputs by transport, with those of closed inputs. Context: loop."""
         return self._inputs.totals()
+
+    @property
+    def unguarded_ends(self) -> int:
+        """Number of TCP inputs that were closed without refusing connections first."""
+        return self._inputs.unguarded_ends
 
     @property
     def accepting(self) -> bool:
@@ -618,14 +633,17 @@ class Gateway:
 
     async def _end(self) -> None:
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self.settings.delivery.shutdown_max_delay_ms / 1000
+        seconds = self.settings.delivery.shutdown_max_delay_ms / 1000
+        deadline = loop.time() + seconds - min(CLOSING_SHARE * seconds, CLOSING_MOST)
         try:
             if self._accepting:
                 self._accepting = False
                 self._inputs.remove_files()
                 self._flushing = True
-                async with self._reloading:  # wait for a reload in progress
-                    await self._inputs.drain()
+                # A reload in progress ends first; the inputs that it ends have no more time.
+                await self._inputs.hurry(INPUTS_SHARE * (deadline - loop.time()))
+                async with self._reloading:
+                    await self._inputs.drain(INPUTS_SHARE * (deadline - loop.time()))
                 kept = 0.0
                 if self.dead_letters.wants_shutdown:
                     kept = SHUTDOWN_SHARE * (deadline - loop.time())

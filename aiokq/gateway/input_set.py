@@ -10,9 +10,10 @@ import contextlib
 import errno
 import functools
 import logging
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from aiokq.fastpath.gateway import TRANSPORTS, Intake
 from aiokq.gateway.inputs import (
@@ -31,9 +32,15 @@ if TYPE_CHECKING:
     from aiokq.gateway.reload import InputChange, InputChanges
     from aiokq.gateway.settings_tables import InputSettings
 
-__all__ = ["InputSet", "stopped"]
+__all__ = ["InputSet"]
 
 logger = logging.getLogger("aiokq.gateway")
+
+DRAIN_SECONDS: Final = 2.0
+"""Longest time for which an input that ends reads what the kernel holds."""
+
+LEAST_DRAIN_MS: Final = 100
+"""Shortest such time, even if no time is left: what the kernel holds is mostly read in less."""
 
 
 class InputSet:
@@ -41,6 +48,8 @@ class InputSet:
 
     Attributes:
         inputs: the inputs that are read, in the order of the configuration.
+        unguarded_ends: number of TCP inputs that were closed without refusing connections first,
+            because the system did not allow it.
     """
 
     def __init__(self) -> None:
@@ -48,7 +57,11 @@ class InputSet:
         self._pool: Pool | None = None
         self._writer: SpoolWriter | None = None
         self._closed = dict.fromkeys(TRANSPORTS, InputTotals())
+        self._ending: list[OpenInput] = []
+        """Inputs that read what the kernel holds, and then stop."""
+        self._drain_seconds = DRAIN_SECONDS
         self.inputs: tuple[OpenInput, ...] = ()
+        self.unguarded_ends = 0
 
     def totals(self) -> dict[str, InputTotals]:
         """Return the counts by transport, with those of closed inputs."""
@@ -94,9 +107,15 @@ class InputSet:
         for each in self.inputs:
             each.socket.remove_file()
 
-    async def drain(self) -> None:
-        """End all inputs after they have read the data queued in the kernel; see `ended`."""
-        await ended(self.inputs)
+    async def hurry(self, seconds: float) -> None:
+        """Limit the time in which inputs end, and wait for those that a reload ends now."""
+        self._drain_seconds = min(self._drain_seconds, seconds)
+        await self._stopped(tuple(self._ending))
+
+    async def drain(self, seconds: float) -> None:
+        """End all inputs after they have read the data queued in the kernel, within `seconds`."""
+        self._drain_seconds = min(self._drain_seconds, seconds)
+        await self._ended(self.inputs)
 
     def stop(self) -> None:
         """Stop all inputs at once."""
@@ -112,11 +131,11 @@ class InputSet:
 
     async def open_added(
         self, changes: InputChanges, undo: contextlib.AsyncExitStack
-    ) -> list[InputSocket]:
-        """Open the sockets of new inputs.
+    ) -> list[OpenInput]:
+        """Open the sockets of new inputs, and return the inputs. `replace` reads from them.
 
         Args:
-            undo: gets callbacks that close the sockets again.
+            undo: gets callbacks that close the inputs again.
 
         Raises:
             ConfigError: a socket cannot be opened, or a limit or user is wrong.
@@ -124,8 +143,10 @@ class InputSet:
         _check([*changes.added, *(one.new for one in changes.changed)])
         opened = []
         for one in changes.added:
-            opened.append(await open_input_soon(one))
-            undo.callback(opened[-1].close)
+            socket = await open_input_soon(one)
+            undo.callback(socket.close)
+            opened.append(self._input(socket))
+            undo.push_async_callback(self._close_added, opened[-1])
         return opened
 
     def change_sockets(self, changes: InputChanges, undo: contextlib.AsyncExitStack) -> None:
@@ -137,7 +158,7 @@ class InputSet:
     async def replace(
         self,
         changes: InputChanges,
-        opened: list[InputSocket],
+        opened: list[OpenInput],
         undo: contextlib.AsyncExitStack,
     ) -> list[OpenInput]:
         """Read from added and changed inputs, and return them.
@@ -145,7 +166,9 @@ class InputSet:
         Raises:
             OSError: there is no thread or descriptor for an input.
         """
-        new = [self._started(socket, undo) for socket in opened]
+        for added in opened:
+            added.intake.start()
+        new = list(opened)
         replaced = []
         for one in changes.changed:
             undo.push_async_callback(self._read_as_before, one)
@@ -154,20 +177,24 @@ class InputSet:
                 new.append(one.input)
             else:
                 replaced.append(one.input)
-        await stopped(replaced)
+        await self._stopped(replaced)
         # The socket of a replaced input stays open, so the kernel queues data that is written
         # meanwhile.
-        return new + [self._started(old.socket, undo) for old in replaced]
+        for old in replaced:
+            new.append(self._input(old.socket))
+            new[-1].intake.start()
+            undo.push_async_callback(self._close_reader, new[-1])
+        return new
 
     async def settle(
         self,
         changes: InputChanges,
-        opened: list[InputSocket],
+        opened: list[OpenInput],
         replaced: list[OpenInput],
         settings: Sequence[InputSettings],
     ) -> None:
         """Keep the changes of a reload, and stop the inputs that are no longer in the file."""
-        self._sockets += opened
+        self._sockets += [added.socket for added in opened]
         order: list[tuple[str, str]] = [(one.type, one.where) for one in settings]
         keeps = (*changes.kept, *replaced)
         gone = [(each, each.counts()) for each in self.inputs if each not in keeps]
@@ -182,7 +209,7 @@ class InputSet:
         )
         for each in changes.removed:
             each.socket.remove_file()
-        await ended(changes.removed)
+        await self._ended(changes.removed)
         for each, counts in gone:  # the inputs have read messages since `counts`
             self._closed[each.type] = self._closed[each.type].plus(each.counts(), less=counts)
         for each in changes.removed:
@@ -191,11 +218,30 @@ class InputSet:
 
     # ------------------------------------------------------------ internal
 
-    def _started(self, socket: InputSocket, undo: contextlib.AsyncExitStack) -> OpenInput:
-        started = self._input(socket)
-        started.intake.start()
-        undo.push_async_callback(stopped, (started,))
-        return started
+    async def _close_added(self, added: OpenInput) -> None:
+        """Close a new input after a reload that failed.
+
+        First, what programs have written to it is read: they have got no error.
+        """
+        added.socket.remove_file()
+        try:
+            added.intake.start()
+        except RuntimeError:  # the reload has started it already
+            pass
+        except OSError as error:
+            logger.error("input was closed unread: input=%s error=%s", added.where, error)
+        await self._ended((added,))
+        self._closed[added.type] = self._closed[added.type].plus(added.counts())
+
+    async def _close_reader(self, reader: OpenInput) -> None:
+        """Stop the new reader of a changed input after a reload that failed."""
+        await self._stopped((reader,))
+        self._keep_counts(reader)
+
+    def _keep_counts(self, reader: OpenInput) -> None:
+        """Keep the counts of a reader when another one replaces it."""
+        self._closed[reader.type] = self._closed[reader.type].plus(reader.counts())
+        reader.replaced(reader.counts())
 
     async def _read_as_before(self, change: InputChange) -> None:
         """Read from an input with its old options after a reload that failed."""
@@ -209,9 +255,45 @@ class InputSet:
         except OSError as error:  # /readyz reports the input as stopped
             logger.error("input cannot be read: input=%s error=%s", old.where, error)
             return
-        self._closed[old.type] = self._closed[old.type].plus(old.counts())
-        old.replaced(old.counts())
+        self._keep_counts(old)
         self.inputs = tuple(again if each is old else each for each in self.inputs)
+
+    async def _stopped(self, inputs: Sequence[OpenInput]) -> None:
+        """Stop inputs after they have read the data queued in the kernel.
+
+        An input with `when_full = "block"` reads on only while there is room.
+        """
+        await self._end_together(_stop, inputs)
+
+    async def _ended(self, inputs: Sequence[OpenInput]) -> None:
+        """Stop inputs as `_stopped` does, and close their sockets.
+
+        Otherwise programs could write what nobody reads and counts. The sockets of systemd stay
+        open.
+        """
+        for each in inputs:
+            try:
+                each.socket.refuse_more()
+            except OSError as error:
+                if not self.unguarded_ends:
+                    logger.warning(
+                        "connections are not refused before an input is closed, and what they send "
+                        "may be lost: input=%s error=%s",
+                        each.where,
+                        error,
+                    )
+                self.unguarded_ends += 1
+        await self._end_together(_end, inputs)
+
+    async def _end_together(
+        self, end: Callable[[float, OpenInput], None], inputs: Sequence[OpenInput]
+    ) -> None:
+        until = time.monotonic() + self._drain_seconds
+        self._ending += inputs
+        try:
+            await _in_threads(functools.partial(end, until), inputs)
+        finally:
+            self._ending = [one for one in self._ending if one not in inputs]
 
     def _input(self, socket: InputSocket, settings: InputSettings | None = None) -> OpenInput:
         assert self._pool is not None
@@ -250,24 +332,6 @@ async def _changed(one: OpenInput, settings: InputSettings) -> None:
         raise OSError(errno.EBADF, f"input {one.where} is stopped") from error
 
 
-async def stopped(inputs: Sequence[OpenInput]) -> None:
-    """Give inputs about a second to read the data queued in the kernel, and stop them.
-
-    An input with `when_full = "block"` reads on only while there is room.
-    """
-    await _in_threads(_stop, inputs)
-
-
-async def ended(inputs: Sequence[OpenInput]) -> None:
-    """Stop inputs as `stopped` does, and close their sockets.
-
-    Otherwise programs could write what nobody reads and counts. The sockets of systemd stay open.
-    """
-    for each in inputs:
-        each.socket.refuse_more()
-    await _in_threads(_end, inputs)
-
-
 async def _in_threads(call: Callable[[OpenInput], None], inputs: Sequence[OpenInput]) -> None:
     """Call a function for each input, at the same time."""
     if not inputs:
@@ -292,12 +356,13 @@ async def _in_threads(call: Callable[[OpenInput], None], inputs: Sequence[OpenIn
         one.result()
 
 
-def _stop(one: OpenInput) -> None:
-    one.intake.stop(drain=True)
+def _stop(until: float, one: OpenInput) -> None:
+    rest_ms = int(1000 * (until - time.monotonic()))
+    one.intake.stop(drain_ms=max(LEAST_DRAIN_MS, rest_ms))
 
 
-def _end(one: OpenInput) -> None:
-    one.intake.stop(drain=True)
+def _end(until: float, one: OpenInput) -> None:
+    _stop(until, one)
     one.socket.release()
 
 

@@ -35,11 +35,11 @@ __all__ = [
     "OpenInput",
     "adopt_passed",
     "check_datagram_limit",
-    "open_input",
     "group_id",
+    "open_input",
     "open_input_soon",
-    "user_ids",
     "user_id",
+    "user_ids",
 ]
 
 LISTEN_FDS_START: Final = 3
@@ -153,14 +153,16 @@ class InputSocket:
         """Let further datagrams and connections fail; those in the queue can still be read.
 
         A socket that systemd owns is not changed, because the next gateway reads its queue.
+
+        Raises:
+            OSError: the system does not allow it, so what comes late may be lost.
         """
         if self._passed:
             return
-        with contextlib.suppress(OSError):  # without a filter, what comes late may be lost
-            if self.settings.type == "unix_datagram":
-                self.socket.shutdown(socket.SHUT_RD)
-            elif self.settings.type == "tcp":
-                _refuse_connections(self.socket)
+        if self.settings.type == "unix_datagram":
+            self.socket.shutdown(socket.SHUT_RD)
+        elif self.settings.type == "tcp":
+            _refuse_connections(self.socket)
 
     def release(self) -> None:
         """Close the socket after its last read, unless systemd owns it. Any thread."""

@@ -159,6 +159,14 @@ METRICS: Final = (
         "seconds",
         "Time for which an input waited for room in the pool or the spool.",
     ),
+    GatewayMetric(
+        "unguarded_ends",
+        "counter",
+        (),
+        "inputs",
+        "TCP inputs that the system did not let refuse connections before they were closed. What "
+        "programs wrote to connections of the last moment may be lost.",
+    ),
     GatewayMetric("input_up", "gauge", INPUT, "", "1 if the input is read, else 0."),
     GatewayMetric("discard_log_lines", "counter", (), "lines", "Lines written to the discard log."),
     GatewayMetric(
@@ -256,6 +264,7 @@ class _GatewayCollector(Collector):
             "input_blocked_seconds",
             [(place, counts.blocked_ms / 1000) for place, counts in inputs],
         )
+        yield "unguarded_ends", [((), self._gateway.unguarded_ends)]
         yield "input_up", [(place, float(counts.running)) for place, counts in inputs]
 
 

@@ -73,6 +73,11 @@ class Served(Protocol):
         ...
 
     @property
+    def unguarded_ends(self) -> int:
+        """Number of TCP inputs that were closed without refusing connections first."""
+        ...
+
+    @property
     def accepting(self) -> bool:
         """Whether the inputs are open."""
         ...

@@ -225,7 +225,7 @@ class DeliverySettings(Section):
     engine: Literal["producer", "bruce"] = "producer"
     """`producer` writes idempotently and in order; `bruce` follows the design of Bruce."""
     shutdown_max_delay_ms: Milliseconds = 30_000
-    """Time that a shutdown may take to deliver the held messages."""
+    """Time that a shutdown may take: the inputs are read to their end, and messages delivered."""
     autocreate: bool = False
     """Whether topics that do not exist are created."""
     autocreate_with: Literal["metadata", "create_topics"] = "metadata"

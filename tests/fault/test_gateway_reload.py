@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import errno
 import fcntl
+import functools
 import gc
 import json
 import os
@@ -27,6 +28,7 @@ from aiokq.errors import ConfigError
 from aiokq.fastpath.gateway import TOO_LONG, UNCLEAN_DISCONNECT, Intake
 from aiokq.gateway import Gateway, input_set, inputs, metrics
 from aiokq.gateway.accounting import Snapshot
+from aiokq.gateway.input_set import InputSet
 from aiokq.gateway.inputs import OpenInput
 from aiokq.gateway.settings_tables import InputSettings
 from tests.fault.gateway_support import (
@@ -282,8 +284,6 @@ async def test_counters_do_not_decrease_when_client_and_engine_are_replaced():
         assert before["RouterThreadStartPause"] == 1
 
 
-async def test_the_largest_message_of_engine_bruce_can_change():
-    async with running() as (r, _):
 async def test_the_metrics_of_the_client_do_not_decrease_when_it_is_replaced():
     """Regression: those of the new client began with zero."""
 
@@ -315,6 +315,8 @@ async def test_the_metrics_of_the_client_do_not_decrease_when_it_is_replaced():
         assert len(r.gateway.clients) == 3
 
 
+async def test_the_largest_message_of_engine_bruce_can_change():
+    async with running() as (r, _):
         limit = "[delivery]\nmessage_max_bytes = {largest}\n"
         r.base = BASE.replace("[delivery]\n", limit)
         await r.reload(engine="bruce", largest=2000)
@@ -477,14 +479,14 @@ async def test_a_cancelled_reload_ends_its_change(monkeypatch: pytest.MonkeyPatc
     """Otherwise an input that was stopped for its new options would stay stopped."""
     async with running() as (r, kafka):
         stopped, go_on = asyncio.Event(), asyncio.Event()
-        stop = input_set.stopped
+        stop = InputSet._stopped
 
-        async def slowly(inputs: list[OpenInput]) -> None:
-            await stop(inputs)
+        async def slowly(self: InputSet, inputs: list[OpenInput]) -> None:
+            await stop(self, inputs)
             stopped.set()
             await go_on.wait()
 
-        monkeypatch.setattr(input_set, "stopped", slowly)
+        monkeypatch.setattr(InputSet, "_stopped", slowly)
         r.inputs.append(STREAM)
         reload = asyncio.create_task(r.reload(mode="0220"))
         async with asyncio.timeout(LIMIT):
@@ -494,7 +496,7 @@ async def test_a_cancelled_reload_ends_its_change(monkeypatch: pytest.MonkeyPatc
         go_on.set()
         with pytest.raises(asyncio.CancelledError):
             await reload
-        monkeypatch.setattr(input_set, "stopped", stop)
+        monkeypatch.setattr(InputSet, "_stopped", stop)
         assert [one.type for one in r.gateway.inputs] == ["unix_datagram", "unix_stream"]
         assert all(one.counts().running for one in r.gateway.inputs)
         assert r.gateway.settings.inputs[0].mode == 0o220
@@ -664,6 +666,184 @@ async def test_the_counts_of_an_input_stay_after_a_reload_that_fails(
                     with pytest.raises(ConfigError, match="open files"):
                         await r.reload()
             assert r.gateway.input_totals()["unix_stream"].unclean_disconnects == count
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as opened:
+        port: int = opened.getsockname()[1]
+        return port
+
+
+async def write_to_both(r: Running, port: int) -> list[socket.socket]:
+    """Write a message and a half to the TCP and the UNIX stream input."""
+    clients = [socket.socket(socket.AF_UNIX), socket.socket()]
+    for client, address in zip(clients, [f"{r.path}/stream", ("127.0.0.1", port)], strict=True):
+        client.settimeout(LIMIT)
+        client.connect(address)
+        client.sendall(message("orders", b"whole") + message("orders", b"half")[:-1])
+    return clients
+
+
+@pytest.mark.parametrize("fails", ["before", "after"])
+async def test_what_programs_write_to_new_inputs_is_counted_when_the_reload_fails(
+    fails: str, monkeypatch: pytest.MonkeyPatch
+):
+    """Regression: the sockets were closed unread, or the totals did not have what was received.
+
+    The reload fails before or after the new inputs are read.
+    """
+    clients: list[socket.socket] = []
+    guarded: list[int] = []
+    port = free_port()
+    refuse = inputs._refuse_connections
+
+    def refuse_connections(listening: socket.socket) -> None:
+        guarded.append(listening.getsockname()[1])
+        refuse(listening)
+
+    monkeypatch.setattr(inputs, "_refuse_connections", refuse_connections)
+    async with running() as (r, kafka):
+
+        async def failing(*arguments: object) -> None:
+            if clients:
+                return  # the input that did not change is read as before
+            clients.extend(await write_to_both(r, port))
+            if fails == "after":
+                await r.settled(2)
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+        if fails == "before":
+            monkeypatch.setattr(r.gateway.delivery, "switch", failing)
+        else:
+            monkeypatch.setattr(input_set, "_changed", failing)
+        r.inputs += [STREAM, f'[[inputs]]\ntype = "tcp"\nport = {port}\n']
+        with pytest.raises(ConfigError, match="open files"):
+            await r.reload(client="second", mode="0220" if fails == "after" else "0222")
+        # No program can write more without an error, and all that was written is counted.
+        assert guarded == [port]
+        assert not (r.path / "stream").exists()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port)).close()
+        for client in clients:
+            assert await asyncio.to_thread(client.recv, 1) == b""
+            client.close()
+        snapshot = await r.settled(4)
+        assert snapshot.total.acked == 2
+        assert snapshot.total.discarded[UNCLEAN_DISCONNECT] == 2
+        totals = r.gateway.input_totals()
+        assert totals["unix_stream"].unclean_disconnects == 1
+        assert totals["tcp"].unclean_disconnects == 1
+        assert len(r.gateway.inputs) == 1
+        found = await records_of(kafka.bootstrap_servers, "orders")
+        assert values_of(found) == [b"whole", b"whole"]
+
+
+async def test_the_counters_of_an_input_have_what_a_reader_of_a_failed_reload_received(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """Regression: other users need another reader, whose counts were dropped with it."""
+    async with running() as (r, _):
+        r.inputs += [STREAM, STREAM.replace("/stream", "/another")]
+        await r.reload()
+        started: list[Any] = []
+
+        class Limited:
+            def __init__(self, *arguments: Any, **options: Any) -> None:
+                self._intake = Intake(*arguments, **options)
+                self.stop, self.counts = self._intake.stop, self._intake.counts
+
+            def start(self) -> None:
+                started.append(self)
+                if len(started) == 2:
+                    with socket.socket(socket.AF_UNIX) as client:
+                        client.connect(str(r.path / "stream"))
+                        client.sendall(message("orders", b"v")[:-1])
+                    end = time.monotonic() + LIMIT
+                    while not started[0].counts().unclean_disconnects:
+                        assert time.monotonic() < end
+                        time.sleep(0.01)
+                    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+                self._intake.start()
+
+        monkeypatch.setattr(input_set, "Intake", Limited)
+        users = f"allowed_users = [{os.getuid()}]\n"
+        r.inputs = [DATAGRAM, *(one + users for one in r.inputs[1:])]
+        with pytest.raises(ConfigError, match="open files"):
+            await r.reload()
+        assert r.gateway.input_totals()["unix_stream"].unclean_disconnects == 1
+        assert [one.sums().unclean_disconnects for one in r.gateway.inputs] == [0, 1, 0]
+        assert all(one.counts().running for one in r.gateway.inputs)
+
+
+async def test_an_input_that_cannot_refuse_connections_is_logged_once_and_counted(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    """Regression: nobody learned that connections of the last moment were lost."""
+
+    def refused(listening: socket.socket) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(inputs, "_refuse_connections", refused)
+    async with running() as (r, _):
+        before = list(r.inputs)
+        for host in ("127.0.0.1", "127.0.0.2"):
+            r.inputs.append(f'[[inputs]]\ntype = "tcp"\nhost = "{host}"\nport = {free_port()}\n')
+        await r.reload()
+        r.inputs = before
+        await r.reload()
+        assert r.gateway.unguarded_ends == 2
+        assert b"aiokq_gateway_unguarded_ends_total 2.0" in metrics.exposition(r.gateway)
+        assert caplog.text.count("connections are not refused") == 1
+
+
+class Ends:
+    """How long inputs may read at their end. The first of them waits until its time is limited."""
+
+    def __init__(self) -> None:
+        self.limits: list[int] = []
+        self.waits = threading.Event()
+        self.hurried = threading.Event()
+
+
+class Noting:
+    """An input that notes how long it may read at its end."""
+
+    def __init__(self, ends: Ends, *arguments: Any, **options: Any) -> None:
+        self._ends = ends
+        self._intake = Intake(*arguments, **options)
+        self.start, self.counts = self._intake.start, self._intake.counts
+
+    def stop(self, *, drain_ms: int = 0) -> None:
+        ends = self._ends
+        ends.limits.append(drain_ms)
+        if len(ends.limits) == 1:
+            ends.waits.set()
+            assert ends.hurried.wait(LIMIT)
+        else:
+            ends.hurried.set()
+        self._intake.stop(drain_ms=drain_ms)
+
+
+async def test_the_end_of_the_inputs_is_a_part_of_the_time_of_the_shutdown(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """Regression: the inputs took one to three seconds, whatever `shutdown_max_delay_ms` was; so
+    did those that a reload ended at the same time.
+    """
+    ends = Ends()
+    monkeypatch.setattr(input_set, "Intake", functools.partial(Noting, ends))
+    async with running() as (r, _):
+        r.inputs.append(STREAM)
+        await r.reload(delay=1000)
+        r.inputs.pop()
+        reload = asyncio.create_task(r.reload())
+        await asyncio.to_thread(ends.waits.wait, LIMIT)
+        await r.gateway.close()
+        assert await reload == ["inputs"]
+    first, *others = ends.limits
+    assert 1000 < first <= 2000
+    assert others
+    assert max(others) <= 450  # half of what is not kept for closing
 
 
 async def test_a_locked_directory_does_not_stop_the_loop():

@@ -263,7 +263,7 @@ def test_both_cores_read_streams_alike(seed: int) -> None:
                 end = time.monotonic() + 20
                 while intake.counts().connections and time.monotonic() < end:
                     time.sleep(0.001)
-            intake.stop(drain=True)
+            intake.stop(drain_ms=2000)
             found = []
             for slot in slots:
                 while (taken := pool.take(slot)) is not None:

@@ -8,9 +8,12 @@
 #include "aiokq/fastpath/gateway/pool.h"
 #include "aiokq/fastpath/gateway/spool.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
@@ -39,10 +42,9 @@
 #define AIOKQ_RESERVE 64 /* descriptors that connections leave to others; at most an eighth of all */
 #define AIOKQ_STACK_BYTES (256 * 1024)
 #define AIOKQ_LOCKED_BYTES (64 * 1024) /* bytes that are stored without releasing the mutex */
-#define AIOKQ_DRAIN_MS 1000
 #define AIOKQ_LAST_ACCEPTS 16 /* bursts of connections that an ending input accepts in a round */
-#define AIOKQ_SHAKE_MS 10  /* time in which an ending TCP input still accepts connections */
-#define AIOKQ_FRESH_MS 300 /* time in which an ending TCP input waits for the first bytes of one */
+#define AIOKQ_SHAKE_MS 10 /* time for handshakes, where the system does not list them */
+#define AIOKQ_SYN_RECEIVED 3 /* the state of a handshake in /proc/net/tcp */
 #define AIOKQ_ENDING 2 /* `started` while a call waits for the end of the thread */
 #define AIOKQ_PRIORITY (-10)
 #define AIOKQ_PRIORITY_WINDOW 10 /* milliseconds between two decisions about the priority */
@@ -110,8 +112,10 @@ typedef struct {
     pthread_t thread;
     int started; /* 0, 1 or AIOKQ_ENDING, under the mutex of the pool */
     int stopping; /* atomic */
-    int draining;
     int keeping; /* the thread ends for a change of the options, and leaves the connections open */
+    int64_t drain_ms; /* for how long the thread reads on once it is to stop; 0 if it does not */
+    int64_t drain_limit; /* atomic; monotonic milliseconds at which it stops to read in any case */
+    int64_t drain_began; /* the thread's own; monotonic milliseconds, 0 before it reads on */
     int control; /* an eventfd that wakes the thread */
     int poller;
     aiokq_connection *first; /* the one of which no bytes came for the longest time */
@@ -130,6 +134,27 @@ typedef struct {
 
 static inline int aiokq_stopping(const aiokq_intake *intake) {
     return __atomic_load_n(&intake->stopping, __ATOMIC_ACQUIRE);
+}
+
+/* Notes that the thread, which is to stop, reads on; returns 0 if it does not. */
+static inline int aiokq_drain_begin(aiokq_intake *intake) {
+    if (intake->drain_ms <= 0)
+        return 0;
+    intake->drain_began = aiokq_ms(CLOCK_MONOTONIC);
+    return 1;
+}
+
+/* Monotonic milliseconds until which an input that stops reads. */
+static inline int64_t aiokq_drain_end(const aiokq_intake *intake) {
+    int64_t end = intake->drain_began + intake->drain_ms;
+    int64_t limit = __atomic_load_n(&intake->drain_limit, __ATOMIC_RELAXED);
+    return end < limit ? end : limit;
+}
+
+/* Monotonic milliseconds until which it reads all that comes and waits for room. The rest of its time
+ * is for the last read of each connection. */
+static inline int64_t aiokq_drain_middle(const aiokq_intake *intake) {
+    return intake->drain_began + (aiokq_drain_end(intake) - intake->drain_began) / 2;
 }
 
 static inline int aiokq_allowed(const aiokq_intake *intake, uint32_t user) {
@@ -624,14 +649,14 @@ static inline int aiokq_full(aiokq_intake *intake) {
     return full;
 }
 
-/* Returns whether an input that stops may read more. A blocking input waits for room until `end`. */
-static inline int aiokq_may_drain(aiokq_intake *intake, int64_t end) {
+/* Returns whether an input that stops may read more. A blocking input waits for room. */
+static inline int aiokq_may_drain(aiokq_intake *intake) {
     while (intake->block && aiokq_full(intake)) {
-        if (aiokq_ms(CLOCK_MONOTONIC) >= end)
+        if (aiokq_ms(CLOCK_MONOTONIC) >= aiokq_drain_middle(intake))
             return 0;
         aiokq_pause();
     }
-    return 1;
+    return aiokq_ms(CLOCK_MONOTONIC) < aiokq_drain_end(intake);
 }
 
 /* ---------------------------------------------------------------- datagrams */
@@ -728,7 +753,6 @@ static inline int aiokq_receive_datagrams(aiokq_intake *intake) {
     /* The blocks begin at different places of a page. At equal places, all of them would compete
      * for a few lines of the cache. */
     size_t stride = (((size_t)intake->limit + 63) & ~(size_t)63) + 192;
-    int64_t end;
     int found, room = (int)(AIOKQ_BURST_BYTES / (stride - 192));
     aiokq_priority priority = {0, 0, 0, 0, 0};
     aiokq_burst *burst = (aiokq_burst *)calloc(1, sizeof *burst);
@@ -767,12 +791,12 @@ static inline int aiokq_receive_datagrams(aiokq_intake *intake) {
         aiokq_prioritize(&priority, found > 0 ? found : 0);
     }
     if (aiokq_stopping(intake)) {
-        end = aiokq_ms(CLOCK_MONOTONIC) + AIOKQ_DRAIN_MS;
         /* The first burst is read although there is no room: it is small, and no sender would know
          * that it is lost. */
-        while (intake->draining && aiokq_burst_read(intake, burst) > 0 &&
-               aiokq_ms(CLOCK_MONOTONIC) < end && aiokq_may_drain(intake, end))
-            continue;
+        if (aiokq_drain_begin(intake))
+            while (aiokq_burst_read(intake, burst) > 0 && aiokq_may_drain(intake) &&
+                   aiokq_ms(CLOCK_MONOTONIC) < aiokq_drain_middle(intake))
+                continue;
         found = 0;
     }
     free(burst);
@@ -909,7 +933,7 @@ static inline aiokq_connection *aiokq_displaceable(aiokq_intake *intake) {
  * program gets the error.) */
 static inline void aiokq_displace(aiokq_intake *intake) {
     aiokq_connection *connection;
-    if (intake->idle_when_full_ms == 0 || intake->displacing || intake->draining)
+    if (intake->idle_when_full_ms == 0 || intake->displacing || intake->drain_began)
         return;
     connection = aiokq_displaceable(intake);
     if (connection == NULL)
@@ -950,7 +974,7 @@ static inline int aiokq_accept_connections(aiokq_intake *intake) {
         aiokq_connection *connection;
         /* An ending input without a connection accepts one even if only reserved descriptors are
          * free, so that the waiting connections are read. */
-        int last = intake->draining && intake->counts.connections == 0;
+        int last = intake->drain_began && intake->counts.connections == 0;
         int fd, lacks = !last && aiokq_lacks_descriptors(intake);
         if (!lacks)
             fd = accept4(intake->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
@@ -1108,16 +1132,23 @@ static inline int aiokq_listen(aiokq_intake *intake) {
     return lack > 0 ? (int)lack : (int)rest;
 }
 
+/* Milliseconds in which an ending TCP input waits for the first message of a connection. */
+static inline int64_t aiokq_fresh_ms(const aiokq_intake *intake) {
+    if (intake->transport != AIOKQ_TCP)
+        return 0;
+    return (aiokq_drain_middle(intake) - intake->drain_began) * 3 / 10;
+}
+
 /* Whether a program that has just connected may be about to send its first message. */
 static inline int aiokq_is_fresh(const aiokq_intake *intake, const aiokq_connection *connection) {
-    return intake->transport == AIOKQ_TCP && !connection->begun &&
-           aiokq_ms(CLOCK_MONOTONIC) - connection->last < AIOKQ_FRESH_MS;
+    return !connection->begun &&
+           aiokq_ms(CLOCK_MONOTONIC) - connection->last < aiokq_fresh_ms(intake);
 }
 
 /* Accepts the connections that wait if `accepts` is not 0, and reads each connection once. A
- * connection is closed if there is nothing more to read, unless it is fresh. With `last`, each
- * connection is closed after its read. Returns whether there were any connections. */
-static inline int aiokq_drain_round(aiokq_intake *intake, int64_t end, int accepts, int last) {
+ * connection is closed if there is nothing more to read, unless it is fresh. With `last`, it is also
+ * closed if there may be more. Returns whether there were any connections. */
+static inline int aiokq_drain_round(aiokq_intake *intake, int accepts, int last) {
     aiokq_connection *connection, *after;
     int64_t before = intake->counts.accepted + intake->counts.refused, came, count;
     int calls = 0, found = 0, some = 0;
@@ -1138,12 +1169,13 @@ static inline int aiokq_drain_round(aiokq_intake *intake, int64_t end, int accep
     count = intake->counts.connections;
     some |= count > 0;
     for (connection = intake->first; connection != NULL && count-- > 0; connection = after) {
-        int more;
+        /* Looked at before the read: it finds all that came while the connection was fresh. */
+        int fresh = aiokq_is_fresh(intake, connection), more;
         after = connection->after;
-        more = aiokq_may_drain(intake, end) ? aiokq_connection_read(intake, connection) : 0;
+        more = aiokq_may_drain(intake) ? aiokq_connection_read(intake, connection) : 0;
         found |= more != 0;
         /* TCP accepts data until the connection is closed, so close it right after the last read. */
-        if ((more == 0 && !aiokq_is_fresh(intake, connection)) || (more >= 0 && last))
+        if (more == 0 ? !fresh : more > 0 && last)
             aiokq_connection_end(intake, connection);
     }
     if (!found)
@@ -1151,23 +1183,52 @@ static inline int aiokq_drain_round(aiokq_intake *intake, int64_t end, int accep
     return some;
 }
 
-/* Reads what the waiting and the open connections have, for AIOKQ_DRAIN_MS and one more round, because
- * some programs may write all the time. The connections are read in turns, so that one of these
- * programs does not use the time of the others.
+/* Whether the system has connections to a TCP socket whose handshake has begun and not ended; -1 if
+ * it does not say so. If the queue of the socket was full, it drops the last segment of a handshake,
+ * with which the program is connected and may write, until the program sends the segment again. */
+static inline int aiokq_has_handshakes(int fd) {
+    struct sockaddr_storage address;
+    socklen_t size = sizeof address;
+    unsigned port, given, state;
+    char line[512];
+    int found = 0;
+    FILE *table;
+    if (getsockname(fd, (struct sockaddr *)&address, &size) < 0)
+        return -1;
+    table = fopen(address.ss_family == AF_INET6 ? "/proc/net/tcp6" : "/proc/net/tcp", "re");
+    if (table == NULL)
+        return -1;
+    port = ntohs(address.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&address)->sin6_port
+                                               : ((struct sockaddr_in *)&address)->sin_port);
+    while (!found && fgets(line, sizeof line, table) != NULL)
+        found = sscanf(line, " %*d: %*[0-9A-F]:%x %*[0-9A-F]:%*x %x", &given, &state) == 2 &&
+                given == port && state == AIOKQ_SYN_RECEIVED;
+    fclose(table);
+    return found;
+}
+
+/* Reads what the waiting and the open connections have, in turns: programs that write all the time do
+ * not use the time of the others. From `aiokq_drain_middle` on, connections are read once more.
  *
- * The caller lets the system refuse new TCP connections; those that a program has begun to open can
- * be accepted within AIOKQ_SHAKE_MS. A connection that would still be fresh at the end is not
- * accepted: if systemd owns the socket, the connection waits for the next process. */
+ * The caller lets the system refuse new TCP connections; those that a program has begun to open are
+ * waited for. A connection that would be fresh after the middle is not accepted: if systemd owns the
+ * socket, the connection waits for the next process. */
 static inline void aiokq_drain_connections(aiokq_intake *intake) {
-    int64_t began = aiokq_ms(CLOCK_MONOTONIC), end = began + AIOKQ_DRAIN_MS, now;
-    int64_t accepts_until = end - (intake->transport == AIOKQ_TCP ? AIOKQ_FRESH_MS : 0);
-    int some;
+    int64_t now;
+    int handshakes = intake->transport == AIOKQ_TCP, accepts, some;
     intake->max_connections = INT64_MAX; /* accept all waiting connections */
     do {
         now = aiokq_ms(CLOCK_MONOTONIC);
-        some = aiokq_drain_round(intake, end, now < accepts_until, now >= end);
-    } while (now < end && (some || (intake->transport == AIOKQ_TCP &&
-                                    now - began < AIOKQ_SHAKE_MS)));
+        accepts = now < aiokq_drain_middle(intake) - aiokq_fresh_ms(intake);
+        some = aiokq_drain_round(intake, accepts, now >= aiokq_drain_middle(intake));
+        if (!some && handshakes && accepts) {
+            /* A handshake that ends now is a connection that the next round accepts. */
+            some = 1;
+            handshakes = aiokq_has_handshakes(intake->fd);
+            if (handshakes < 0)
+                handshakes = now - intake->drain_began < AIOKQ_SHAKE_MS;
+        }
+    } while (some && now < aiokq_drain_end(intake));
 }
 
 static inline int aiokq_serve(aiokq_intake *intake) {
@@ -1220,7 +1281,7 @@ static inline int aiokq_serve(aiokq_intake *intake) {
         }
         aiokq_gather(intake, &pace, now);
     }
-    if (aiokq_stopping(intake) && intake->draining)
+    if (aiokq_stopping(intake) && aiokq_drain_begin(intake))
         aiokq_drain_connections(intake);
     return error;
 }
@@ -1243,7 +1304,7 @@ static void *aiokq_intake_run(void *given) {
             error = errno;
         else
             error = aiokq_serve(intake);
-        while (intake->first != NULL && !(intake->keeping && error == 0))
+        while (intake->first != NULL && !(error == 0 && intake->keeping))
             aiokq_connection_end(intake, intake->first);
         if (intake->poller >= 0)
             close(intake->poller);
@@ -1288,7 +1349,7 @@ static inline int aiokq_intake_start(aiokq_intake *intake) {
         return errno;
     intake->poller = -1;
     intake->listening = 0;
-    intake->accept_at = intake->displace_at = 0;
+    intake->accept_at = intake->displace_at = intake->drain_began = 0;
     intake->counts.running = 1;
     error = pthread_attr_init(&attributes);
     if (error == 0) {
@@ -1309,16 +1370,21 @@ static inline int aiokq_intake_start(aiokq_intake *intake) {
     return 0;
 }
 
-/* Begins to end the thread; returns whether it ran. Waits while another thread ends it. */
-static inline int aiokq_intake_ending(aiokq_intake *intake, int drain, int keep) {
+/* Begins to end the thread, which reads on for `drain_ms`; returns whether it ran. If another call
+ * ends it, limits the time of that call to `drain_ms`, and waits. */
+static inline int aiokq_intake_ending(aiokq_intake *intake, int64_t drain_ms, int keep) {
+    int64_t limit = aiokq_ms(CLOCK_MONOTONIC) + drain_ms;
     int runs;
     aiokq_pool_lock(intake->pool);
+    if (intake->started == AIOKQ_ENDING && drain_ms > 0 && limit < intake->drain_limit)
+        __atomic_store_n(&intake->drain_limit, limit, __ATOMIC_RELAXED);
     while (intake->started == AIOKQ_ENDING)
         pthread_cond_wait(&intake->pool->memory, &intake->pool->mutex);
     runs = intake->started == 1;
     if (runs) {
         intake->started = AIOKQ_ENDING;
-        intake->draining = drain;
+        intake->drain_ms = drain_ms;
+        __atomic_store_n(&intake->drain_limit, INT64_MAX, __ATOMIC_RELAXED);
         intake->keeping = keep;
         __atomic_store_n(&intake->stopping, 1, __ATOMIC_RELEASE);
         pthread_cond_broadcast(&intake->pool->memory);
@@ -1347,8 +1413,8 @@ static inline void aiokq_intake_ended(aiokq_intake *intake, int started) {
 }
 
 /* Stops the thread and waits for its end; any number of threads may call it at once. */
-static inline void aiokq_intake_stop(aiokq_intake *intake, int drain) {
-    if (!aiokq_intake_ending(intake, drain, 0))
+static inline void aiokq_intake_stop(aiokq_intake *intake, int64_t drain_ms) {
+    if (!aiokq_intake_ending(intake, drain_ms, 0))
         return;
     aiokq_intake_join(intake);
     aiokq_intake_ended(intake, 0);
@@ -1390,9 +1456,9 @@ static inline int aiokq_intake_start(aiokq_intake *intake) {
     return ENOSYS;
 }
 
-static inline void aiokq_intake_stop(aiokq_intake *intake, int drain) {
+static inline void aiokq_intake_stop(aiokq_intake *intake, int64_t drain_ms) {
     (void)intake;
-    (void)drain;
+    (void)drain_ms;
 }
 
 static inline int aiokq_intake_change(aiokq_intake *intake, const aiokq_intake *with) {

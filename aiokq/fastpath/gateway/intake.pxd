@@ -39,4 +39,4 @@ cdef extern from "aiokq/fastpath/gateway/intake.h" nogil:
 
     int aiokq_intake_start(aiokq_intake *intake) noexcept
     int aiokq_intake_change(aiokq_intake *intake, const aiokq_intake *using) noexcept nogil
-    void aiokq_intake_stop(aiokq_intake *intake, int drain) noexcept
+    void aiokq_intake_stop(aiokq_intake *intake, int64_t drain_ms) noexcept

@@ -31,7 +31,7 @@ if cython.compiled:
     )
     from cython.cimports.aiokq.fastpath.gateway.pool import aiokq_pool_lock, aiokq_pool_unlock
     from cython.cimports.aiokq.fastpath.native import AIOKQ_SOURCE_HASH
-    from cython.cimports.libc.stdint import uint32_t
+    from cython.cimports.libc.stdint import int64_t, uint32_t
     from cython.cimports.libc.stdlib import calloc, free, malloc
     from cython.cimports.posix.unistd import getpid
 
@@ -195,22 +195,24 @@ class Intake:
         if error:
             raise OSError(error, os.strerror(error))
 
-    def stop(self, *, drain=False):
+    def stop(self, *, drain_ms=0):
         """Stop the thread and wait for its end. All messages that it has read are stored.
 
         An input that waits for memory stores the messages that it has read, even without room. A
-        second call waits for the end of the first, and a call in a forked child does nothing.
+        second call waits for the end of the first; its `drain_ms`, unless it is 0, may shorten the
+        time of the first. A call in a forked child does nothing.
 
         Args:
-            drain: first read the data in the kernel's buffers, for about a second. A blocking
-                input without room waits for room during this time, except before the first burst of
-                datagrams.
+            drain_ms: the longest time in milliseconds for which the data in the kernel's buffers is
+                read first; 0 to read nothing. The second half of it is only for the last read of
+                connections whose programs write all the time. A blocking input without room waits
+                for room in the first half, except before the first burst of datagrams.
         """
         if not self.started or getpid() != self.pid:
             return
-        reads: cython.int = bool(drain)
+        limit: int64_t = drain_ms
         with cython.nogil:
-            aiokq_intake_stop(self.intake, reads)
+            aiokq_intake_stop(self.intake, limit)
 
     def counts(self):
         """Return one snapshot of the counts of this input."""

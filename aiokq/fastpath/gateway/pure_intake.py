@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import os
 import resource
 import selectors
@@ -59,15 +60,14 @@ RESERVE: Final = 64
 """Number of descriptors that connections may not use; at most an eighth of the limit."""
 
 BURST: Final = 64
-DRAIN_MS: Final = 1000
 LAST_ACCEPTS: Final = 16
 """Bursts of connections that an ending input accepts in a round."""
 
 SHAKE_SECONDS: Final = 0.01
-"""Time in which an ending TCP input still accepts connections."""
+"""Time for the handshakes of an ending TCP input, where the system does not list them."""
 
-FRESH_SECONDS: Final = 0.3
-"""Time in which an ending TCP input waits for the first bytes of a connection."""
+SYN_RECEIVED: Final = "03"
+"""The state of a handshake in /proc/net/tcp."""
 _CREDENTIALS: Final = struct.Struct("=iII")
 
 
@@ -157,7 +157,13 @@ class Intake:
         self._pending: list[bytes] = []
         self._pid = os.getpid()
         self._thread: threading.Thread | None = None
-        self._stopping = self._draining = self._keeping = False
+        self._stopping = self._keeping = False
+        self._drain_seconds = 0.0
+        """For how long the thread reads on once it is to stop; 0 if it does not."""
+        self._drain_limit = math.inf
+        """Time at which it stops to read in any case."""
+        self._drain_began = 0.0
+        """When the thread has begun to read on; 0 before."""
         self._ending = threading.Lock()
         self._running = False
         self._stop_fds: tuple[int, int] | None = None
@@ -214,13 +220,14 @@ class Intake:
         with self._ending:
             if self._thread is None or self._stopping or os.getpid() != self._pid:
                 raise RuntimeError("the input does not run")
-            self._end_thread(drain=False, keep=True)
+            self._end_thread(0, keep=True)
             self._limit = max_message_bytes
             self._block = when_full == "block"
             self._max_connections = max_connections
             self._idle, self._partial = idle_ms / 1000, partial_ms / 1000
             self._idle_when_full = idle_when_full_ms / 1000
             self._keeping = self._stopping = False
+            self._drain_began = 0.0
             try:
                 self._check_socket()
                 self._begin()
@@ -239,18 +246,23 @@ class Intake:
             self._running, self._thread = False, None
             raise
 
-    def stop(self, *, drain: bool = False) -> None:
+    def stop(self, *, drain_ms: int = 0) -> None:
         if self._thread is None or os.getpid() != self._pid:
             return
+        with self._pool.lock:
+            if self._stopping and drain_ms > 0:
+                limit = time.monotonic() + drain_ms / 1000
+                self._drain_limit = min(self._drain_limit, limit)
         with self._ending:
             if not self._stopping:
-                self._end_thread(drain=drain, keep=False)
+                self._end_thread(drain_ms, keep=False)
 
-    def _end_thread(self, *, drain: bool, keep: bool) -> None:
+    def _end_thread(self, drain_ms: int, *, keep: bool) -> None:
         """End the thread, and wait for its end; `keep` leaves the connections open."""
         assert self._thread is not None
         with self._pool.lock:
-            self._stopping, self._draining, self._keeping = True, drain, keep
+            self._drain_seconds, self._drain_limit = drain_ms / 1000, math.inf
+            self._stopping, self._keeping = True, keep
             self._pool.memory.notify_all()
         if self._spool is not None:
             self._spool.interrupt()
@@ -372,13 +384,33 @@ class Intake:
         self._received_bytes += size
         self._counted[reason] += 1
 
-    def _may_drain(self, end: float) -> bool:
+    def _drain_begin(self) -> bool:
+        """Note that the thread, which is to stop, reads on; return False if it does not."""
+        if self._drain_seconds <= 0:
+            return False
+        self._drain_began = time.monotonic()
+        return True
+
+    @property
+    def _drain_end(self) -> float:
+        """Time until which an input that stops reads."""
+        return min(self._drain_began + self._drain_seconds, self._drain_limit)
+
+    @property
+    def _drain_middle(self) -> float:
+        """Time until which it reads all that comes and waits for room.
+
+        The rest of its time is for the last read of each connection.
+        """
+        return self._drain_began + (self._drain_end - self._drain_began) / 2
+
+    def _may_drain(self) -> bool:
         """Return whether a stopping input may read more; a blocking input first waits for room."""
         while self._block and self._full():
-            if time.monotonic() >= end:
+            if time.monotonic() >= self._drain_middle:
                 return False
             time.sleep(0.001)
-        return True
+        return time.monotonic() < self._drain_end
 
     def _full(self) -> bool:
         if self._spool is not None:
@@ -397,14 +429,14 @@ class Intake:
             while not self._stopping:
                 selector.select()
                 self._burst(sock, room)
-            end = time.monotonic() + DRAIN_MS / 1000
             # The first burst is read even without room, because it is small, and its senders would
             # not learn of the loss.
+            reads = self._drain_begin()
             while (
-                self._draining
+                reads
                 and self._burst(sock, room)
-                and time.monotonic() < end
-                and self._may_drain(end)
+                and self._may_drain()
+                and time.monotonic() < self._drain_middle
             ):
                 pass
 
@@ -466,7 +498,7 @@ class Intake:
                         self._postpone(late)  # such as after SIGSTOP: nothing was read meanwhile
                     checked, stalled_before = now, stalled
                     self._expire(now)
-            if self._draining:
+            if self._drain_begin():
                 self._drain_connections(listening)
             if not self._keeping:
                 for connection in list(self._connections.values()):
@@ -474,33 +506,34 @@ class Intake:
             self._selector = None
 
     def _drain_connections(self, listening: socket.socket) -> None:
-        """Read what the waiting and the open connections have, for DRAIN_MS and one more round.
+        """Read what the waiting and the open connections have, in turns.
 
-        Some programs may write all the time. The connections are read in turns, so that one of
-        these programs does not use the time of the others.
+        Programs that write all the time do not use the time of the others. From `_drain_middle`
+        on, connections are read once more.
 
         The caller lets the system refuse new TCP connections; those that a program has begun to
-        open can be accepted within SHAKE_SECONDS. A connection that would still be fresh at the end
-        is not accepted: if systemd owns the socket, the connection waits for the next process.
+        open are waited for. A connection that would be fresh after the middle is not accepted: if
+        systemd owns the socket, the connection waits for the next process.
         """
-        is_tcp = TRANSPORTS[self._transport] == "tcp"
-        began = time.monotonic()
-        end = began + DRAIN_MS / 1000
-        shake = began + (SHAKE_SECONDS if is_tcp else 0.0)
-        accepts_until = end - (FRESH_SECONDS if is_tcp else 0.0)
+        handshakes: bool | None = self._is_tcp
         self._max_connections = 1 << 62  # accept all waiting connections
-        now, some = began, True
-        while now < end and (some or now < shake):
+        some, now = True, 0.0
+        while some and now < self._drain_end:
             now = time.monotonic()
-            some = self._drain_round(listening, end, accepts=now < accepts_until, last=now >= end)
+            accepts = now < self._drain_middle - self._fresh_seconds
+            some = self._drain_round(listening, accepts=accepts, last=now >= self._drain_middle)
+            if not some and handshakes and accepts:
+                # A handshake that ends now is a connection that the next round accepts.
+                some = True
+                handshakes = _has_handshakes(listening)
+                if handshakes is None:
+                    handshakes = now - self._drain_began < SHAKE_SECONDS
 
-    def _drain_round(
-        self, listening: socket.socket, end: float, *, accepts: bool, last: bool
-    ) -> bool:
+    def _drain_round(self, listening: socket.socket, *, accepts: bool, last: bool) -> bool:
         """Accept the connections that wait, if `accepts`, and read each connection once.
 
         A connection is closed if there is nothing more to read, unless it is fresh. With `last`,
-        each connection is closed after its read.
+        it is also closed if there may be more.
 
         Returns:
             Whether there were any connections.
@@ -515,32 +548,39 @@ class Intake:
         # A program could still write after the last read of its connection, and its messages would
         # be lost uncounted. After the shutdown, its write fails.
         connections = list(self._connections.values())
-        if TRANSPORTS[self._transport] != "tcp":
+        if not self._is_tcp:
             for connection in connections:
                 with contextlib.suppress(OSError):
                     connection.sock.shutdown(socket.SHUT_RD)
         found = False
         for connection in connections:
-            more = self._may_drain(end) and self._read(connection)
+            # Looked at before the read: it finds all that came while the connection was fresh.
+            fresh = self._is_fresh(connection)
+            more = self._may_drain() and self._read(connection)
             if connection.sock.fileno() < 0:
                 found = True
                 continue
             found = found or more
             # TCP accepts data until the connection is closed, so close it right after the last
             # read.
-            if last or not (more or self._fresh(connection)):
+            if last if more else not fresh:
                 self._close(connection)
         if not found:
             time.sleep(0.001)
         return some or bool(connections)
 
-    def _fresh(self, connection: Connection) -> bool:
+    @property
+    def _is_tcp(self) -> bool:
+        return TRANSPORTS[self._transport] == "tcp"
+
+    @property
+    def _fresh_seconds(self) -> float:
+        """Time in which an ending TCP input waits for the first message of a connection."""
+        return (self._drain_middle - self._drain_began) * 0.3 if self._is_tcp else 0.0
+
+    def _is_fresh(self, connection: Connection) -> bool:
         """Return whether a program that has just connected may be about to send something."""
-        return (
-            TRANSPORTS[self._transport] == "tcp"
-            and not connection.begun
-            and time.monotonic() - connection.last < FRESH_SECONDS
-        )
+        return not connection.begun and time.monotonic() - connection.last < self._fresh_seconds
 
     def _listen(self, listening: socket.socket) -> float | None:
         """Watch the listening socket, unless no connection may be accepted now.
@@ -604,7 +644,7 @@ class Intake:
         data that was written before, and then closes the connection. (With TCP, one more write
         succeeds before the program gets the error.)
         """
-        if not self._idle_when_full or self._displacing or self._draining:
+        if not self._idle_when_full or self._displacing or self._drain_began:
             return
         connection = self._displaceable()
         if connection is None:
@@ -638,7 +678,7 @@ class Intake:
             try:
                 # An ending input without a connection accepts one even if only reserved
                 # descriptors are free, so that the waiting connections are read.
-                last = self._draining and not self._connections
+                last = self._drain_began and not self._connections
                 if not last and self._lacks_descriptors():
                     raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
                 sock, _ = listening.accept()
@@ -887,6 +927,23 @@ def _copy(fd: int) -> socket.socket:
     except OSError:  # it is not that of a socket
         os.close(copied)
         raise
+
+
+def _has_handshakes(listening: socket.socket) -> bool | None:
+    """Return whether connections to a TCP socket have begun their handshake and not ended it.
+
+    If the queue of the socket was full, the system drops the last segment of a handshake, with
+    which the program is connected and may write, until the program sends the segment again. None
+    means that the system does not list the handshakes.
+    """
+    name = "tcp6" if listening.family == socket.AF_INET6 else "tcp"
+    port = f":{listening.getsockname()[1]:04X}"
+    try:
+        with open(f"/proc/net/{name}", encoding="ascii") as table:
+            rows = [line.split()[1:4] for line in table]
+    except OSError:
+        return None
+    return any(row[0].endswith(port) and row[2] == SYN_RECEIVED for row in rows)
 
 
 def _at_end(sock: socket.socket) -> bool:

@@ -5,6 +5,7 @@
  *     gateway_fuzz threads MESSAGES     inputs with real sockets, senders, and a loop that takes
  *     gateway_fuzz spool MESSAGES       the same with a spool, and a loop that deletes its segments
  *     gateway_fuzz partials             an input that waits for incomplete messages of another one
+ *     gateway_fuzz ends                 two threads that end an input while a program writes
  *     gateway_fuzz locks                large messages; checks how much is copied under the mutex
  *
  * It ends with 0 if the counts add up and no sanitizer complained. */
@@ -682,7 +683,7 @@ static void run_threads(int64_t messages) {
     for (int n = 0; n < 6; n++)
         pthread_join(threads[n], NULL);
     for (int n = 0; n < 3; n++) {
-        aiokq_intake_stop(intakes + n, 1);
+        aiokq_intake_stop(intakes + n, 20000);
         close(intakes[n].fd);
     }
     CHECK(released == most && pool.held == 0 && pool.used == 0);
@@ -732,7 +733,7 @@ static void run_spool(int64_t messages) {
     for (int n = 0; n < 6; n++)
         pthread_join(threads[n], NULL);
     for (int n = 0; n < 3; n++) {
-        aiokq_intake_stop(intakes + n, 1);
+        aiokq_intake_stop(intakes + n, 20000);
         close(intakes[n].fd);
     }
     CHECK(found == most && spool.appended == most && pool.received == 0);
@@ -797,10 +798,68 @@ static void run_partials(void) {
     for (int n = 0; n < 3; n++)
         close(fds[n]);
     for (int n = 0; n < 2; n++) {
-        aiokq_intake_stop(intakes + n, 1);
+        aiokq_intake_stop(intakes + n, 20000);
         close(intakes[n].fd);
     }
     CHECK(intakes[0].counts.partial_closed > 0 && pool.partial == 0);
+    aiokq_pool_free(&pool);
+}
+
+static void *stop_slowly(void *given) {
+    aiokq_intake_stop((aiokq_intake *)given, 600000);
+    return NULL;
+}
+
+static void *write_forever(void *given) {
+    char zeros[4096];
+    memset(zeros, 0, sizeof zeros);
+    put((unsigned char *)zeros, sizeof zeros, 4);
+    while (send(*(int *)given, zeros, sizeof zeros, MSG_NOSIGNAL) > 0)
+        continue;
+    return NULL;
+}
+
+/* Two threads end an input: the second limits the time of the first. A connection is open on which
+ * nothing came, and one of which the program writes all the time. */
+static void run_ends(void) {
+    aiokq_pool pool;
+    aiokq_intake intake;
+    sender senders[2];
+    pthread_t stops, writes;
+    int64_t accepted = 0;
+    int fds[2], listening;
+    CHECK(aiokq_pool_make(&pool, 1000000, -1, 1));
+    pool.sample_bytes = 100;
+    memset(&intake, 0, sizeof intake);
+    make_input(&intake, &pool, NULL, 1, 0, senders);
+    /* As TCP, an ending input leaves its connections open. */
+    intake.transport = AIOKQ_TCP;
+    intake.block = 0;
+    listening = intake.fd;
+    CHECK(aiokq_intake_start(&intake) == 0);
+    for (int n = 0; n < 2; n++)
+        fds[n] = send_part(senders, 29, 0);
+    while (accepted < 2) {
+        aiokq_pause();
+        aiokq_pool_lock(&pool);
+        accepted = intake.counts.accepted;
+        aiokq_pool_unlock(&pool);
+    }
+    for (int n = 0; n < 50; n++)
+        aiokq_pause(); /* the thread waits for its next event */
+    CHECK(pthread_create(&stops, NULL, stop_slowly, &intake) == 0);
+    for (int n = 0; n < 50; n++)
+        aiokq_pause();
+    CHECK(pthread_create(&writes, NULL, write_forever, fds) == 0);
+    for (int n = 0; n < 50; n++)
+        aiokq_pause();
+    aiokq_intake_stop(&intake, 100);
+    pthread_join(stops, NULL);
+    pthread_join(writes, NULL);
+    CHECK(intake.counts.connections == 0 && intake.counts.running == 0);
+    for (int n = 0; n < 2; n++)
+        close(fds[n]);
+    close(listening);
     aiokq_pool_free(&pool);
 }
 
@@ -818,6 +877,8 @@ int main(int count, char **given) {
         run_spool(atoll(given[2]));
     else if (count == 2 && strcmp(given[1], "partials") == 0)
         run_partials();
+    else if (count == 2 && strcmp(given[1], "ends") == 0)
+        run_ends();
 #endif
     else
         return 2;

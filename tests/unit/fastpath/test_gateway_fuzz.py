@@ -106,6 +106,15 @@ def test_inputs_and_a_spool(shared: Path, sanitizer: str) -> None:
     run([*built(sanitizer, shared), "spool", "3000"])
 
 
+@pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
+def test_two_threads_that_end_an_input(shared: Path, sanitizer: str) -> None:
+    """Regression: the thread of the input read without a mutex whether it was to read to its end.
+
+    The end would take minutes if the second thread did not limit the time of the first.
+    """
+    run([*built(sanitizer, shared), "ends"])
+
+
 def test_an_incomplete_message_of_another_input_has_a_limit_in_time(shared: Path) -> None:
     """Regression: without a limit of its own, it had one only if its own input waited for it."""
     run([*built("address,undefined", shared), "partials"])

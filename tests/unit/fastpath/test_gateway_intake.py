@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -41,6 +42,15 @@ def until(ready: Callable[[], object], what: str = "", seconds: float = 20) -> N
     while not ready():
         assert time.monotonic() < end, f"never happened: {what}"
         time.sleep(0.002)
+
+
+def open_files() -> Counter[str]:
+    """Return what the descriptors of this process refer to."""
+    found: Counter[str] = Counter()
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):  # that of the listing
+            found[os.readlink(f"/proc/self/fd/{name}")] += 1
+    return found
 
 
 class Input:
@@ -110,19 +120,28 @@ class Input:
             client.close()
 
 
-PROGRAM = """
-import socket, sys
-message, port, sent = bytes.fromhex(sys.argv[1]), int(sys.argv[2]), 0
+FRESH_SECONDS = 0.3
+"""Time that `stop(drain_ms=2000)` of a TCP input gives a new connection for its first message."""
+
+PROGRAM = f"""
+import socket, sys, time
+message, port, sent, late = bytes.fromhex(sys.argv[1]), int(sys.argv[2]), 0, 0
 try:
     while True:
+        began = time.monotonic()
         client = socket.create_connection(("127.0.0.1", port))
         client.sendall(message)
+        if time.monotonic() - began < {FRESH_SECONDS}:
+            sent += 1
+        else:
+            late += 1
         client.close()
-        sent += 1
 except OSError:
-    print(sent)
+    print(sent, late)
 """
-"""A program that sends each message over a connection of its own, and prints how many it sent."""
+"""A program that sends each message over a connection of its own, and prints how many it sent: in
+the time that an ending input gives it, and later because the machine was busy.
+"""
 
 
 class Writer:
@@ -209,7 +228,7 @@ def test_stopping_twice_and_never_starting(inputs: Any, transport: str) -> None:
     with pytest.raises(RuntimeError):
         given.intake.start()
     given.intake.stop()
-    given.intake.stop(drain=True)
+    given.intake.stop(drain_ms=2000)
     assert not given.intake.counts().running
 
 
@@ -220,7 +239,7 @@ def test_what_the_kernel_holds_is_read_before_the_end(inputs: Any, transport: st
     for n in range(8):
         client.send(encode(value=b"%d" % n))
     given.start()
-    given.intake.stop(drain=True)
+    given.intake.stop(drain_ms=2000)
     assert given.values() == [b"%d" % n for n in range(8)]
 
 
@@ -270,7 +289,7 @@ def test_a_blocked_input_that_drains_keeps_the_limit(inputs: Any, transport: str
     sender = threading.Thread(target=send)
     sender.start()
     until(lambda: given.pool.counts().received == (1 << 20) // (50_000 + OVERHEAD))
-    given.intake.stop(drain=True)
+    given.intake.stop(drain_ms=2000)
     given.socket.close()
     sender.join()
     # Beyond the limit it stores the read of a connection, or two bursts of datagrams.
@@ -285,7 +304,7 @@ def test_a_blocked_input_that_drains_waits_for_room(inputs: Any, transport: str)
         given.connect().sendall(encode(value=bytes([n]) * 60_000))
     given.start()
     until(lambda: given.pool.counts().received == 1)
-    stop = threading.Thread(target=given.intake.stop, kwargs={"drain": True})
+    stop = threading.Thread(target=given.intake.stop, kwargs={"drain_ms": 2000})
     stop.start()
     found: list[bytes] = []
     until(lambda: found.extend(given.values()) or not stop.is_alive())
@@ -387,7 +406,7 @@ def test_wrong_arguments(core: SimpleNamespace) -> None:
 def test_a_socket_that_is_none_ends_the_thread_with_its_error(
     core: SimpleNamespace, transport: str
 ) -> None:
-    open_before = len(os.listdir("/proc/self/fd"))
+    open_before = open_files()
     read, write = os.pipe()
     pool = core.Pool(1000, wake_fd=write)
     intake = core.Intake(pool, read, transport)
@@ -398,7 +417,7 @@ def test_a_socket_that_is_none_ends_the_thread_with_its_error(
     intake.stop()
     os.close(read)
     os.close(write)
-    assert len(os.listdir("/proc/self/fd")) == open_before
+    assert open_files() <= open_before
 
 
 def test_an_input_in_garbage_is_stopped_before_its_pool_is_freed(core: SimpleNamespace) -> None:
@@ -447,7 +466,7 @@ def test_a_forked_child_leaves_the_input_alone(inputs: Any, transport: str) -> N
     given.received(1)
 
     def child() -> str:
-        given.intake.stop(drain=True)
+        given.intake.stop(drain_ms=2000)
         given.pool.close()
         del given.intake, given.pool
         return "done"
@@ -487,7 +506,7 @@ def test_stopping_in_two_threads_at_once(inputs: Any, transport: str) -> None:
 
     def stop(given: Input, barrier: threading.Barrier) -> None:
         barrier.wait()
-        given.intake.stop(drain=True)
+        given.intake.stop(drain_ms=2000)
         running.append(given.intake.counts().running)
 
     running: list[bool] = []
@@ -871,7 +890,7 @@ def test_connections_that_wait_are_read_before_the_end(inputs: Any, transport: s
     until(lambda: given.intake.counts().accepted == 1)
     for n in range(100):
         given.connect().sendall(encode(value=b"%d" % n))
-    given.intake.stop(drain=True)
+    given.intake.stop(drain_ms=2000)
     given.received(100)
 
 
@@ -1088,7 +1107,7 @@ def test_changing_and_stopping_in_two_threads_at_once(inputs: Any, transport: st
 
         changing = threading.Thread(target=change)
         changing.start()
-        given.intake.stop(drain=True)
+        given.intake.stop(drain_ms=2000)
         changing.join(20)
         assert not changing.is_alive()
         assert not given.intake.counts().running
@@ -1114,7 +1133,7 @@ def test_the_end_of_an_input_loses_nothing_that_a_program_could_write(inputs: An
         for writer in writers:
             writer.start()
         time.sleep(0.02 + 0.005 * run)
-        given.intake.stop(drain=True)
+        given.intake.stop(drain_ms=2000)
         for writer in writers:
             writer.join(20)
             assert not writer.is_alive()
@@ -1152,24 +1171,27 @@ def test_programs_that_connect_while_an_input_ends_are_counted(inputs: Any) -> N
     given = inputs("tcp").start()
     writers = [Writer(given) for _ in range(3)]
     until(lambda: given.intake.counts().connections == 3)
-    ending = threading.Thread(target=given.intake.stop, kwargs={"drain": True})
+    ending = threading.Thread(target=given.intake.stop, kwargs={"drain_ms": 2000})
     ending.start()
     other = bytearray(encode())
     other[7] = 9  # a version of its own, so that it is counted apart
-    sent = 0
+    sent = late = 0
     while ending.is_alive():
-        with socket.create_connection(given.address) as client:
+        began = time.monotonic()
+        with socket.create_connection(given.address) as client, contextlib.suppress(OSError):
             client.sendall(other)
-        sent += 1
+        if time.monotonic() - began < FRESH_SECONDS:
+            sent += 1
+        else:  # this thread had to wait, and the input did not
+            late += 1
         ending.join(0.05)
-    assert sent < 100
     waiting = 0
     given.socket.setblocking(False)
     with contextlib.suppress(BlockingIOError):
         while True:
             given.socket.accept()[0].close()
             waiting += 1  # it came in the last round, and is for the next process
-    assert given.pool.counts().versions.get(9, 0) + waiting == sent
+    assert sent <= given.pool.counts().versions.get(9, 0) + waiting <= sent + late
     for writer in writers:
         writer.end()
 
@@ -1183,20 +1205,53 @@ def test_no_message_is_lost_while_a_tcp_input_ends(inputs: Any, attempt: int) ->
     programs = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(6)]
     until(lambda: given.intake.counts().accepted > 500)
     InputSocket(settings, given.socket, passed=False).refuse_more()
-    given.intake.stop(drain=True)
+    given.intake.stop(drain_ms=2000)
     time.sleep(0.05)  # the socket is closed by another thread, which may have to wait
     given.socket.close()
-    sent = sum(int(program.communicate(timeout=20)[0]) for program in programs)
+    printed = [program.communicate(timeout=60)[0].split() for program in programs]
+    sent, late = (sum(int(numbers[n]) for numbers in printed) for n in (0, 1))
     # A program may have got an error for a message that was read.
-    assert sent <= given.pool.counts().received <= sent + len(programs)
+    assert sent <= given.pool.counts().received <= sent + late + len(programs)
     assert not given.discarded()
+
+
+def test_a_handshake_that_is_not_complete_is_waited_for(inputs: Any) -> None:
+    """Regression: the system had dropped its last segment, because the queue was full.
+
+    The program is connected, its data was sent, and the system sends it again after 200 ms.
+    """
+    given = inputs("tcp")
+    # The system holds the last segment back until data comes; the queue has room for one.
+    given.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, 60)
+    given.socket.listen(0)
+    clients = [given.connect() for _ in range(2)]
+    for client in clients:
+        client.sendall(encode())
+    InputSocket(InputSettings(type="tcp", port=0), given.socket, passed=False).refuse_more()
+    given.start().intake.stop(drain_ms=60_000)
+    given.received(2)
+
+
+def test_an_input_ends_in_its_time_although_programs_write_all_the_time(inputs: Any) -> None:
+    """A second call limits the time of the first, which would take minutes here."""
+    given = inputs("tcp", 1 << 26).start()
+    writers = [Writer(given) for _ in range(3)]
+    until(lambda: given.intake.counts().connections == 3)
+    ending = threading.Thread(target=given.intake.stop, kwargs={"drain_ms": 600_000})
+    ending.start()
+    time.sleep(0.1)  # so that it is the first call
+    given.intake.stop(drain_ms=100)
+    ending.join(20)
+    assert not ending.is_alive()
+    for writer in writers:
+        writer.end()
 
 
 def test_a_socket_of_systemd_keeps_what_comes_for_the_next_process(inputs: Any) -> None:
     given = inputs("tcp").start()
     settings = InputSettings(type="tcp", port=0)
     InputSocket(settings, given.socket, passed=True).refuse_more()
-    given.intake.stop(drain=True)
+    given.intake.stop(drain_ms=2000)
     given.connect().sendall(encode())
     after = given.core.Intake(given.pool, given.socket.fileno(), "tcp")
     after.start()
@@ -1208,7 +1263,8 @@ def test_a_program_that_has_connected_can_send_while_a_tcp_input_ends(inputs: An
     """Regression: its connection was closed before its first message came."""
     given = inputs("tcp").start()
     client = given.connect()
-    ending = threading.Thread(target=given.intake.stop, kwargs={"drain": True})
+    # The time for a first message is a part of the time in which an input ends.
+    ending = threading.Thread(target=given.intake.stop, kwargs={"drain_ms": 100_000})
     ending.start()
     time.sleep(0.03)
     client.sendall(encode())
@@ -1225,7 +1281,7 @@ def test_the_end_of_an_input_reads_all_connections_in_turns(inputs: Any) -> None
     sending = threading.Thread(target=given.connect().sendall, args=(message,))
     sending.start()
     time.sleep(0.2)  # the kernel has the data of all
-    given.start().intake.stop(drain=True)
+    given.start().intake.stop(drain_ms=2000)
     sending.join(20)
     assert given.pool.counts().versions == {9: 1}
     for writer in writers:
@@ -1246,9 +1302,7 @@ def test_an_input_ends_although_programs_connect_all_the_time(inputs: Any) -> No
     for program in programs:
         program.start()
     until(lambda: given.intake.counts().accepted > 20)
-    began = time.monotonic()
-    given.intake.stop(drain=True)
-    assert time.monotonic() - began < 10
+    given.intake.stop(drain_ms=2000)
     ended.set()
     for program in programs:
         program.join(20)
@@ -1555,7 +1609,7 @@ def test_the_end_of_an_input_leaves_descriptors_to_others(inputs: Any) -> None:
         highest = max(int(name) for name in os.listdir("/proc/self/fd"))
         limit = highest + highest // 6 + 20
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
-        ending = threading.Thread(target=made.intake.stop, kwargs={"drain": True})
+        ending = threading.Thread(target=made.intake.stop, kwargs={"drain_ms": 60_000})
         ending.start()
         most = 0
         while ending.is_alive():

@@ -623,7 +623,7 @@ def test_a_blocked_input_stops_and_keeps_what_it_read(writers: Any, inputs: Any)
             count += 1
             time.sleep(0.002)
     began = time.monotonic()
-    one.intake.stop(drain=True)
+    one.intake.stop(drain_ms=2000)
     assert time.monotonic() - began < 5
     assert spool.counts().appended == count
     assert one.discarded() == {}
@@ -643,7 +643,7 @@ def test_a_blocked_input_that_drains_keeps_the_limit(writers: Any, inputs: Any) 
     thread = threading.Thread(target=send)
     thread.start()
     one.until(lambda: spool.counts().stored_bytes > MIB - (1 << 18) - 51_000)
-    one.intake.stop(drain=True)
+    one.intake.stop(drain_ms=2000)
     thread.join()
     client.close()
     # It reads 256 KiB at once.

@@ -245,6 +245,6 @@ def test_a_datagram_that_is_sent_before_the_input_is_read_has_its_user(tmp_path:
     end = time.monotonic() + 20
     while not intake.counts().received and time.monotonic() < end:
         time.sleep(0.01)
-    intake.stop(drain=True)
+    intake.stop(drain_ms=2000)
     opened.close()
     assert (intake.counts().received, intake.counts().not_allowed) == (1, 0)
