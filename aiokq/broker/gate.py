@@ -337,8 +337,8 @@ class Gate:
     def _has_handler(self, session: Session, key: int, nbytes: int) -> bool:
         """Return whether the handler of the API handles a frame.
 
-        In the state AUTHENTICATE, the handler handles only a SaslAuthenticate request, and no frame
-        of a client that sends tokens without request headers.
+        In the state AUTHENTICATE, only a SaslAuthenticate request is handled by its handler. If the
+        client sends tokens without request headers, none of its frames is.
 
         An expired session becomes EXPIRED here, so that no session needs a timer.
 

@@ -198,7 +198,7 @@ app.command(epilog=examples("aiokq doctor", "aiokq doctor -b 127.0.0.1:9092"))(d
 def _logs(verbose: int) -> Iterator[None]:
     """Write aiokq's logs to stderr; without --verbose, only critical messages.
 
-    Commands print their own errors.
+    Other messages need --verbose, because commands print their own errors.
     """
     from aiokq.core.log_lines import stderr_handler  # imports asyncio, which --help does not need
 

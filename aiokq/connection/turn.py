@@ -80,9 +80,9 @@ class Turn:
     continues.
 
     Attributes:
-        begun: number of requests that were counted so far, except ApiVersions requests of clients
-            that have logged in. Each read after which a request of such a client is incomplete
-            counts as one more.
+        begun: number of requests that were counted so far. For a client that has logged in, each
+            read that leaves a request incomplete counts as one more, and short ApiVersions requests
+            do not count unless there are quotas.
     """
 
     __slots__ = ("_left", "_long", "_reserved", "_waiting", "begun")

@@ -97,8 +97,8 @@ class PartitionDiscovery:
             engine,
             wanted=lambda topic: topic in self._watched,
             assigned=self._of,
-            # Called after a lookup of the topic. If the topic appears later, it did not exist at
-            # the time of the subscription.
+            # Called when a lookup has shown whether the topic exists. A topic that appears later
+            # counts as created after the subscription, so all its partitions are new.
             asked=lambda topic: self._unseen.discard(topic),
             report=report,
             spawn=spawn,

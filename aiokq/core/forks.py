@@ -80,7 +80,8 @@ class Descriptor:
 def close_copy(fd: int) -> None:
     """Replace a child's copy of a descriptor with the null device, so that its number stays in use.
 
-    The object that owns the descriptor will later close the number, or pass it to an epoll set.
+    If the number were reused for another file, the object that owns the descriptor would later
+    close that file, or pass it to an epoll set.
     """
     try:
         # Close first, so that a descriptor is free for the null device.

@@ -1,7 +1,8 @@
 """Conversion of exceptions of user code, so that coroutines and iterators can raise them.
 
-User code that is called synchronously may raise any exception. A panic of a Rust extension does not
-derive from Exception, and Python interprets some exceptions of coroutines and iterators as signals.
+User code that is called synchronously may raise any exception, even one that does not derive from
+Exception, such as a panic of a Rust extension. Some exceptions must be converted, because Python
+interprets them as signals if a coroutine or an iterator raises them.
 """
 
 from __future__ import annotations

@@ -213,7 +213,7 @@ class DeadLetters:
         """Return whether messages of a topic become dead letters for a reason.
 
         Args:
-            more: bytes of the pool of messages that will be accepted before.
+            more: bytes of other messages in the pool, which will be accepted before these.
         """
         if reason not in self._reasons or topic == self._topic or self._closing:
             return False

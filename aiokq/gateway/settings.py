@@ -409,7 +409,7 @@ def _addresses(host: str) -> Iterator[ipaddress.IPv4Address | ipaddress.IPv6Addr
 def _whole_name(name: str, value: object) -> tuple[list[str], object]:
     """Return the parts and the value of a setting whose name has dots, as in Java.
 
-    `bootstrap.servers` is a table `bootstrap` in TOML.
+    TOML reads such a name as nested tables: `bootstrap.servers` is `servers` in `bootstrap`.
     """
     path = [name]
     while isinstance(value, Mapping) and value:

@@ -111,7 +111,7 @@ class CoordinatorRuntime(Generic[S]):
         self._background = background
         self._contexts: dict[int, ShardContext[S]] = {}
         self._awaiting_import: dict[int, Partition] = {}
-        """Partitions that this node leads and loads after the import of the modules of shards."""
+        """Partitions led by this node that wait until the modules of shards are imported."""
         self._factory: ShardFactory[S] | None = None
         self._importing = False
         self._partitions = 0

@@ -168,7 +168,7 @@ def expired(log: RetainedLog, policies: Sequence[RetentionPolicy]) -> Expired:
 
 
 def _committed(log: RetainedLog) -> int:
-    """Return how many of the oldest segments are committed, without an empty active segment."""
+    """Return how many of the oldest segments are committed, not counting an empty active one."""
     ends = [segment.base_offset for segment in log.segments[1:]] + [log.log_end_offset]
     count = 0
     for end in ends:

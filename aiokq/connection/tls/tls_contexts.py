@@ -37,7 +37,8 @@ CHECK_SECONDS: Final = 4.0
 SETTLED_SECONDS: Final = 1.0
 """Seconds for which changed files must stay as they are before they are read.
 
-A trust store of which only the first certificates are written looks complete.
+Without this wait, a half-written trust store could be read: its first certificates alone look like
+a complete store.
 """
 
 _PASSING_ERRORS: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO))

@@ -256,8 +256,8 @@ class TransactionShard:
             now_ms=instant.timestamp_ms,
         )
         outcome = _outcome(*decision)
-        # Without an open transaction, the request is a repetition, or an abort that ends no
-        # transaction.
+        # Only the end of an open transaction is counted. Without one, the request is a repetition,
+        # or an abort that ends nothing.
         if before is not None and before.state is TransactionState.ONGOING:
             self._transitions.ended(outcome, Cause.COMMIT if committed else Cause.ABORT)
         return outcome

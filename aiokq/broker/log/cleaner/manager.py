@@ -49,7 +49,7 @@ class _Place(NamedTuple):
 
 
 class LogCleanerManager:
-    """Chooses the log of a node that is compacted next. Used on the node's loop.
+    """Chooses which of a node's logs is compacted next. Used on the node's loop.
 
     Args:
         directories: returns the log directories that are online.

@@ -43,8 +43,8 @@ def voter_ids(state: MetadataState, quorum: QuorumState | None) -> set[int]:
 def no_voter(path: str) -> KafkaStorage:
     """Return the error for a log directory whose node waits to be added to a quorum.
 
-    Such a node must not begin a quorum of its own, because the other nodes have the same cluster
-    id.
+    Such a node must not begin a quorum of its own, because two quorums would then have the same
+    cluster id.
     """
     return KafkaStorage(
         f"{path} names no voter: it was formatted for a node that is added to the quorum of other "

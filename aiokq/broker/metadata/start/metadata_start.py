@@ -449,9 +449,9 @@ def _was_log_closed(home: LogDirectory, state: MetadataState) -> bool:
 def _check_not_formatted(files: Files, path: str, listed: Listed) -> None:
     """Check that a directory without a log was not formatted for a node that is added to a quorum.
 
-    A directory with ``bootstrap.checkpoint`` was formatted. If the node was a voter of a dynamic
-    quorum, the format also wrote a log with the voters. A directory with partitions is accepted: it
-    had a log, which was lost or moved away.
+    Formatting writes ``bootstrap.checkpoint`` and, for a voter of a dynamic quorum, also a log with
+    the voters. With the file but no log, the directory was therefore formatted without voters. It
+    is accepted if there are partitions: it then had a log, which was lost or moved away.
 
     Args:
         path: path of the metadata directory.

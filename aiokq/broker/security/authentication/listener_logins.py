@@ -77,8 +77,8 @@ def listener_logins(
     """Return the mechanisms of all listeners with SASL.
 
     Raises:
-        ConfigError: the URL of the keys of tokens is wrong, PyJWT is missing, or the clock skew for
-            tokens that are not signed is not a number.
+        ConfigError: the URL of the keys of tokens is wrong, PyJWT is missing, or the clock skew of
+            unsecured tokens is not a number.
     """
     keys: list[TokenKeys] = []
     found = {
