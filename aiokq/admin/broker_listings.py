@@ -15,7 +15,7 @@ from aiokq.core.errors import ConnectionLost, KafkaError, RequestTimeout, copy_e
 __all__ = ["AskBroker", "BrokerListings", "from_all_brokers"]
 
 TRIES: Final = 2
-"""Number of lost connections after which a broker counts as failed, if another has responded."""
+"""Lost connections after which a broker counts as failed, if another broker has responded."""
 
 L = TypeVar("L")
 

@@ -313,7 +313,7 @@ class NodeQuorum:
     def __init__(self, storage: Storage, servers: NodeServers) -> None:
         self._storage = storage
         self._servers = servers
-        # The feature levels at the start include all records before this offset, even while
+        # From the start, the feature levels reflect all records before this offset, even while
         # `publisher.end_offset` is lower.
         self._first_end_offset = storage.metadata.high_watermark
 

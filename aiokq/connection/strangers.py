@@ -80,9 +80,10 @@ MANY_BEGINNINGS: Final = 64
 """If at least this number of connections wait to begin, many are accepted at once in any case."""
 
 UNSEEN_SECONDS: Final = 0.0002
-"""Seconds that are counted for each new connection besides its steps, unless clients are quiet.
+"""Seconds that are counted for each new connection in addition to its steps.
 
-The work of the system for the connection, and the end of the connection, are in no step.
+They stand for the system's work for the connection and for its end, which are in no step. They are
+not counted while clients are quiet.
 """
 
 

@@ -79,8 +79,8 @@ class BatchProgress:
         self._base = base
         self._end = end
         self._all = False
-        # The cursors of several iterations, because each iteration may be the furthest, or may have
-        # reached undecodable data.
+        # The cursors of iterations over the batch. Several are kept, because each may be the
+        # furthest, or the one that reached undecodable data.
         self._iterations: list[Cursor] = []
         self._begin = begin
         self._behind_error: Cursor | None = None

@@ -132,7 +132,8 @@ def _forget_loop(loop: AbstractEventLoop) -> None:
 def _after_fork_in_child() -> None:
     for item in list(_watched):
         item.forget()
-    # Once only: the child may close these numbers and use them for other files before it forks.
+    # Not again in a grandchild: by then the child may have closed the descriptors of these loops,
+    # and may use their numbers for other files.
     loops = list(_loops)
     _loops.clear()
     for loop in loops:

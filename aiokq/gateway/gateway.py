@@ -590,8 +590,8 @@ class Gateway:
             self._timer.cancel()
             self._timer = None
         ready, delay_ms = self.pool.due()
-        # Called after `due`: the pool writes to `wake_fd` again for a message that it refuses after
-        # the call of `due`, so no refused message stays in its queue.
+        # `drain` empties the pool's queue of refused messages. It is called after `due`, because
+        # the pool writes to `wake_fd` again if it refuses a message after `due`.
         self.accounting.drain()
         topics = self.router.topics
         for slot in ready:

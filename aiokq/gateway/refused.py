@@ -17,7 +17,8 @@ __all__ = ["refused_options"]
 QUEUE_BYTES: Final = (1024 * 1024, 8 * 1024 * 1024)
 """Smallest and largest size of the queue of refused messages; between them, an eighth of the pool.
 
-Messages that may become dead letters are charged to the pool, and those for the log are not.
+The queue is not part of the pool's limit. Messages that may become dead letters are also charged to
+the pool; messages that are only for the log are not.
 """
 
 LOGGED_PER_S: Final = 2_000

@@ -237,8 +237,8 @@ class Router:
         self._woken.set()
         for topic in self.topics.values():
             topic.seen, topic.stale = None, True
-            # The limits of the old cluster are dropped. The new cluster itself refuses what it does
-            # not accept.
+            # The limits of the old cluster are dropped. Until the limits of the new cluster are
+            # known, the new cluster itself refuses what it does not accept.
             topic.max_batch_bytes = topic.earliest_ms = topic.latest_ms = None
             if self._settings.delivery.autocreate:
                 self._missing[topic.name] = _Missing(now)  # the new cluster may lack the topic

@@ -89,8 +89,8 @@ def outcome_of(error: KafkaError) -> Outcome:
 DEFINITIVE: Final = frozenset({2, 3, 5, 10, 13, 18, 19, 32, 45, 47, 59, 87, 89, 90, 100, 103})
 """Error codes after which the attempt certainly wrote nothing.
 
-After a code whose outcome is FAILED, the attempt wrote nothing either, unless
-`may_have_been_written` is True, as for UNKNOWN_SERVER_ERROR; those codes are not listed.
+Codes whose outcome is FAILED are not listed. After them, too, the attempt wrote nothing, unless
+`may_have_been_written` is True, which it is for UNKNOWN_SERVER_ERROR.
 NOT_LEADER_OR_FOLLOWER is not in the set: a leader that resigns while it waits for the replicas
 returns this error after the append.
 """

@@ -55,7 +55,8 @@ async def handle(
 def introduce(request: ApiVersionsRequest, version: int, session: Session) -> bool:
     """Store the client's software name and version; return False if they are not valid.
 
-    Before a login, ApiVersions is answered with success only once, as in Kafka.
+    If they are valid and a login is required, the client has to send SaslHandshake next: as in
+    Kafka, a second ApiVersions before the login is refused.
     """
     if version >= FIRST_WITH_FEATURES and not (
         _SOFTWARE.fullmatch(request.client_software_name)

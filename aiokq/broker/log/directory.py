@@ -47,8 +47,8 @@ logger = logging.getLogger("aiokq.broker.log")
 class LogDirectory:
     """A log directory that this process has locked; ``open`` creates the object.
 
-    ``open`` changes no existing file, so that a start can still be refused; ``begin`` is called
-    before the first log is loaded.
+    ``open`` changes no existing file, so that a start can still be refused. ``begin`` prepares the
+    directory for changes, and is called before the first log is loaded.
 
     Used on the loop, with these exceptions. Existing logs are opened in other threads, each log in
     one thread; after an unclean shutdown several threads open logs, while logs that are already

@@ -492,7 +492,8 @@ class MetadataChanges:
     async def _complete(change: Coroutine[None, None, R], name: str) -> R:
         """Make a change, which is completed even if the caller is cancelled.
 
-        `shielded` does not log BrokerErrors. An I/O error is a BrokerError (KafkaStorage), and was
+        If the caller was cancelled, `shielded` logs an error of the change, but neither Closed nor
+        a BrokerError: a refusal concerns only the caller, and an I/O error (KafkaStorage) was
         logged where it occurred.
         """
         return await shielded(change, name=name, expected=(BrokerError, Closed))

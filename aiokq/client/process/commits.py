@@ -289,8 +289,8 @@ class Commits:
                 the results are forgotten. It returns whether a result was refused.
 
         Returns:
-            Seconds to wait before the records are read; 0 after a refusal of results, because
-            their records are handled alone next.
+            Seconds to wait before the records are read; 0 if a broker refused results, because the
+            items with these results are handled alone next.
 
         Raises:
             KafkaError: see `_end_transaction`.

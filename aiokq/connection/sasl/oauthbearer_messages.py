@@ -3,7 +3,8 @@
 The client sends `ClientFirst`. The broker answers with an empty message if it accepts the token,
 and with the JSON text of a `Refusal` if not. The client answers a refusal with `REFUSAL_SEEN`.
 
-Kafka's parser takes the last value if a name occurs twice; `ClientFirst.parse` refuses the message.
+If a name occurs twice in a message, Kafka's parser takes the last value, but `ClientFirst.parse`
+refuses the message.
 No error and no `repr` contains a token or the value of an extension.
 
 Source: RFC 7628 section 3, KIP-342; Kafka ``OAuthBearerClientInitialResponse.java``,

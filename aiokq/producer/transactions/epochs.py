@@ -96,8 +96,9 @@ class Epochs:
             KafkaError: the request was refused, or not answered within max_block_ms.
         """
         if version >= EPOCH_BUMP_VERSION and self._ended_by is not None:
-            # A late request of the last transaction must not count for the next transaction. If the
-            # last transaction used `transaction.version` 0 or 1, its end did not bump the epoch.
+            # A late request of the last transaction must not count for the next transaction, so it
+            # must have an older epoch. If the last transaction used `transaction.version` 0 or 1,
+            # its end did not bump the epoch, so a new epoch has to be requested.
             self._bump = self._bump or self._ended_by < EPOCH_BUMP_VERSION
         if not self._bump:
             return

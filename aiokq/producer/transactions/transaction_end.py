@@ -150,8 +150,8 @@ class TransactionEnd:
         ending = self.now = Ending()
         try:
             if commit:
-                # `hurry` is called before the task runs, so that the broker can append the batches
-                # meanwhile.
+                # `hurry` is called here, not by the task: it sends the batches at once, so that the
+                # broker can append them before the task runs.
                 self._hurried = True
                 state.delivery.hurry()
             if self._next is not None and not self._next.done():

@@ -135,11 +135,11 @@ class TransactionCompletion:
         self._handle: asyncio.Handle | None = None
 
     def prepared(self, transaction: PreparedTransaction) -> None:
-        """Begin to complete a transaction, at most two iterations of the event loop later.
+        """Have `run` complete a transaction, at most two iterations of the event loop later.
 
         Called when the record that prepares the transaction is replayed, or at the end of a load.
-        In the first iteration, the connection sends a response to EndTxn. In the second iteration,
-        `run` is called before requests that arrive in that iteration are handled.
+        The delay lets the connection send the response to EndTxn first. Requests that arrive in the
+        second iteration are handled after `run`.
         """
         self._prepared.append(transaction)
         if self._handle is None:

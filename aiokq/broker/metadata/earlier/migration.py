@@ -286,7 +286,8 @@ class Migration:
         """Return the leader epoch of a partition; it is not lower than any epoch used before.
 
         If the partition was not closed cleanly, epochs up to the number of unclean starts may have
-        been used. The start of the node, not this method, begins a new epoch.
+        been used, so the result is at least this number. The result is not a new epoch: the start
+        of the node begins one.
         """
         latest = self._latest_epoch(TopicPartition(topic.name, index))
         if index < len(topic.kafka_epochs) and topic.kafka_epochs[index] > NO_EPOCH:

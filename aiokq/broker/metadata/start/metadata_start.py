@@ -540,8 +540,8 @@ def _may_be_kafkas(
     broker = before.brokers.get(node_id)
     if broker is not None:
         return may_be_written_by_kafka(broker.incarnation_id)
-    # The node was not registered before. Without a migration, its topics come from logs that were
-    # found in the directories without metadata, and nobody knows who wrote them.
+    # The node was not registered before. Without a migration, its topics are made from the logs in
+    # its directories, because there is no metadata, and nobody knows who wrote these logs.
     return migration is None and bool(after.topics)
 
 

@@ -67,7 +67,8 @@ class ListenerLogin(NamedTuple):
 class _Login:
     """A login in progress.
 
-    `exchange` is None if a re-authentication names another mechanism; it then fails.
+    `exchange` is None if the login has failed, or must fail because a re-authentication names
+    another mechanism.
     """
 
     __slots__ = ("exchange", "is_again", "mechanism")

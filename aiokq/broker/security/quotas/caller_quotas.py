@@ -151,8 +151,8 @@ class CallerQuotas:
         self._answers: OrderedDict[Hashable, _Answer] = OrderedDict()  # least recently used first
         # The last answer for any client id of a principal, by principal and key.
         self._last: OrderedDict[Hashable, Applied | None] = OrderedDict()
-        # The waiting questions by the id() of their answer, in the order in which they will be
-        # asked.
+        # The waiting questions by the id() of their `_Answer` object, in the order in which they
+        # will be asked.
         self._first: OrderedDict[int, _Question] = OrderedDict()
         self._renewals: OrderedDict[int, _Question] = OrderedDict()
         self._running = 0
