@@ -76,7 +76,7 @@ LOST: Final = (UnknownMemberId, IllegalGeneration, GroupIdNotFound)
 
 
 class PlaceholderRemoved(Exception):
-    """The placeholder does not lead its group, for example because it was removed from it."""
+    """The placeholder does not lead its group, for example because the placeholder was removed."""
 
 
 class PlaceholderMember:

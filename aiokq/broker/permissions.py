@@ -107,8 +107,8 @@ PERMISSIONS: Final[dict[int, tuple[Permission, ...]]] = {
     8: (_READ_GROUP, _READ_TOPIC),
     9: (_DESCRIBE_GROUP, _DESCRIBE_TOPIC),
     10: (_DESCRIBE_GROUP, _DESCRIBE_TRANSACTIONAL),
-    # DESCRIBE decides which topics the regular expressions in a consumer group match; Kafka's
-    # JoinGroup needs only READ.
+    # Joining a consumer group may resolve regular expressions, which match only topics that the
+    # client may DESCRIBE. In Kafka, JoinGroup needs only READ on the group.
     11: (_READ_GROUP, _DESCRIBE_TOPIC),
     12: (_READ_GROUP,),
     13: (_READ_GROUP,),

@@ -21,9 +21,9 @@ MOST: Final = 10
 
 
 class RepeatedLines(logging.Filter):
-    """Limits log lines per text template and period.
+    """Limits the number of similar lines in a period; similar lines have the same text template.
 
-    The first line with the template after the period contains the number of dropped lines.
+    The first similar line after the period contains the number of dropped lines.
     """
 
     def __init__(self) -> None:

@@ -35,7 +35,7 @@ Listing takes time proportional to the number of open descriptors.
 """
 
 _LISTED_AGAIN: Final = 0.1
-"""`used` lists again only this many seconds after the last listing; `missing` may list earlier."""
+"""Minimum seconds between two listings of descriptors by `used`; `missing` may list earlier."""
 
 _LISTING_SHARE: Final = 0.01
 """Maximum fraction of the elapsed time that is spent on listings."""

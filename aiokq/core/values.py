@@ -116,8 +116,8 @@ class Row:
             raise _NotTaken
 
 
-# Most of these kinds accept exact types only: a value of a subclass, such as an enum, goes to the
-# model. `instance` and `instances` accept instances of `row.types`, and of subclasses.
+# Most of these kinds accept exact types only: a value of a subclass, such as an enum, is passed to
+# the settings model. `instance` and `instances` accept instances of `row.types`, and of subclasses.
 
 
 def boolean(row: Row, value: object) -> bool:

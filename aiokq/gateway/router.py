@@ -46,9 +46,9 @@ Brokers learn of a new topic one after the other.
 """
 
 MOST_CONFIRMED: Final = 500
-"""Number of missing topics in one response above which their messages are discarded at once.
+"""If one response has more missing topics than this, their messages are discarded at once.
 
-Otherwise, and with `autocreate`, the topics are looked up again first.
+With fewer missing topics, or with `autocreate`, the topics are looked up again first.
 """
 
 MOST_CREATIONS: Final = 4

@@ -81,7 +81,7 @@ OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "logDiscards": "enable",
     },
 }
-"""The elements with one value in each section of Dory's file, and the attribute with the value."""
+"""For each section of Dory's file: the elements with one value, and the attribute that has it."""
 
 
 SWITCHED: Final = frozenset({"discardLogging", "msgDebug"})

@@ -16,7 +16,9 @@ __all__ = ["beginning", "stream_ranges"]
 
 
 def beginning(positions: PartitionOffsets, ends: Ends, losses: Losses) -> PartitionOffsets:
-    """Return the start positions of a new query; a position beyond its log end becomes the end.
+    """Return the start positions of a new query.
+
+    Without ``failOnDataLoss``, a position beyond the end of a partition's log becomes that end.
 
     Raises:
         ConfigError: a requested offset is beyond the end, and ``failOnDataLoss`` is true.

@@ -242,7 +242,10 @@ def _key(settings: ClusterSettings | Mapping[str, str]) -> object:
 
 
 def _text(value: object) -> str:
-    """Return a text that differs for different secrets, which the `repr` of a SecretStr hides."""
+    """Return the `repr` of a value; for a SecretStr, the `repr` of its secret.
+
+    The `repr` of a SecretStr itself hides the secret, so different secrets would look the same.
+    """
     return repr(value.get_secret_value() if isinstance(value, SecretStr) else value)
 
 

@@ -63,9 +63,10 @@ if TYPE_CHECKING:
     from aiokq.broker.replica.partition import Partition
 
 NEVER_STRICT: Final = 2**15
-"""A number above all versions of Metadata, for `Call.mutations`.
+"""A number above all versions of Metadata, passed to `Call.mutations` as `strict_since`.
 
-The client's quota of partitions never refuses an automatic creation; it only throttles the client.
+So the client's quota of partitions never refuses an automatic creation; it only throttles the
+client.
 """
 
 

@@ -140,11 +140,12 @@ class _Limit:
         """Decide whether a line about a client is written.
 
         Returns:
-            (0, 0) if the line must not be written now. Otherwise the first number says how often
-                this line has occurred since it was last written, including this time, but without
-                the times that a limit kept it out. The second number says how many lines about the
-                client, including this one, a limit kept out since a line or a summary last reported
-                that number.
+            (0, 0) if the line must not be written now. Otherwise two numbers:
+
+            - how often this line has occurred since it was last written, including this time.
+              Occurrences that a limit kept out do not count.
+            - how many lines about the client a limit has kept out since a line or a summary last
+              reported this number. Earlier occurrences of this line count, too.
         """
         share = self._share(client, now)
         written, count = share.known.get(key, (now - REPEAT_SECONDS, 0))

@@ -13,9 +13,9 @@ from typing import Final
 __all__ = ["MAX_HELLO_BYTES", "ClientHello", "NotTls"]
 
 MAX_HELLO_BYTES: Final = 32 * 1024
-"""Largest accepted message with its records. Common messages have less than 2 KB.
+"""Maximum size of a ClientHello, including the headers of its TLS records.
 
-The largest have a session ticket with a certificate chain in it.
+Most have less than 2 KB. The largest have a session ticket that contains a certificate chain.
 """
 
 _HANDSHAKE: Final = 22

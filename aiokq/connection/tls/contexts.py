@@ -67,8 +67,8 @@ def server_context(settings: TlsSettings) -> Made:
         # A ticket would admit a client whose certificate has expired since the full handshake.
         context.num_tickets = 0
         if not settings.has_truststore:
-            # Kafka would trust all public certificate authorities, so anybody with a public
-            # certificate could log in.
+            # Without a trust store, Kafka trusts all public certificate authorities, so anybody
+            # with a public certificate can log in.
             raise settings.error(
                 "ssl.client.auth",
                 f"{client_auth!r} needs {settings.spelled('ssl.truststore.location')} with the "

@@ -237,8 +237,8 @@ class Segment:
     def empty(self) -> None:
         """Free the blocks of a segment whose messages are all finished. Any thread.
 
-        The name of the file still shows where the segment before it ends, and an empty file has no
-        messages. A damaged segment is kept.
+        The file is kept, without content, because its name shows where the segment before it ends.
+        A damaged segment is not changed.
 
         Raises:
             OSError: the file cannot be truncated.

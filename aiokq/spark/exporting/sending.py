@@ -103,8 +103,8 @@ class Sending:
         """Write in transactions, with the limits `given`."""
         self._transaction = transaction
         self._piece = given.piece
-        # The next run reads the position of this run from the ledger and needs no producer id, so
-        # several pieces may be in flight from the start.
+        # The next run reads the position of this run from the ledger. It does not need this run's
+        # producer id, so several pieces may be in flight before that id is known.
         self._unknown = False
 
     async def run(self, producer: Producer, reader: ThreadPoolExecutor) -> None:

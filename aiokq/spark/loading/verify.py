@@ -217,7 +217,11 @@ def _made_again(manifests: Sequence[Manifest]) -> dict[TopicPartition, int]:
 
 
 def _recount(found: Found, again: Mapping[TopicPartition, int], *, dead: bool) -> list[str]:
-    """Return differences between rows and manifests; a recreated topic may have an offset twice."""
+    """Return the differences between rows and manifests.
+
+    It is also a difference if an offset occurs twice, unless the topic was recreated between the
+    batches.
+    """
     expected: Counter[TopicPartition] = Counter()
     spans: dict[TopicPartition, tuple[int, int]] = {}
     for manifest in found.batches:

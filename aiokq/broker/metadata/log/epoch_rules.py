@@ -107,7 +107,8 @@ class EpochRules:
             data: the bytes of the batch.
 
         Returns:
-            The checked batch or the batch before it, if its epoch is wrong; else None.
+            This batch if its epoch is wrong, or the batch before if that one's epoch is wrong;
+            None if neither is.
         """
         epoch, before = header.leader_epoch, self._before(header)
         first, self._first, is_next = self._first, None, self._epoch is not None

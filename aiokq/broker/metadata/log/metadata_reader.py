@@ -82,9 +82,8 @@ class MetadataState:
 
     Attributes:
         image: the state after all records.
-        start_offset: offset of the first record of the log. It is the end offset of the newest
-            snapshot if the log begins at this offset, or if the snapshot replaces a log that ends
-            before it.
+        start_offset: offset of the first record of the log; the end offset of the newest snapshot
+            if the log is empty or ends before that offset.
         end_offset: offset after the last record.
         data_end_offset: offset after the last batch of metadata records that is in the image.
         epoch: epoch of the quorum in which the last record was written; 0 if there is none.
