@@ -63,7 +63,7 @@ switches alone.
 """
 
 READ_BESIDE_BYTES: Final = 64 * 1024
-"""The size from which the metadata log is read in a separate thread at a start.
+"""Minimum size of a metadata log that a start reads in a separate thread.
 
 A log of this size is read in 4 ms; the separate thread costs 1 ms.
 """

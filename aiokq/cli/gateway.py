@@ -94,8 +94,8 @@ def run(
     """
     if ctx.invoked_subcommand is not None:
         return
-    # Until the handler is set, SIGHUP would end the process, so ignore it. The file is read later,
-    # so no change of the file is missed.
+    # Until the handler is set, SIGHUP would end the process, so ignore it. No change of the
+    # configuration file is missed, because the file is read later.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     from aiokq.gateway.gateway import Gateway
 

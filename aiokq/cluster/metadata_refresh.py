@@ -293,7 +293,8 @@ class MetadataRefresher:
     def _follow_up(self, topic: str, now: float) -> None:
         """Schedule a retry if the topic has a retriable error, or a partition without a leader.
 
-        A topic that is not in use is retried only if it is known and was reported as missing.
+        A topic that is not in use is retried only if the response reported it as missing, and the
+        metadata still has it.
         """
         metadata = self._metadata()
         info = metadata.topics.get(topic)

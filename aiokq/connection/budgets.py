@@ -14,7 +14,7 @@ __all__ = ["Budgets", "short_name"]
 T = TypeVar("T")
 
 EXPIRY_MS: Final = 3_600_000
-"""Time after which the use of a client that sends nothing may be forgotten, as in Kafka."""
+"""Time after which a budget that is not used may be forgotten, as in Kafka."""
 
 MOST: Final = 10_000
 """Maximum number of clients whose use is remembered; the least recently used one is dropped.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["throttle_seconds"]
 
 # First version in which the client waits, by API key. An API has no entry if its responses have had
-# a throttle time only since KIP-219.
+# a throttle time only since KIP-219: the client then waits in every version.
 _SINCE: Final = {
     0: 6, 1: 8, 2: 3, 3: 6, 8: 4, 9: 4, 10: 2, 11: 3, 12: 2, 13: 2, 14: 2, 15: 2, 16: 2,
     18: 2, 19: 3, 20: 2, 21: 1, 22: 1, 24: 1, 25: 1, 26: 1, 28: 1, 29: 1, 30: 1, 31: 1, 32: 2,

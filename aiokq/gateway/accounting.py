@@ -83,7 +83,7 @@ class Snapshot(NamedTuple):
         core: the pool's counts at this moment, with those of topics.
         waiting: messages in the spool that are not in the pool yet.
         unassigned: the part of `total` that may belong to a topic, but is not in `topics` yet:
-            messages of which the topic is not known to exist yet, or which wait in the spool.
+            messages whose topic is not known to exist yet, and messages that wait in the spool.
     """
 
     total: Totals
@@ -136,8 +136,8 @@ class Accounting:
         on_forget: called with the last counts of a topic that was deleted.
         keeps_messages: whether a hook needs the messages of topics that do not exist; if not, only
             their number is kept.
-        keeps: whether a gateway with a spool is closing: messages whose dead letters fail stay in
-            the spool.
+        keeps: whether messages whose dead letters fail stay in the spool, because a gateway with a
+            spool is closing.
     """
 
     def __init__(self, pool: Pool, spool: Spool | None = None) -> None:

@@ -336,9 +336,9 @@ async def _in_threads(call: Callable[[OpenInput], None], inputs: Sequence[OpenIn
     """Call a function for each input, at the same time."""
     if not inputs:
         return
-    # In threads, because stopping an input waits for the input's own thread, which may wait for a
-    # second for room in the pool. The threads of the loop's executor are few, and may all wait for
-    # a disk or for the name of a host.
+    # Each call needs a thread, because stopping an input waits for the input's own thread, which
+    # may wait for a second for room in the pool. The loop's executor is not used: it has few
+    # threads, which may all wait for a disk or for the name of a host.
     loop = asyncio.get_running_loop()
     executor = ThreadPoolExecutor(len(inputs), thread_name_prefix="aiokq-gateway-stop")
     stops = []

@@ -77,8 +77,8 @@ class LingerWatch:
             awaited = awaited and batch.awaited
             records += batch.count
         if not awaited and before == _NOTHING:
-            # gather() and wait_for() await the Deliveries in new tasks. These tasks run before the
-            # next check.
+            # Check again, because gather() and wait_for() await the Deliveries in new tasks, which
+            # run before the next check.
             self._loop.call_soon(self._look, _UNAWAITED)
         elif awaited and records != before:
             self._loop.call_soon(self._look, records)

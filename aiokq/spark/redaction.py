@@ -4,7 +4,7 @@ Spark prints the options of a source in some plans. It hides options whose name 
 `spark.redaction.regex` (by default: secret, password, token, access key) or
 `spark.sql.redaction.options.regex` (by default: url). Options for passwords match, and so do JAAS
 texts that contain the word password. A private key as PEM text and the passphrase of a key do not
-match.
+match, so `redact_secrets` extends the second pattern.
 
 Tests: ``tests/unit/spark/test_redaction.py``, ``tests/spark/test_secrets.py``.
 """

@@ -194,7 +194,8 @@ class UnlimitedStreamReader(_StreamReader):
         try:
             return self.initialOffset()
         except ConfigError as error:
-            # For a new query, Spark shows the error when it requests the start. A resumed query
-            # does not need the starting options, which may no longer match the topics.
+            # Do not raise the error. For a new query, Spark shows it when it requests the start. A
+            # resumed query does not need the starting options, which may no longer match the
+            # topics.
             logger.debug("the start of the query is not known: %s", error)
             return None

@@ -128,7 +128,7 @@ class ShardLog:
         now_ms: int,
         producer: TransactionalProducer | None = None,
     ) -> Iterator[tuple[int, CoordinatorRecord]]:
-        """Append records; yield each record with its offset after its batch is in the log.
+        """Append records; yield each record and its offset once its batch is in the log.
 
         If an error is raised, the records that were yielded before are in the log.
 

@@ -63,7 +63,8 @@ class CleanedSegment(Segment):
     def remove(self) -> None:
         """Remove the files of a copy that has not replaced its originals.
 
-        This also works if an error in `rename` left files with both suffixes.
+        This also works if an error in `rename` left some files with the suffix ``.cleaned`` and
+        others with ``.swap``.
 
         After a crash, the next start would use the ``.swap`` files if there were no ``.cleaned``
         file. Therefore the ``.cleaned`` files are removed last. If there is no ``.cleaned`` file,

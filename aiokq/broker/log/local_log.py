@@ -279,8 +279,8 @@ class LocalLog(ABC):
     def roll_idle(self, now_ms: int) -> bool:
         """Roll if the newest segment is older than segment.ms; return whether the log has rolled.
 
-        Kafka checks segment.ms only at the next append, so it never compacts the last segment of an
-        idle log.
+        The last segment of an idle log can then be compacted, unlike in Kafka, which checks
+        segment.ms only at the next append.
 
         Raises:
             ColdRead: the segment's first timestamp has to be read from the disk first.

@@ -22,7 +22,7 @@ __all__ = ["HandlerLimit"]
 logger = logging.getLogger("aiokq.client")
 
 MAX_SUSPENSIONS: Final = 3
-"""The number of suspensions since the last commit that only abort the transaction.
+"""After a commit, suspensions up to this number only abort the transaction.
 
 Further suspensions end `process()`, because a handler that holds the GIL for long looks like a
 suspension.

@@ -256,8 +256,8 @@ class Connection:
             self.disconnect()
             raise self._away(error.errno) from error
         except BaseException:
-            # A signal handler may raise after the system took some bytes and before `rest` is
-            # updated.
+            # `rest` does not show whether bytes were sent: a signal handler may raise after the
+            # system took some bytes and before `rest` is updated.
             if begun:
                 self.disconnect()
             raise

@@ -126,7 +126,8 @@ def _of(kind: type) -> Convert:
 _WIDEST: Final = 20
 """Exponent above which a Decimal fits no integer type.
 
-Larger values are refused before their integer division, which raises an error above 28 digits.
+A Decimal with a larger exponent is refused before it is divided by 1, because the division raises
+an error above 28 digits.
 """
 
 

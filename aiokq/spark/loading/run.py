@@ -50,9 +50,9 @@ START_PAUSES: Final = (1.0, 30.0)
 """First and longest pause before a retry, in seconds; the pause doubles each time."""
 
 HELD: Final = 120.0
-"""If a query has run for more than this number of seconds, earlier late starts do not count.
+"""A query that runs longer than this number of seconds ends a series of late starts.
 
-See `START_PATIENCE`. Earlier late starts also do not count if the query has loaded something.
+A query that has loaded something also ends the series. See `START_PATIENCE`.
 """
 
 LATE: Final = "Python worker failed to connect back"

@@ -56,9 +56,8 @@ def build_offset_map(
         OSError: the disk failed; FileNotFoundError: a segment was deleted.
     """
     dirty = view.dirty
-    # Leave out aborted transactions that ended before the dirty part. Their markers are not read.
-    # If these transactions were included, later transactions of their producers would count as
-    # aborted.
+    # Leave out aborted transactions that ended before the dirty part. Their markers are not read,
+    # so with these transactions, later transactions of their producers would count as aborted.
     transactions = CleanedTransactions(
         found for found in view.aborted if dirty and found.last_offset >= dirty[0].base_offset
     )

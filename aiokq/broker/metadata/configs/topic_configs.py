@@ -32,8 +32,9 @@ __all__ = [
 logger = logging.getLogger("aiokq.broker")
 
 MOST_CHARACTERS: Final = 1000
-"""Maximum number of characters of the reason in an error message. The message must be shorter than
-32 KiB.
+"""Maximum number of characters of the reason in an error message.
+
+A longer reason is cut off, because the message must be shorter than 32 KiB.
 """
 
 _HOUR_MS: Final = 3_600_000

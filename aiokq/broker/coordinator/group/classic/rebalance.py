@@ -159,8 +159,8 @@ class ClassicRebalance:
         if error is None:
             self._group.logged(record)
         else:
-            # The newest record in the log may still have members. A broker that loads the record
-            # removes these members when their sessions expire.
+            # A warning is enough: the newest record in the log may still have members, but a broker
+            # that loads the record removes them when their sessions expire.
             logger.warning(
                 "record of an empty group was not written: group=%s error=%s",
                 self._group.group_id,
