@@ -20,7 +20,10 @@ COMPLAINTS: Final = 10
 
 @dataclass
 class _Failures:
-    """Successive failures with the same reason; lines between them may have been delivered."""
+    """Failures with the same reason, with no other failure between them.
+
+    Lines between them may have been delivered.
+    """
 
     reason: str
     first: int

@@ -48,8 +48,8 @@ def metadata_received(response: MetadataResponse, *, complete: bool = False) -> 
 
 
 def _topic(topic: MetadataResponseTopic, name: str) -> TopicInfo:
-    # Errors of partitions are not kept. With LEADER_NOT_AVAILABLE and LISTENER_NOT_FOUND the leader
-    # is -1. REPLICA_NOT_AVAILABLE, which old brokers send, does not matter to a client.
+    # Errors of partitions need not be kept: with LEADER_NOT_AVAILABLE and LISTENER_NOT_FOUND the
+    # leader is -1, and REPLICA_NOT_AVAILABLE, which old brokers send, does not matter to a client.
     return TopicInfo(
         name=name,
         topic_id=topic.topic_id,

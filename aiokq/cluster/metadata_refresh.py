@@ -310,8 +310,9 @@ class MetadataRefresher:
             self._missing.pop(topic, None)
         if not troubled:
             self._create.discard(topic)
-        # The reducer removes a topic only after a second response without the topic. A known topic
-        # that one response reported as missing is requested again, even if it is not in use.
+        # The reducer removes a topic only after a second response without the topic. Therefore a
+        # known topic that one response reported as missing is requested again, even if it is not
+        # in use.
         doubted = info is not None and code in RETRIED_CODES
         if not troubled or not (wanted or doubted):
             self._pace.pop(topic, None)

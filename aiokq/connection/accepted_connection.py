@@ -98,7 +98,8 @@ LOGIN_REQUESTS_PER_STEP: Final = 4
 LOGIN_READ_BYTES: Final = 16 * 1024
 """Bytes that a transport of TLS receives at once before the login.
 
-While reading is paused, the transport holds what it has received, and no budget counts that.
+The number is small, because the transport holds these bytes while reading is paused, and no budget
+counts them.
 """
 
 ANSWER_COST: Final = 16

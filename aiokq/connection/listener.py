@@ -325,8 +325,8 @@ class _Arrived:
 class _Connecting:
     """An accepted connection that has no transport yet.
 
-    The loop's coroutine awaits only one future before it calls `connection_made`. No task is used
-    for the coroutine, because a task would cost more than the rest of the accept.
+    The loop's coroutine `connect_accepted_socket` awaits only one future. Therefore `begin` runs it
+    without a task, which would cost more than the rest of the accept.
     """
 
     __slots__ = ("_connection", "_is_cancelled", "_listener", "_protocol", "_steps")

@@ -292,8 +292,9 @@ class FrameTransport(asyncio.BufferedProtocol):
     def peer_has_left(self) -> bool:
         """Whether the peer has closed the connection, as far as the system knows.
 
-        Unlike `unread`, this property does not depend on unread input. It is False on Windows, and
-        on other systems than Linux if the peer can still receive.
+        Unlike `unread`, this property does not depend on unread input. It is always False on
+        Windows. On Linux it is True as soon as the peer has ended its output; on other systems it
+        stays False while the peer can still receive.
         """
         sock = self.transport.get_extra_info("socket")
         return sock is not None and _left(sock.fileno())

@@ -181,7 +181,7 @@ class Share:
         """Count finished work; return whether the caller must await ``next`` to continue.
 
         Args:
-            requests: number of requests to count in the node's turn for the work.
+            requests: number of requests that the work counts as in the node's turn.
             nbytes: bytes that the activity has handled.
         """
         # Hot path, measured by benchmarks/micro/produce.py.

@@ -59,8 +59,8 @@ class PartitionDiscovery:
         recreated: called with a partition and its new `Start` when the partition's topic was
             deleted and created again.
         moved: called when a partition's leader may have changed.
-        topics: called with the subscribed topics when they change, and with None when the
-            subscription ends. If there is no group, `topics` is None.
+        topics: in a group, called with the subscribed topics when they change, and with None when
+            the subscription ends. Without a group, there is no function: `topics` is None.
         report: raises an error about a topic to the reader.
         spawn: starts a task of the consumer.
     """
@@ -202,7 +202,7 @@ class PartitionDiscovery:
         return self._topics is not None or self._wanted(tp.topic)
 
     def _by_hand(self, tp: TopicPartition) -> bool:
-        """Whether the group or the user assigns the partition.
+        """Whether the partition was assigned, by the group or by the user.
 
         False if there is no group, and the partition is read because its topic is subscribed to.
         """

@@ -55,8 +55,8 @@ def raise_limit() -> None:
     """Raise the soft limit of descriptors to the hard limit.
 
     Each client and each written partition needs a descriptor. The soft limit is usually 1024
-    because of programs that use `select`. asyncio does not use `select` on systems that have epoll
-    or kqueue.
+    because of programs that use `select`. It can be raised, because asyncio does not use `select`
+    on systems that have epoll or kqueue.
     """
     if resource is None:
         return

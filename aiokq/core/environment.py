@@ -125,8 +125,8 @@ class Acceptor(DescriptorHolder, Protocol):
     def refused(self, peer: Address) -> None:
         """Count an accepted connection that is closed before it begins.
 
-        The reason is that too many connections wait to begin, or that a descriptor is needed. The
-        connection comes from the address with the most connections that wait to begin.
+        It is closed because too many connections wait to begin, or because a descriptor is needed.
+        No other address has more connections that wait to begin.
         """
         ...
 

@@ -141,7 +141,7 @@ class HttpServer:
     def make_room(self, connection: _Connection, size: int) -> None:
         """Abort connections with unread answers until MOST_UNSENT has room for `size` more bytes.
 
-        Otherwise a local program could take memory by requests of large reports. The oldest
+        Otherwise a local program could use up memory by requests for large reports. The oldest
         connections are aborted first; `connection`, which gets the answer, is not.
         """
         unsent = {one: one.unsent for one in self._open if one is not connection}

@@ -416,9 +416,9 @@ def _lock_of(path: str | None) -> Iterator[Callable[[], bool]]:
     The function returns False if another process has locked the directory.
 
     While a gateway opens a socket, no other may open one in the same directory. Otherwise, a
-    gateway could take the file of another gateway for a file on which nobody listens, because that
-    gateway does not listen yet. The caller waits for the lock for LOCK_SECONDS at most, so that a
-    program that holds the lock prevents no start.
+    gateway could mistake the file of another gateway, which does not listen yet, for a file on
+    which nobody listens. The caller waits for the lock for LOCK_SECONDS at most, so that a program
+    that holds the lock does not prevent the start.
     """
     directory = -1
     if path is not None:

@@ -180,9 +180,9 @@ class SenderPool:
             queue.fail_unsent(no_partition(info, queue.partition))
             return
         if info is None:
-            # The topic was deleted. If a lookup of the topic fails, its batches that are not in
-            # flight fail, too. The batch of this queue may have been in flight at that time, so it
-            # needs another lookup.
+            # The topic was deleted. A lookup that fails also fails the topic's batches, except
+            # those in flight. The batch of this queue may have been in flight during an earlier
+            # lookup, so it needs another lookup.
             self.look_up(queue.topic)
         if queue.blocked_by is None:
             queue.blocked_by = LeaderNotAvailable(topic_partition=queue.topic_partition)

@@ -106,7 +106,7 @@ async def _ranges(
             losses.start_reset(tp, start, ends.starts[tp])
             start = min(ends.starts[tp], stop)
         if since is not None:
-            # `since` was looked up after `ends`. A partition that is missing in `since` has no
+            # `since` was looked up after `ends`, so a partition that is missing in `since` has no
             # record before `stop` with a timestamp of `since_ms` or later.
             start = min(max(start, since.get(tp, stop)), stop)
         topic_id = partitions.topic_ids.get(tp.topic)

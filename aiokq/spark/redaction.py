@@ -32,7 +32,7 @@ REDACTED: Final = "_redacted"
 """Internal option, set if `redact_secrets` has been called for the session."""
 
 NOT_HIDDEN_BY_SPARK: Final = ("keystore.key", "passphrase")
-"""Parts of option names. The values of these options are secrets, but Spark does not hide them."""
+"""An option whose name contains one of these texts is a secret, but Spark does not hide it."""
 
 
 def redact_secrets(spark: SparkSession) -> None:

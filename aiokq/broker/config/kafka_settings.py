@@ -86,8 +86,8 @@ _PER_LISTENER: Final = (
 """Settings that may have the prefix `listener.name.<name>.`.
 
 `ssl.*`, `sasl.*`, `<mechanism>.sasl.*`, `max.connections` and `max.connection.creation.rate` may
-have the prefix, too. They are not listed here. `broker_settings` reads the last two itself, and
-those settings of TLS and SASL that are in `SecuritySettings`.
+have the prefix, too, but are not listed here. `broker_settings` itself reads the last two, and
+those settings of TLS and SASL that `prefixed_setting` knows.
 """
 
 

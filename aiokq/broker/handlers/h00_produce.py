@@ -173,9 +173,9 @@ async def handle(
         )
     if request.acks == 0:
         if refused:
-            # No response can carry the error. Closing the connection makes the client refresh its
-            # metadata. The errors of a response are counted when it is sent. These errors are
-            # counted here, because no response is sent.
+            # With acks=0, no response can carry the error, but closing the connection makes the
+            # client refresh its metadata. Other errors are counted when their response is sent;
+            # these are counted here, because no response is sent.
             count_errors(call.counters.errors, ProduceResponse(responses=answered))
             raise CloseConnection(NO_ANSWER_POSSIBLE)
         return None

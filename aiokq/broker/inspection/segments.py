@@ -318,7 +318,7 @@ class _OffsetEntries:
             yield at, offset + self._check.base_offset, position
 
     def batch(self, position: int, header: BatchHeader) -> None:
-        """Report entries before `position` that belong to no batch; compare the batch's own entry.
+        """Report entries before `position` that belong to no batch; check the batch's own entry.
 
         Call this method for the batches in the order of their positions.
         """

@@ -48,7 +48,10 @@ Kafka's brokers have at most 16,384.
 """
 
 _KEPT: Final = 8
-"""Number of salts for which keys are kept. The brokers of a cluster have the same salts."""
+"""Number of salts for which keys are kept.
+
+Few are enough, because a user has the same salt on all brokers of a cluster.
+"""
 
 _NONCE_BYTES: Final = 24
 

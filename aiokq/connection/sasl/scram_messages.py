@@ -46,7 +46,7 @@ _BASE64: Final = r"[A-Za-z0-9+/]*={0,2}"
 
 _EXTENSIONS: Final = r"(?:,(?!m=)[A-Za-z]+=[^,\x00]+)*"
 _EXTENSIONS_BEFORE_PROOF: Final = r"(?:,(?!m=|p=[^,]*\Z)[A-Za-z]+=[^,\x00]+)*"
-"""Does not match a proof at the end of the message, so that the proof is not matched twice."""
+"""Matches no proof at the end of the message, which would otherwise also match as an extension."""
 
 _CLIENT_FIRST: Final = re.compile(
     rf"n,(?:a=(?P<authzid>{_NAME}))?,"

@@ -41,8 +41,8 @@ _SEND_BYTES: Final = 64 * 1024
 _HANDSHAKE_READ_BYTES: Final = 4 * 1024
 """Bytes that a server receives at once during the handshake.
 
-Between its messages a client waits for the server. Bytes that the client sends too early stay in
-the system, except for those that fit into this buffer.
+A client waits for the server between its messages, so larger reads would gain little. If a client
+does not wait, the bytes that do not fit into this buffer stay in the system.
 """
 
 _UNREAD_ANSWERS: Final = 64 * 1024

@@ -2,10 +2,10 @@
 
 Tests: tests/unit/gateway/bruce/test_packing.py.
 
-Source: Bruce's design document: a request has at most the configured data, or a single larger
-message; per topic it has one partition for all AnyPartition messages, chosen in turn; PartitionKey
-messages for that partition share its message set; before compression, a message set has at most
-the bytes that a single message may have.
+Source: Bruce's design document: a request has at most the configured amount of data, or a single
+larger message; all its AnyPartition messages of a topic go to one partition, chosen in turn;
+PartitionKey messages for that partition share its message set; before compression, a message set
+has at most the bytes that a single message may have.
 """
 
 from __future__ import annotations

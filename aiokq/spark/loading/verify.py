@@ -204,7 +204,7 @@ def _chain(manifests: Sequence[Manifest]) -> list[str]:
 
 
 def _made_again(manifests: Sequence[Manifest]) -> dict[TopicPartition, int]:
-    """Return the partitions of recreated topics, each with its last batch that starts at 0."""
+    """Return the number of the last batch that starts at offset 0, for each recreated partition."""
     known: set[TopicPartition] = set()
     found: dict[TopicPartition, int] = {}
     for manifest in manifests:

@@ -301,9 +301,10 @@ def _legacy_horizon(environment: Environment, view: LogView) -> int:
 
 
 def _run_steps(steps: Generator[int, None, None], portion: int) -> tuple[int, bool]:
-    """Process ``portion`` bytes or more; return their number, and whether steps may remain.
+    """Process at least ``portion`` bytes, or all that are left.
 
-    At the end of the generator, the number may be less than ``portion``.
+    Returns:
+        The number of processed bytes, and whether steps may remain.
     """
     size = 0
     for step in steps:

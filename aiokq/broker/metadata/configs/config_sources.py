@@ -135,9 +135,9 @@ def topic_config_entries(
 def _server_synonyms(name: str, names: Sequence[str], settings: DynamicSettings) -> list[Synonym]:
     """Return the broker's settings that can determine the value of `name`, in order of priority.
 
-    Clients read the text of the first entry in the unit of `name`. As in Kafka, the entries before
-    the first entry named `name` are therefore left out: their units may differ, for example that of
-    `log.retention.hours`. The result is empty if no entry is named `name`.
+    Clients assume that the first entry has the unit of `name`. Entries with other names, such as
+    `log.retention.hours`, may have other units. Therefore, as in Kafka, the entries before the
+    first entry named `name` are left out. The result is empty if no entry is named `name`.
     """
     found: list[Synonym] = []
     for dynamic, source in (

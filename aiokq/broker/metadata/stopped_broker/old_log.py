@@ -71,7 +71,7 @@ def keep_old_log(files: Files, path: str, directory: str, random: Random) -> str
 def _is_copy(files: Files, directory: str, kept: str) -> bool:
     """Whether the directory ``kept`` is a copy of the old log in ``directory``.
 
-    Since the copy was made, an interrupted call may have added a snapshot to ``directory`` and
+    After the copy was made, an interrupted call may have added a snapshot to ``directory`` and
     written ``quorum-state``; these files are not compared.
     """
     names, now = (

@@ -94,7 +94,7 @@ class RepairPlan(MetadataReader):
         return [one for one in super()._bases() if one > base or (one == base and not position)]
 
     def earlier(self) -> list[int]:
-        """Return the base offsets of the segment with the rest, and of the segments before it."""
+        """Return the base offsets of the segment that has the `rest`, and of those before it."""
         if self.rest is None:
             return []
         return [one for one in super()._bases() if one <= self.rest.base]

@@ -36,7 +36,7 @@ class ManagedKafkaTokens:
 
     Args:
         offload: runs google-auth.
-        clock: the issue time of the tokens.
+        clock: gives the issue time of the tokens.
         credentials: credentials of google-auth; the application default credentials if not given.
         request: the transport of google-auth.
         environ: returns the value of an environment variable. If the credentials do not name an
