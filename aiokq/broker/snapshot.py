@@ -189,7 +189,8 @@ class _Copy:
         """Copy everything; return False if a segment was replaced during the copy.
 
         Finished segments are linked if possible, because links take so little time that few
-        segments are deleted during the attempt. `part` replaces the links with copies.
+        segments are deleted during the attempt. After an attempt that succeeded, the caller calls
+        `part`, which replaces the links with copies.
         """
         node = self._node
         self._links.clear()

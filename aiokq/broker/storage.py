@@ -443,7 +443,7 @@ def _lead(
 
 
 def _give_up(directories: LogDirectories, start: MetadataStart | None, clean: bool) -> None:
-    """Close the metadata log, and unlock the directories, before any other log is opened.
+    """Close the metadata log, and unlock the directories, in which no other log is open yet.
 
     Args:
         clean: whether the epoch has begun; the metadata log is then closed cleanly.

@@ -197,8 +197,8 @@ class LoadRun:
     def _caught(self, number: int, frame: FrameType | None) -> None:
         self._signal = number
         if self._stop.is_set() or not self._begun:
-            # A second signal ends the load without waiting for the batch. While Spark starts, which
-            # may take a minute, there is no batch to wait for.
+            # A second signal ends the load without waiting for the batch. So does the first signal
+            # while Spark starts, which may take a minute: there is no batch to wait for.
             self._stop.set()
             raise KeyboardInterrupt
         self._stop.set()

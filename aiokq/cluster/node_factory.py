@@ -61,8 +61,8 @@ class NodeFactory:
 
     def make(self, node_id: int, host: str, port: int) -> Node:
         """Return a new node. The node of a bootstrap address has a negative id."""
-        # Once brokers are known, their outages are logged. The node of a bootstrap address logs no
-        # outages then.
+        # Once brokers are known, their outages are logged, so the node of a bootstrap address logs
+        # none.
         follows = node_id < 0 and bool(self._store.state.metadata.brokers)
         return Node(
             node_id,

@@ -280,7 +280,7 @@ class Strangers:
         return may_go_on
 
     def begun(self) -> None:
-        """Count a fixed time for the work of a new connection that is done outside of its steps."""
+        """Count a fixed time for the work that a new connection causes outside of its steps."""
         if not self._quiet:
             self._spent += UNSEEN_SECONDS
             self._left -= UNSEEN_SECONDS

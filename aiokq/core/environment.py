@@ -90,7 +90,7 @@ class StrangerSteps(Protocol):
         ...
 
     def begun(self) -> None:
-        """Count a fixed time for the work of a new connection that is done outside of its steps."""
+        """Count a fixed time for the work that a new connection causes outside of its steps."""
         ...
 
     def end_turn(self) -> None:

@@ -253,8 +253,8 @@ class DeliverySettings(Section):
     """Engine `bruce`: largest data of a Produce request, 0 for one message per request; 1 MiB if
     not set."""
     message_max_bytes: MessageBytes | None = None
-    """Engine `bruce`: largest message set before compression, as message.max.bytes of brokers;
-    1000000 if not set."""
+    """Engine `bruce`: largest message set before compression; should not exceed the brokers'
+    message.max.bytes; 1000000 if not set."""
     replication_timeout_ms: Milliseconds | None = None
     """Engine `bruce`: time that a broker has for the acknowledgements of the replicas; 10000 if not
     set."""

@@ -25,7 +25,7 @@ __all__ = ["BatchCompletion"]
 logger = logging.getLogger("aiokq.producer")
 
 _REPORTED: Final = (InternalError, TransactionAborted)
-"""Errors that `failed` logs at DEBUG only.
+"""Errors that `failed` logs at DEBUG only, because they are reported elsewhere.
 
 An InternalError is logged where the bug occurs. A TransactionAborted is raised by the calls of the
 transaction.

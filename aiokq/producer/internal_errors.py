@@ -37,8 +37,7 @@ class InternalErrors:
         Args:
             where: name of the place where the exception was raised; the message of an
                 InternalError begins with this name.
-            topic: topic to name in the message; the same exception with another topic is logged at
-                DEBUG.
+            topic: topic to name in the message; it does not affect the level of the log line.
 
         Returns:
             An InternalError with the exception as its cause, or `error` itself if it is a

@@ -280,8 +280,8 @@ class CoordinatorRuntime(Generic[S]):
 
         Args:
             shard: the shard for which the caller began its work. If the key has another shard now,
-                the write fails with NOT_COORDINATOR. A topic that was deleted and created again has
-                new shards, but may have the same leader epoch.
+                the write fails with NOT_COORDINATOR. A comparison of leader epochs would not do:
+                after a topic was deleted and created again, a new shard may have the same epoch.
 
         Raises:
             BrokerError: see `write`.

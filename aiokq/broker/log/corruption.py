@@ -151,9 +151,9 @@ class Damage:
         self._crc32c = crc32c
 
     def keep_end(self, file: File, path: str, bad: BadBatch) -> None:
-        """Back up the end of the file, which begins with a bad batch; the caller cuts it off.
+        """Back up the bytes from a bad batch to the end of the file; the caller cuts them off.
 
-        Zeros, and an unfinished batch at the end of the file, are not backed up.
+        They are not backed up if they are only zeros, or only an unfinished batch.
         """
         position, end = bad.position, file.size()
         lost = last_sound_offset(file, position, end, bad.expected, self._crc32c)

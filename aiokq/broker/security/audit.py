@@ -169,10 +169,10 @@ class _Limit:
         return count, left_out
 
     def summaries(self, now: float) -> list[dict[str, str | int]]:
-        """Once in `REPEAT_SECONDS`, return and reset the numbers of lines that were left out.
+        """Return and reset the numbers of lines that were left out.
 
-        At most `MOST_SUMMARIES` clients are named; the lines about all others are added up. At any
-        other time, the result is empty.
+        The result is empty if the last summaries were made less than `REPEAT_SECONDS` ago. At most
+        `MOST_SUMMARIES` clients are named; the lines about all others are added up.
         """
         if now - self._summed_at < REPEAT_SECONDS:
             return []

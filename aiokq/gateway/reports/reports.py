@@ -46,7 +46,7 @@ class Reports:
     Attributes:
         http: number of HTTP requests by kind, for the counter report.
         bodies: the reports without parameters, by path.
-        discard_bodies: the discard reports that have no earlier windows, by path.
+        discard_bodies: the discard reports for requests without `earlier`, by path.
         log: the discard log; None if there is none.
         debug: the message debug files.
     """

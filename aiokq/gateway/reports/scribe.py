@@ -40,7 +40,8 @@ class Scribe:
     def submit(self, job: Callable[[], None], size: int) -> bool:
         """Queue a job; return False if there is no room for `size` bytes. A size of 0 always fits.
 
-        Also False after `close`, or if the system has no thread. A job must handle its errors.
+        Also return False after `close`, or if no thread can be started. A job must handle its
+        errors.
         """
         with self._lock:
             if self._closed or (size and self._bytes and self._bytes + size > self._max_bytes):

@@ -165,7 +165,10 @@ class ParquetFiles:
 
 
 def _cut(batch: pa.RecordBatch, skip: int, size: int) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield slices of about `size` bytes after `skip` rows, with the number of their first row."""
+    """Yield the rows after the first `skip` in slices of about `size` bytes.
+
+    Each slice comes with the number of its first row in the batch.
+    """
     rows = max(1, batch.num_rows * size // max(1, batch.nbytes))
     for start in range(skip, batch.num_rows, rows):
         yield start, batch.slice(start, rows)

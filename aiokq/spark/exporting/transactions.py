@@ -136,7 +136,7 @@ async def _maximum(cluster: Cluster) -> int | None:
 async def catch_up(
     cluster: Cluster, journal: Journal, given: ExportTransactions, timeout_ms: int
 ) -> None:
-    """Note the last committed transaction in the journal, if the journal lacks it.
+    """Add the export's last committed transaction to the journal, if the journal lacks it.
 
     The producer must have been started, because its start ends an open transaction of a killed run.
     The ledger topic is created if it does not exist.

@@ -89,8 +89,8 @@ def update_features(
         kraft_version: the level of ``kraft.version``, which is not in the image.
         voters: the voters to record in the log if ``kraft.version`` becomes 1.
         min_insync_replicas: ``min.insync.replicas`` of this node. If the request turns eligible
-            leader replicas on, the dynamic settings of single brokers are removed, and this value
-            becomes the dynamic setting of all brokers, if there is none yet.
+            leader replicas on, this value becomes the dynamic value for all brokers, unless there
+            is one already, and dynamic values of this setting for single brokers are removed.
 
     Raises:
         InvalidUpdateVersion: a level cannot be set; the message says which, and why.

@@ -68,8 +68,8 @@ class UnsecuredTokens:
         expires = seconds(claims, "exp")
         if "iat" in claims:
             issued = seconds(claims, "iat")
-            # `now` is in whole milliseconds, and the token may have been issued within the current
-            # millisecond.
+            # `now` is in whole milliseconds, so `issued` is rounded down, too: the token may have
+            # been issued within the current millisecond.
             if int(issued * 1000) / 1000 - self._skew > now or expires <= issued:
                 raise TokenRefused("the time at which the token was issued is wrong")
         if expires + self._skew <= now:

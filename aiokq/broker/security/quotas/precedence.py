@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["Applied", "Budget", "QuotaTable", "quota_tables"]
 
 Budget: TypeAlias = tuple[str | None, ...]
-"""The clients that share a quota: a user and a client id, of which one may be None; or the name
-that a user's function has given.
+"""The clients that share a quota: a user and a client id, of which one may be None. If a function
+gives the quota: the principal, or the budget of its `SharedQuota`.
 """
 
 
