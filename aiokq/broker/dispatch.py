@@ -109,18 +109,15 @@ class Dispatcher:
                 return answer or None
         header = decode_request_header(frame)
         version = header.api_version
-        if (
-            header.api_key == API_VERSIONS
-            and nbytes < LONG_REQUEST_BYTES
-            and self._gate.quotas is None
-        ):
+        if header.api_key == API_VERSIONS and nbytes < LONG_REQUEST_BYTES:
             # `Strangers` reads in `turn.begun` whether clients are at work. Every new connection
             # sends ApiVersions first, so this request is no sign of work and is taken out of the
             # count. Requests before the login stay in the count: `Strangers` subtracts them itself.
             if context.session.state is _READY:
                 turn.begun -= 1
-            logins = self._logins or self._login_requests()
-            return logins.api_versions(context, frame, header)
+            if self._gate.quotas is None:
+                logins = self._logins or self._login_requests()
+                return logins.api_versions(context, frame, header)
         route = self._routes.get(api_and_version)
         if route is None:
             key = header.api_key

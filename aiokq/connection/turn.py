@@ -82,7 +82,7 @@ class Turn:
     Attributes:
         begun: number of requests that were counted so far. For a client that has logged in, each
             read that leaves a request incomplete counts as one more, and short ApiVersions requests
-            do not count unless there are quotas.
+            do not count.
     """
 
     __slots__ = ("_left", "_long", "_reserved", "_waiting", "begun")

@@ -68,6 +68,15 @@ async def test_the_request_that_begins_a_connection_is_no_sign_of_a_client_at_wo
         stranger.session.state = SessionState.HANDSHAKE
         await broker.node.dispatcher.handle(stranger, memoryview(frame(18, 0)))
         assert turn.begun == before + 2
+        # Regression: with quotas, these requests counted as work.
+        entry = wire.AlterClientQuotasEntryData(
+            entity=[wire.AlterClientQuotasEntityData(entity_type="client-id", entity_name="other")],
+            ops=[wire.AlterClientQuotasOpData(key="producer_byte_rate", value=1e6)],
+        )
+        await broker.ask(wire.AlterClientQuotasRequest(entries=[entry]), 1)
+        before = turn.begun
+        await broker.ask(wire.ApiVersionsRequest(), 0)
+        assert turn.begun == before
 
 
 async def test_a_client_that_pipelines_leaves_room_for_others():
