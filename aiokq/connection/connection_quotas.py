@@ -162,9 +162,9 @@ class ConnectionQuotas:
     def make_room(self, limit: str | None = None) -> bool:
         """Close a connection that is stalled before its login, or else the longest idle one.
 
-        A stalled connection that is busy is not closed, nor is an idle connection with unsent
-        output or unread requests. At most `LOOKED_AT` connections of each kind are examined.
-        Return False if none was closed.
+        A stalled connection is not closed while its request is being handled. An idle connection is
+        not closed while it has unsent output or unread requests. At most `LOOKED_AT` connections of
+        each kind are examined. Return False if none was closed.
 
         Args:
             limit: the setting that is exceeded, with its value; None if the process has no free

@@ -234,8 +234,9 @@ class Accounting:
     def _counts_by_topic(self, topic: str, reason: int) -> bool:
         """Return whether a message that the pool refused is counted here for its topic.
 
-        Only messages that are too long are counted here: they are in flight until their outcome is
-        known. The pool counts the messages of other reasons, for their topic or for none.
+        Only messages that are too long are counted here, because they are in flight until their
+        outcome is known. Messages that are refused for another reason are counted by the pool, for
+        their topic or for none.
         """
         return reason == TOO_LONG and topic in self._topics
 

@@ -63,8 +63,8 @@ class Budget:
         self._refused: dict[TopicState, int] = {}
         """The bytes of each topic for which `room` returned 0, until `offer` calls `on_room`."""
         self._least: list[tuple[int, int, TopicState]] = []
-        """A heap of the entries of `_refused`. An entry is outdated if `_refused` does not have its
-        topic with its number of bytes."""
+        """A heap of the entries of `_refused`. An entry is outdated unless `_refused` has the same
+        number of bytes for its topic."""
         self._numbers = itertools.count()
         self.bytes = 0
 

@@ -424,8 +424,8 @@ class Gateway:
             inputs.change_sockets(differ, undo)
             if needs_other_engine(old, settings):
                 await self.delivery.switch(old, settings, lambda: self._accepting)
-                # Set before an input may fail, because a later file is compared with the settings
-                # in use.
+                # The new engine keeps these settings even if an input fails below. The next reload
+                # compares its file with the settings in use.
                 used = {"kafka": settings.kafka, "delivery": settings.delivery}
                 self.settings = old.model_copy(update=used)
             replaced = await inputs.replace(differ, opened, undo)

@@ -56,8 +56,8 @@ def import_xml(
     Args:
         file: an XML file with the root `bruceConfig` or `doryConfig`.
         flags: the command line of Bruce.
-        token_file: for `token_file` in [http]; with it, HTTP listens on all addresses if the
-            original does.
+        token_file: value of `token_file` in [http]. If it is None, HTTP listens on loopback only,
+            even if the original listens on all addresses.
 
     Returns:
         The text of the file, and warnings about the most important differences in behaviour.

@@ -394,8 +394,8 @@ def _bound_unix(settings: InputSettings) -> socket.socket:
     try:
         opened.setblocking(False)
         if settings.mode is not None:
-            # Linux gives the file the mode of the socket, so that the file never has wider
-            # permissions than those set here.
+            # On Linux, bind() creates the file with the mode of the socket, so the file never has
+            # wider permissions than `settings.mode`.
             os.fchmod(opened.fileno(), settings.mode)
         if settings.type == "unix_datagram":
             # Set before bind, so that datagrams sent before the input is read have their sender's

@@ -269,9 +269,10 @@ class _GatewayCollector(Collector):
 
 
 def _by_topic(snapshot: Snapshot, name: str) -> Samples:
-    """Return a count by topic; that of messages whose topic does not exist has the topic ''.
+    """Return a count by topic; messages whose topic does not exist are counted for the topic ''.
 
-    A counter must not decrease, so it leaves out what may move to a topic later.
+    A counter must not decrease. Therefore the counters for '' leave out messages that may be
+    counted for another topic later.
     """
     rest = getattr(snapshot.total, name)
     if name != "in_flight":

@@ -359,8 +359,8 @@ class DeadLettersSettings(Section):
     reasons: tuple[DeadLetterReason, ...] = get_args(DeadLetterReason)
     """Reasons for which a message is written to this topic instead of being discarded."""
     max_per_s: Annotated[int, Field(ge=0, le=2**31 - 1)] = 1000
-    """Largest number of messages per second that are written because their topic does not exist or
-    could not be created, or because they are too long; 0 for no limit. More are discarded."""
+    """Largest number of dead letters per second for messages that are too long, or whose topic does
+    not exist or could not be created; 0 for no limit. Further such messages are discarded."""
 
 
 class DiscardsSettings(Section):

@@ -1,6 +1,6 @@
 """ProducerRules: compares producer settings with each other, and computes values from settings.
 
-The functions check and convert single settings.
+The functions of this module check and convert single settings.
 """
 
 from __future__ import annotations

@@ -127,8 +127,8 @@ class MicroBatchPlanner:
             if wanted.max_rows is not None:
                 ends = prorated(wanted.max_rows, starts, ends)
         self._triggered = self._now()
-        # Spark logs the end of the first batch before it runs the batch. The end also contains the
-        # start of the query, because after a crash initial() may return another offset.
+        # The end of the first batch also contains the start of the query: Spark logs only the end
+        # before it runs the batch, and after a crash initial() may return another offset.
         initial = begun.initial if begun.unread else None
         return SourceOffset(ends, initial, latest.partitions.topic_ids).to_map()
 

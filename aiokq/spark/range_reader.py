@@ -242,8 +242,8 @@ class _Fetching:
     async def _after_loss(self, part: OffsetRange, position: int) -> int:
         """Return the next offset to fetch after OFFSET_OUT_OF_RANGE.
 
-        The result is `position` if the log has this offset now. A new leader may briefly report a
-        lower end than the previous leader.
+        The result is `position` if the log has this offset now: the error can be temporary, because
+        a new leader may briefly report a lower end than the previous leader.
         """
         tp = part.topic_partition
         first = await self._cluster.offsets(tp, "earliest", timeout=self._timeout)

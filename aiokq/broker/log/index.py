@@ -278,7 +278,7 @@ class TimeIndex(_SparseIndex):
 
     @property
     def is_full(self) -> bool:
-        """Whether the segment has to roll before the next entry; the roll itself adds an entry."""
+        """Whether the segment has to roll, because only the entry that the roll adds still fits."""
         return self._column is not None and len(self._column) >= self._max_entries - 1
 
     def peek(self, next_offset: int) -> int | None:

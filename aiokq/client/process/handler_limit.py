@@ -50,7 +50,8 @@ class HandlerLimit:
         self._suspended = suspended
         self._timeout: asyncio.Timeout | None = None
         self._excused = (0, 0)
-        """Two numbers: commits until the last suspension, and suspensions since the last commit."""
+        """Number of commits at the last suspension, and number of suspensions, up to that one,
+        without a commit between them."""
 
     def end(self) -> None:
         """Cancel the handlers, because the transaction has to be aborted."""

@@ -46,9 +46,10 @@ does not wait, the bytes that do not fit into this buffer stay in the system.
 """
 
 _UNREAD_ANSWERS: Final = 64 * 1024
-"""Bytes of answers to a peer's TLS messages that a peer may leave unread.
+"""Bytes of unread answers to a peer's TLS messages; with more, the connection is aborted.
 
-A peer can ask for new keys again and again without reading the answers.
+Without this limit, a peer that asks for new keys again and again, and does not read the answers,
+could fill the memory.
 """
 
 

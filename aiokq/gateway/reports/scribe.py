@@ -25,8 +25,8 @@ CLOSE_SECONDS: Final = 5.0
 class Scribe:
     """Runs jobs in the order in which they were submitted, one at a time.
 
-    The thread is a daemon: a file that never takes a line, such as a FIFO without a reader, does
-    not keep the process from its end.
+    The thread is a daemon, so that the process can end even if a write blocks forever, for example
+    to a FIFO without a reader.
     """
 
     def __init__(self, max_bytes: int = MOST_BYTES) -> None:

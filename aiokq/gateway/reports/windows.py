@@ -50,7 +50,8 @@ class TopicSpan(NamedTuple):
     """Messages of one topic in a window, with their smallest and largest timestamp.
 
     Attributes:
-        topic: name of the topic; "" for all further topics that are not known to exist.
+        topic: name of the topic; "" for all topics together that are not known to exist and have
+            no `TopicSpan` of their own.
     """
 
     topic: str

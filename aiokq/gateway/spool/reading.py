@@ -299,8 +299,8 @@ class Reader:
             if frame.sequence == self._expected and frame.sequence + frame.messages <= segment.end:
                 self._runs.extend(_unfinished(segment, frame, data[frame.begin : frame.end]))
                 self._expected += frame.messages
-            # Other frames are skipped, because their messages were not accepted: the next segment
-            # has the same sequences.
+            # All other frames are skipped: their messages were not accepted, and the next segment
+            # uses their sequences again.
         self._position = start + frames[-1].end
         return True
 

@@ -44,7 +44,8 @@ class TransactionState:
         version: the level of `transaction.version` that the current transaction uses.
         started: whether the coordinator may know of the current transaction.
         commits: whether the last call to end the transaction was a commit. The value becomes False
-            if the commit raises its error while the transaction is still being aborted.
+            if the transaction is aborted instead, and the commit raises its error before the abort
+            has succeeded.
         closed: whether the producer is closed or being closed.
     """
 

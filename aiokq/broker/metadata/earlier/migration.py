@@ -88,8 +88,8 @@ def find_migration(files: Files, directories: LogDirectories) -> Migration | Non
     """Return the migration that the node's directories need; None if they need none.
 
     Raises:
-        KafkaStorage: a copy of the metadata file is damaged, and no other copy has metadata or was
-            migrated; the message says what to do.
+        KafkaStorage: a copy of the metadata file is damaged, no copy was migrated before, and all
+            readable copies are empty; the message says what to do.
         OSError: the disk failed.
     """
     found: list[tuple[PrivateMetadata, str]] = []

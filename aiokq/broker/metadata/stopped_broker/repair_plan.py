@@ -26,7 +26,7 @@ __all__ = ["Correction", "RepairPlan", "Rest"]
 
 @frozen
 class Correction:
-    """A batch that gets another leader epoch; its checksum does not cover the epoch.
+    """A batch that gets another leader epoch; its checksum stays, as it does not cover the epoch.
 
     Attributes:
         path: path of the segment.

@@ -4,9 +4,9 @@ A login costs the broker three HMACs. If the stored credentials have several sha
 length and alphabet of the salt), a login costs one more HMAC for each shape. The expensive PBKDF2
 runs only where a credential is made.
 
-An unknown user also gets a salt, and is refused after the proof, as with a wrong password. Kafka
-refuses an unknown user at the first message, which tells which users exist. The invented credential
-has the shape of a stored one.
+For an unknown user, the broker invents a credential with the shape of a stored one. It sends the
+salt of this credential, and refuses the user after the proof, as for a wrong password. Kafka
+refuses an unknown user at the first message, which tells which users exist.
 
 Source: RFC 5802; Kafka ``ScramSaslServer.java``. The differences from Kafka's parser are named in
 ``connection/sasl/scram_messages.py``.
