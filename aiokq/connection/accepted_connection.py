@@ -786,8 +786,8 @@ class AcceptedConnection:
             self._granted = 0  # the reader has allocated this memory, or needs none
         self._charge(under_way)
         if wanted and not self._granted and not self._paused & _Pause.BUDGET:
-            # After the login, requests that fit the receive buffer are always read. Larger requests
-            # that exhaust the budget may depend on small requests: Produce with acks=all waits for
+            # After the login, requests that fit the receive buffer are always read, because larger
+            # requests that exhaust the budget may depend on them: Produce with acks=all waits for
             # the replicas' Fetch requests.
             if self._before_login:
                 fits = self._held + wanted <= FREE_LOGIN_BYTES

@@ -72,8 +72,8 @@ class _Inherited:
 
     def forget(self) -> None:
         """Let the connections close their copies of sockets; see `forks.Inherited`."""
-        # Once only: before it forks, the child may close these descriptors and use their numbers
-        # for other files.
+        # If this child forks, its own child calls this method again and must close nothing: the
+        # numbers of these descriptors may then belong to other files.
         connections, self._connections = self._connections, {}
         for connection in connections:
             connection.forget()

@@ -14,8 +14,9 @@ decides when a step may begin:
 - When no client has sent a request for `QUIET_SECONDS`, strangers may use all the time.
 - Of the steps that wait, one of each client address (of IPv6, each /64 network) is done in turn, so
   that many connections of one address delay those of other addresses little. A new connection
-  begins when no step of its address waits, or after `STEPS_PER_BEGINNING` of them. So connections
-  that keep steps waiting do not keep others out, and no more begin than can complete their logins.
+  begins when no step of its address waits, or after `STEPS_PER_BEGINNING` steps of its address, so
+  that connections whose steps always wait do not keep others out. A login has fewer steps, so no
+  more connections begin than can complete their logins.
 - The accepts of all listeners together have a turn, as an address has. An accept takes little time,
   so a connection does not wait long in the system's queue behind many connections of one address.
 
@@ -192,10 +193,10 @@ class Strangers:
 
     @property
     def accepts_many(self) -> bool:
-        """Whether many connections may be accepted at once, so that none waits in the system.
+        """Whether many connections may be accepted at once, to empty the system's queue.
 
-        If False, clients have sent no request for `QUIET_SECONDS`, and few connections wait to
-        begin, so that all begin soon.
+        This is not needed if clients have sent no request for `QUIET_SECONDS` and few connections
+        wait to begin, because all connections then begin soon.
         """
         return not self._quiet or self._beginnings >= MANY_BEGINNINGS
 

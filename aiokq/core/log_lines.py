@@ -23,10 +23,10 @@ EVERY: Final = 60.0
 """Seconds between two lines about a cause that lasts, and the period to which `BURST` applies."""
 
 BURST: Final = 4
-"""Number of lines about one cause within `EVERY` seconds after which further lines are left out.
+"""Maximum number of lines about one cause in `EVERY` seconds; further lines are left out.
 
-A cause may end and recur often. For example, a broker that shuts down closes all connections and
-may accept new ones before it exits.
+The limit is needed because a cause may end and recur often. For example, a broker that shuts down
+closes all connections and may accept new ones before it exits.
 """
 
 

@@ -353,8 +353,8 @@ class HistoryIndex:
 
     def _add_conflict(self, record: Polled, poll: Poll, earlier: tuple[str, Poll]) -> None:
         self.conflicts.append((record, poll, earlier[1]))
-        # `_conflicting` has the conflicting records that are in `values`. The earlier value is
-        # already in `values`; a new value is added once.
+        # `_conflicting` has those conflicting records that are in `values`. The record with the
+        # earlier value is there already; the record with the new value is added once.
         self._conflicting.add(record._replace(value=earlier[0]))
         if record not in self._conflicting:
             self._conflicting.add(record)

@@ -6,7 +6,8 @@ describe. Java's Admin client tries this API before Metadata. Version 4.0 of tha
 list of eligible leader replicas is null, so these lists are empty.
 
 Errors of a topic: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED,
-INVALID_REQUEST (every topic gets it if the cursor names another topic or a negative partition).
+INVALID_REQUEST (every named topic gets it if the cursor's topic is not one of them, or the cursor's
+partition is negative).
 
 Errors of a partition: LEADER_NOT_AVAILABLE. KIP-966.
 """

@@ -85,8 +85,8 @@ async def authenticate(
                 "the broker's SASL port"
             )
         raise error_for(chosen.error_code, message, api="SaslHandshake", node=connection.name)
-    # The lifetime counts from the login. All earlier requests are answered now, so the time that
-    # they took does not count.
+    # The session's lifetime counts from the login, not from the earlier requests, which have all
+    # been answered.
     began = asyncio.get_running_loop().time()
     token: bytes | None = await mechanism.start() if first is None else first
     lifetime_ms = 0

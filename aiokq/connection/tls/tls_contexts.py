@@ -164,10 +164,11 @@ class TlsContexts:
         return max(self._check_at - clock.monotonic(), 0.0)
 
     def _is_settled(self, found: _State, now_ms: int) -> bool:
-        """Return whether changed files have been as they are for some time.
+        """Return whether changed files have not changed again for some time.
 
-        Files that were modified more than `SETTLED_SECONDS` ago need no second check. With a second
-        check, a client that seldom connects would use its old certificate once more.
+        This is so if two checks found the same state, or if all files were modified more than
+        `SETTLED_SECONDS` ago. If such old files needed a second check, too, a client that seldom
+        connects would use its old certificate once more.
         """
         latest_ns = (now_ms - int(SETTLED_SECONDS * 1000)) * 1_000_000
         return found == self._changed or all(

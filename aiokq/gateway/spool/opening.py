@@ -156,7 +156,7 @@ def _read(directory: str, lock_fd: int) -> Opened:
             size, end = _cut_tail(segment, size)
         else:
             end = noted if base < noted <= following else following
-            # The name of the next segment may be wrong. The file's size limits the end, because no
+            # The name of the next segment may be wrong, so the file's size limits the end, too: no
             # message is smaller than LEAST_MESSAGE.
             end = min(end, base + size // LEAST_MESSAGE)
         segment.settle_end(size, end)

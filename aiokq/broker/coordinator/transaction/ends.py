@@ -112,9 +112,9 @@ def _with_bump(
         if state.is_prepared:
             raise ConcurrentTransactions()
         if current.producer_epoch > LAST_EPOCH:
-            # The coordinator has aborted the transaction, for example after a timeout. The current
-            # epoch fenced the producer, which now sends an abort. No producer may get the current
-            # epoch, because there is no later epoch to fence a producer that has it.
+            # The coordinator has aborted the transaction, for example after a timeout, and fenced
+            # the producer by the current epoch. No producer may get this epoch, because no later
+            # epoch could fence it. The producer, which now aborts, gets a new producer id instead.
             after = current.id_replaced(needed(spare_id), now_ms)
             return Decision(after, after.producer)
         return Decision(None, current.producer)

@@ -104,7 +104,7 @@ class TransactionShard:
         self._completions: dict[str, Deferred[bool]] = {}
         """The responses that wait for the markers of prepared transactions."""
         self._ended: dict[str, bytes] = {}
-        """The encoded value that prepared the last transaction, by transactional id.
+        """The encoded value of the record that prepared the last transaction, by transactional id.
 
         Only for transactions that ended before the load; see `ended_partitions`.
         """
@@ -240,8 +240,8 @@ class TransactionShard:
             NeedsProducerId: ``spare_id`` is None, and the epochs of the producer are used up.
             InvalidPidMapping: the transactional id has another producer id, or none.
             ProducerFenced: the producer id has another epoch.
-            ConcurrentTransactions: the markers of the last transaction are being written. The
-                request repeats the end of this transaction, or ends the next transaction.
+            ConcurrentTransactions: the request repeats the end of a transaction whose markers are
+                being written, or ends the transaction after it.
             InvalidTxnState: no transaction is open, or the opposite decision was made. From
                 ``transaction.version`` 2 on, an abort needs no open transaction.
         """

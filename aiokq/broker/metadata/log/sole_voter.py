@@ -65,7 +65,7 @@ def check_sole_voter(
     """Check that this node is the only voter of the quorum that wrote a metadata log.
 
     The check succeeds for a directory without a log and without ``quorum-state``. It fails for a
-    directory without a log whose ``quorum-state`` names no voter: the node waits to be added to a
+    directory that has no log but a ``quorum-state`` without voters: the node waits to be added to a
     quorum. Such a file is written by ``aiokq storage format --no-initial-controllers``, and by
     Kafka when it first starts in a directory that was formatted in this way.
 

@@ -70,7 +70,8 @@ class Repair:
         position: byte position in the file where the damage begins; 0 for a snapshot and for a
             segment that a snapshot has replaced.
         offset: offset of the first record in the bad part of a segment, or of the first missing
-            record; 0 for a snapshot, and the base offset of a segment that a snapshot has replaced.
+            record. If `path` names a snapshot, the value is 0; if it names a segment that a
+            snapshot has replaced, the value is the segment's base offset.
         reason: what is wrong with the file.
         end_offset: offset after the last record of the repaired log.
         topics: number of topics in the metadata of the repaired log.

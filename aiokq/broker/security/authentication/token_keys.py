@@ -112,8 +112,8 @@ class TokenKeys:
     async def find(self, key_id: str | None, kind: str, curve: str | None) -> list[Any]:
         """Return the keys that a token may be signed with.
 
-        Without a key id, these are all keys of the type. If no key fits, or the keys are in a file,
-        the keys are fetched again first, unless they were fetched a moment ago.
+        Without a key id, these are all keys of the type. If no known key fits, or if the source is
+        a file, the call first fetches the keys again, unless they were fetched a moment ago.
         """
         found = self._fitting(key_id, kind, curve)
         pause = SECONDS_OF_FILE if self._source.is_file else SECONDS_BETWEEN_FETCHES

@@ -89,7 +89,8 @@ class Heartbeat:
         """Handle a static member that joins again.
 
         If the existing member uses the consumer protocol, it must have left before, with the epoch
-        -2. A static member that uses the classic protocol sends no request when it leaves.
+        -2. If it uses the classic protocol, this is not required, because such a static member
+        sends no request when it leaves.
         """
         if existing.classic is None and not existing.is_away:
             raise UnreleasedInstanceId(
