@@ -173,7 +173,7 @@ class PlaceholderMember:
         """Join once and remove the other members.
 
         Returns:
-            Whether this member leads a generation that contains no removed member.
+            Whether this member leads a generation in which no removed member takes part.
         """
         joining = self._engine.supervisor.spawn(self._join_or_fail(), name="hold a group")
         try:

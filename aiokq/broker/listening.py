@@ -352,8 +352,8 @@ class NodeServers:
     def warn_of_exposure(self) -> None:
         """Log a warning if clients on other machines can connect without authentication.
 
-        Log another warning for each listener that accepts unsigned tokens of other machines, and
-        for each that advertises a loopback address to them. The warnings depend on the open
+        Log another warning for each listener that accepts unsigned tokens of such clients, and for
+        each that advertises a loopback address to such clients. The warnings depend on the open
         sockets, because a host name in `listeners` may resolve to a loopback address.
         """
         opened = self.open_to_others()

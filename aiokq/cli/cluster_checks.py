@@ -70,7 +70,7 @@ class ClusterChecks:
     Args:
         session: session that creates the clients.
         settings: settings of the cluster.
-        cloud: the cloud service of the cluster, whose advice is shown; None if it is unknown.
+        cloud: the cluster's cloud service, with the advice to show; None for an unknown service.
 
     Raises:
         ConfigError: a file or a library that the settings need is missing.

@@ -32,7 +32,7 @@ NAMES_TIMEOUT: Final = 1.0
 """Seconds to wait for a list of topic names; afterwards, the previous list is used, if any."""
 
 NAMES_AGE: Final = 60.0
-"""Seconds for which a list of all names is reused, for lookups of other missing topics."""
+"""Seconds for which a list of topic names is reused, to find names near those of missing topics."""
 
 NAMES_COMPARED: Final = 10_000
 """Maximum number of comparisons with the names of one list; 10,000 take up to 0.3 s."""

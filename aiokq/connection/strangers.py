@@ -62,7 +62,7 @@ LONGEST_STEP: Final = 0.002
 """Maximum seconds counted for one step; a TLS handshake with an RSA key takes about as long."""
 
 READ_SECONDS: Final = 0.00002
-"""Seconds that are counted for a read that completes no message; such a read is not a step."""
+"""Seconds counted for each read that completes no message, in place of a measured time."""
 
 STEPS_PER_BEGINNING: Final = 16
 """Number of steps of an address after which its next connection begins, even if more steps wait.

@@ -67,7 +67,7 @@ _TOKEN: Final = re.compile(
     re.VERBOSE,
 )
 _NUMBER: Final = "-.0123456789"
-"""The first characters of words that Java reads as numbers, which cannot be values of options."""
+"""A word that begins with one of these is a number to Java, and cannot be an option's value."""
 
 _ESCAPE: Final = re.compile(r"\\([0-3]?[0-7]{1,2}|(?s:.))")
 _NAMED: Final = {

@@ -225,8 +225,8 @@ class Gateway:
                 self._spawn(self.spool.sync_forever(), "sync of the spool")
         stack.push_async_callback(self._close_http)
         self.http = await self._open_http(settings)
-        # Last, because data that an input has read is no longer in the kernel's queue. A socket
-        # that systemd passed in keeps this queue for the next start.
+        # The inputs are read last, because a start that fails could lose the data that they have
+        # read. Unread data of a socket that systemd passed in is kept for the next start.
         stack.callback(self._inputs.stop)
         try:
             self._inputs.read(self.pool, None if self.spool is None else self.spool.writer)
@@ -440,7 +440,7 @@ class Gateway:
         await inputs.settle(differ, opened, replaced, settings.inputs)
 
     def _limit_refused(self, settings: GatewaySettings) -> None:
-        """Limit how many of the messages that the pool refuses become dead letters per second."""
+        """Set how many messages refused by the pool may become dead letters per second."""
         letters = settings.dead_letters
         self.pool.limit_whole(0 if letters is None else letters.max_per_s)
 

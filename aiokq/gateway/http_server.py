@@ -47,8 +47,8 @@ maximum, the oldest connections with unread answers are closed before the answer
 """
 
 LARGE_ANSWER: Final = MOST_UNSENT // MOST_CONNECTIONS
-"""Size above which an answer is large. One answer of this size on each connection is within
-MOST_UNSENT.
+"""Size above which an answer is large. The size is such that one answer of this size on each
+connection is within MOST_UNSENT.
 """
 
 MOST_ANSWERS: Final = 16

@@ -449,7 +449,7 @@ class ProducerEngine:
     async def _producer_of(self, lane: Lane) -> Producer:
         """Return the producer for a lane.
 
-        If a reload has replaced the Cluster, wait until it has the partitions of the topic.
+        If a reload has replaced the Cluster, wait until the new one has the topic's partitions.
         """
         producer = await self._producer(lane.compression)
         if lane.topic.stale:

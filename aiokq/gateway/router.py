@@ -40,9 +40,8 @@ NAMES: Final = 1000
 """Largest number of topics in one request."""
 
 CONFIRM_SECONDS: Final = 0.3
-"""Time after which a topic that does not exist is looked up a second time.
-
-Brokers learn of a new topic one after the other.
+"""Time after which a missing topic is looked up again, because brokers do not all learn of a new
+topic at the same time.
 """
 
 MOST_CONFIRMED: Final = 500

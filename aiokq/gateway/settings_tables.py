@@ -248,7 +248,8 @@ class DeliverySettings(Section):
     min_pause_ms: Milliseconds | None = None
     """Engine `bruce`: shortest pause; 5000 if not set."""
     dispatcher_restart_max_delay_ms: Milliseconds | None = None
-    """Engine `bruce`: time for which a pause waits for outstanding responses; 5000 if not set."""
+    """Engine `bruce`: time for which a restart of the dispatchers waits for outstanding responses;
+    5000 if not set."""
     produce_request_data_limit: ByteSize | None = None
     """Engine `bruce`: largest data of a Produce request, 0 for one message per request; 1 MiB if
     not set."""

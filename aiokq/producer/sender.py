@@ -319,7 +319,7 @@ class Sender:
     def _next_request(self, connection: Connection) -> tuple[_InFlight, ProduceRequest, int] | None:
         """Launch the next batches; return their request and its version, or None if none is ready.
 
-        Batches that cannot be part of a request have failed.
+        Batches that cannot be part of a request fail.
         """
         try:
             version = self._version(connection)

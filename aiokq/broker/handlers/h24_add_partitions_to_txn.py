@@ -65,7 +65,7 @@ VERSION_OF_BROKERS: Final = 2
 async def handle(
     topics: Topics, transactions: Transactions, request: AddPartitionsToTxnRequest, call: Call
 ) -> AddPartitionsToTxnResponse:
-    """Add partitions to a client's transaction; from version 4 on, handle a broker's request."""
+    """Handle a request of a client (versions 0-3) or of a broker (later versions)."""
     if call.version >= FIRST_BETWEEN_BROKERS:
         return await _between_brokers(topics, transactions, request, call)
     transactional_id = request.v3_and_below_transactional_id

@@ -39,7 +39,7 @@ Handler: TypeAlias = "RecordHandler | BatchHandler"
 """The type of the user's handler, which gets batches with ``batch=True``, otherwise records."""
 
 ItemHandler: TypeAlias = "Callable[[Item], HandlerResult | Awaitable[HandlerResult]]"
-"""The type of a handler in code that calls the handler with an `Item`: a record or a batch."""
+"""The type of a `Handler` where code calls it with an `Item`, which is a record or a batch."""
 
 ERROR_HEADER: Final = "aiokq.error"
 SOURCE_HEADER: Final = "aiokq.source"

@@ -274,7 +274,7 @@ class TlsContexts:
             logger.error("certificate has expired: %s", self._name)
 
     def _check_identity(self, settings: TlsSettings, own: Certificate | None) -> None:
-        """Refuse a certificate with another identity, as Kafka does for a listener.
+        """Refuse a new certificate whose identity differs, as Kafka does for a listener.
 
         Raises:
             ConfigError: the distinguished name differs, or a former alternative name is missing.

@@ -1,1 +1,1 @@
-"""The engine `bruce`: router and dispatcher after the design of Bruce, on `Cluster.produce`."""
+"""The engine `bruce`: follows the design of Bruce, and sends requests by `Cluster.produce`."""

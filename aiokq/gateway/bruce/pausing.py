@@ -2,8 +2,8 @@
 
 Tests: tests/unit/gateway/bruce/test_pausing.py.
 
-Source: Dory, `pause rate limiter`: the first delay is 0, later ones are random and double; each is
-raised to the shortest pause.
+Source: Dory, `pause rate limiter`: the first delay is 0, and each later delay is a base, which
+doubles, times a random factor. A delay below the shortest pause is raised to it.
 """
 
 from __future__ import annotations

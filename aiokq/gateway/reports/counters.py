@@ -41,7 +41,7 @@ FILE: Final = "/".join(Path(__file__).parts[-4:])
 
 
 class ClientCounts(NamedTuple):
-    """Counts of the client of a gateway; a reload may create another client.
+    """Counts of a gateway's client; `plus` adds those of another client, which a reload created.
 
     Attributes:
         errors: numbers of errors by name.

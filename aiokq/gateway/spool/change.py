@@ -43,7 +43,7 @@ class Change:
         self.error: OSError | None = None
 
     def keep_end(self, deleted: Segment, before: Segment) -> None:
-        """Have `make` write the end of `before`, and only then delete `deleted`. Context: loop."""
+        """Have `make` write where `before` ends, and only then delete `deleted`. Context: loop."""
         self._before[deleted] = before
         if before not in self.outcomes:
             self.outcomes[before] = before.take_outcomes()

@@ -52,7 +52,7 @@ def alter_scram_credentials(
     deletions: Sequence[ScramCredentialDeletion],
     upsertions: Sequence[ScramCredentialUpsertion],
 ) -> Steps[Decision[Mapping[str, BrokerError | None]]]:
-    """Return the records of all changes without an error, and an error or None for each user.
+    """Return records for the changes that have no error; for each user, return its error or None.
 
     A user that the request names twice is not changed, even if the mechanisms differ. The function
     yields after some steps, because a request may have very many changes.

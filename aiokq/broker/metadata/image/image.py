@@ -57,7 +57,9 @@ NO_EPOCH: Final = -1
 FENCED: Final = 1
 UNFENCED: Final = -1
 IN_CONTROLLED_SHUTDOWN: Final = 1
-"""Each of these constants is a value in a ``BrokerRegistrationChangeRecord``; 0 is no change."""
+"""This constant, `FENCED` and `UNFENCED` are values in a ``BrokerRegistrationChangeRecord``, in
+which 0 means no change.
+"""
 
 MAX_SHARED_PARTITIONS: Final = 4096
 """Maximum number of partition states that are kept in order to share equal states."""

@@ -308,7 +308,7 @@ class MetadataPublisher:
         return failure
 
     def _tell_places(self) -> None:
-        """Report the directories of open logs, after metadata.version has begun to record them."""
+        """Report the directories of open logs, because the new metadata.version records them."""
         for topic, images in self._applied.items():
             for partition, image in zip(topic.partitions, images, strict=False):
                 if partition.local_log is not None:  # a log that is opened later is reported then
