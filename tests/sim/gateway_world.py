@@ -33,7 +33,7 @@ class _Intake:
     def start(self) -> None:
         self.running = True
 
-    def stop(self, *, drain: bool = False) -> None:
+    def stop(self, *, drain_ms: int = 0) -> None:
         self.running = False
 
     def counts(self) -> Any:
