@@ -100,7 +100,10 @@ def _is_of_a_directory(error: KafkaError) -> bool:
 
 
 def _is_of_an_old_peer(error: KafkaError) -> bool:
-    """Return whether the peer closed the connection on ApiVersions, and the text says why."""
+    """Return whether the peer closed the connection on ApiVersions.
+
+    The message of such an error already names the possible reasons.
+    """
     from aiokq.connection.handshake import ClosedOnApiVersions
 
     return isinstance(error, ClosedOnApiVersions)

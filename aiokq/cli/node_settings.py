@@ -129,7 +129,7 @@ def node_of(given: NodeOptions, *, of_kafka: bool = False) -> Node:
 
 
 def checked_listeners(node: Node) -> Listeners:
-    """Return the listeners of a node that aiokq can run.
+    """Check that aiokq can run a node, and return the node's listeners.
 
     Raises:
         ConfigError: a setting of the listeners is invalid, or the node is not both broker and

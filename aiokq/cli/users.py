@@ -176,9 +176,10 @@ async def _change(
 async def _useful(call: AdminCall, admin: Admin, name: str) -> list[str]:
     """Return the mechanisms that the brokers offer, and those of the user's credentials.
 
-    A credential for another mechanism would be of no use, and a credential that the user has must
-    not keep an earlier password. If the brokers do not say what they offer, return SCRAM-SHA-256
-    and SCRAM-SHA-512. If the brokers offer no SCRAM, return the same and print a note.
+    A new credential for a mechanism that is not offered would be of no use. The mechanisms of the
+    user's credentials are included so that no credential keeps an earlier password. If the brokers
+    do not say what they offer, return SCRAM-SHA-256 and SCRAM-SHA-512. If the brokers offer no
+    SCRAM, return the same and print a note.
     """
     offered = await _offered(admin)
     if offered is not None and not offered:

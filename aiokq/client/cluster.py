@@ -482,7 +482,7 @@ class Cluster:
 
         Args:
             message: the request. It is sent in the newest common version of client and broker that
-                has all fields set in the request.
+                has all fields that are set in the request.
             node: a node id, "any", "controller", or a partition, whose leader gets the request.
             timeout: seconds; default ``default_api_timeout_ms``.
 
@@ -490,7 +490,7 @@ class Cluster:
             RequestTimeout: no response within the timeout; the cause is the last error.
             ConnectionLost: the connection was lost before the response, or no broker has this node
                 id.
-            FieldNotSupported: no version that both sides support has all fields set in the request.
+            FieldNotSupported: no common version has all fields that are set in the request.
             UnsupportedVersion, ProtocolError, AuthenticationFailed: the broker cannot be used.
             TypeError: `message` is not a request.
             ConfigError: `node` is a string other than "any" and "controller".

@@ -38,9 +38,10 @@ class _Fields(tuple[Any, ...]):
         _field_defaults: dict[str, object]
 
     def __new__(cls, /, *args: object, **kwargs: object) -> Any:
-        """Create an object without a compiled constructor, or compile the constructor and call it.
+        """Create one of the first objects of a class without a compiled constructor.
 
-        Concurrent first calls in several threads are harmless.
+        Later, or if the arguments are wrong, compile the constructor and call it. Concurrent
+        first calls in several threads are harmless.
         """
         owner: Any = next(base for base in cls.__mro__ if "_fields" in base.__dict__)
         created = _created[owner] = _created.get(owner, 0) + 1

@@ -698,7 +698,7 @@ class Gateway:
     async def _abandon(self) -> None:
         """Close the parts opened by a failed start.
 
-        Messages that its inputs have read are discarded, unless a spool keeps them.
+        Messages that the inputs have read are discarded, unless a spool keeps them.
         """
         try:
             if self._inputs.inputs:

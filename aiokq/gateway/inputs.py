@@ -123,7 +123,7 @@ class InputSocket:
         return port
 
     def change(self, settings: InputSettings) -> None:
-        """Apply other options at the same address, and their permissions to the file.
+        """Replace the options except the address, and set the new permissions of the socket file.
 
         A file that systemd owns is not changed.
 

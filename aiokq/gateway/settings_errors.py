@@ -41,7 +41,9 @@ class Places:
 
 
 def error_texts(error: ValidationError, place: Places, root: type[BaseModel]) -> Iterable[str]:
-    """Yield one text per error, but none for a union branch that does not fit the kind of value.
+    """Yield one text per error, but none for the errors of a union branch that cannot be meant.
+
+    That is a branch for tables if the value is no table, or another branch if the value is a table.
 
     Args:
         root: the model of the whole file.

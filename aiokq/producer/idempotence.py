@@ -285,9 +285,10 @@ class Sequences:
         self._move(Numbering.FRESH)
 
     def resume(self) -> None:
-        """Continue with the next number, because the epoch must not change within a transaction.
+        """Continue with the next sequence number in the same epoch.
 
-        Until the next acknowledgement, only one batch may be in flight.
+        Called for transactional producers, whose epoch only the coordinator changes. Until the next
+        acknowledgement, only one batch may be in flight.
         """
         self._move(Numbering.FRESH)
 

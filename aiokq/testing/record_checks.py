@@ -253,7 +253,7 @@ def _poll_of(index: HistoryIndex, topic: str, partition: int, offset: int) -> Po
 
 
 def _witnesses(index: HistoryIndex, send: Send) -> Iterator[Operation]:
-    """Yield the poll of the next record that was read, or else the `Final` of the partition."""
+    """Yield the poll of the lowest offset read above that of `send`, or else the `Final`."""
     if send.partition is None or send.offset is None:
         return
     for isolation in Isolation:

@@ -164,10 +164,11 @@ class ProducerCheck:
             )
 
     def _oldest_that_is_remembered(self, known: dict[int, ProducerEntry]) -> _Trace | None:
-        """Return the oldest trace of those producers in a snapshot that have no open transaction.
+        """Return the oldest trace among a snapshot's producers without an open transaction.
 
-        A producer with a newer trace cannot have expired before the producer of this trace. The
-        result is None if none of these producers has a batch in the log.
+        The producer of this trace had not expired, so no producer with a newer trace had expired.
+        The result is None if none of the snapshot's producers without an open transaction has a
+        batch in the log.
         """
         traces = [
             self._traces[producer_id]

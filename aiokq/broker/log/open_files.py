@@ -36,8 +36,8 @@ class OpenSegment(Protocol):
 class OpenFiles:
     """The segments with open files, in one log directory; the most recently used is the last.
 
-    Used in any thread: only one thread at a time uses a log, but several threads close logs at a
-    shutdown.
+    Any thread may call the methods: at a shutdown, several threads close logs at the same time. The
+    segments of one log are used by one thread at a time.
     """
 
     __slots__ = ("__weakref__", "_created", "_limit", "_lock", "_segments")

@@ -140,8 +140,8 @@ class Segment(ReadableSegment):
         interval = self._config.index_interval_bytes
         if index or self.size <= interval:
             return True
-        # A power cut may have emptied the file. It had an entry if a batch begins beyond the first
-        # interval.
+        # The offset index is empty. If a batch begins beyond the first interval, the index had an
+        # entry, which a power cut may have removed.
         try:
             return all(position <= interval for position, _ in self.headers())
         except CorruptRecord:

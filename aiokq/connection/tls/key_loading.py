@@ -26,7 +26,8 @@ def load_key(context: ssl.SSLContext, material: KeyMaterial) -> None:
 
     Raises:
         ssl.SSLError: the key does not belong to the certificate, or the password is wrong.
-        OSError: no file can be created, or cryptography is missing where a file must be encrypted.
+        OSError: no file can be created, or a file must be encrypted and the package cryptography is
+            missing.
     """
     try:
         descriptor = os.memfd_create("aiokq", os.MFD_CLOEXEC)

@@ -326,9 +326,9 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
             asyncio.get_running_loop().call_soon(self._decrypt_left)
 
     def read_at_most(self, nbytes: int | None) -> None:
-        """Set the number of bytes received at once before the login; None after the login.
+        """Set the maximum number of bytes that a read receives before the client's login.
 
-        After the login, a read fills at most the shared buffer.
+        None means that the login is complete; a read then fills at most the shared buffer.
         """
         self._received = self._buffer[:nbytes]
         self._is_stranger = nbytes is not None

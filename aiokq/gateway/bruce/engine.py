@@ -373,8 +373,8 @@ class BruceEngine:
         """Choose brokers for AnyPartition messages of a topic: by batch, or by message."""
         batching = chunks[0].load.topic.rules.batching
         if batching.mode == "per_topic":
-            # The pool has batched the messages. Messages below the limits of number and size have
-            # reached the limit of time.
+            # The pool has already applied the limit of time. Messages that do not reach the other
+            # limits are therefore sent at once.
             batch = Batch(BatchLimits(None, batching.messages, batching.bytes))
             for chunk in chunks:
                 for complete in batch.add_all(chunk, self._now()):

@@ -27,7 +27,7 @@ MODE: Final = 0o640
 
 
 class LogFile:
-    """Appends lines. All methods are called in one thread. None but `archived` raises an OSError.
+    """Appends lines. All methods are called in one thread. Only `archived` raises OSError.
 
     Args:
         max_file_bytes: size at which the file is rotated.

@@ -20,12 +20,11 @@ FULL_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 class Change:
     """Outcomes to write, and segments to delete afterwards.
 
-    The name of a segment's file has the sequence at which the segment begins and the segment before
-    it ends. Before a segment is deleted, this sequence is therefore written to the file of outcomes
-    of the segment before it.
+    The end of a segment is the sequence in the name of the next segment's file. Before the next
+    segment is deleted, the end is therefore written to the segment's file of outcomes.
 
     Args:
-        sync: whether this sequence is synced to disk before the segment is deleted.
+        sync: whether the end is synced to disk before the next segment is deleted.
 
     Attributes:
         outcomes: outcomes to write, by segment.

@@ -382,9 +382,9 @@ class TransactionEnd:
         return TransactionOutcome.UNKNOWN if self._commit_lost else TransactionOutcome.ABORTED
 
     async def _request(self, *, committed: bool, timeout: float) -> None:
-        """Send EndTxn if the coordinator may know of the transaction, and use the returned epoch.
+        """Send EndTxn if the transaction has `started`, and use the returned epoch.
 
-        If only a lost request may have begun the transaction, request a new epoch instead.
+        Otherwise, request a new epoch if a lost request may have begun the transaction.
 
         Raises:
             KafkaError: see `CoordinatorRequests.send`.

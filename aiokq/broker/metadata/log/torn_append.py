@@ -118,7 +118,8 @@ def _lacks_offset(file: File, position: int, expected: int) -> bool:
 
     The checksum does not cover the first two fields, base offset and length. If the sector has only
     bytes of these fields, the batch can have a valid checksum although the sector was not written.
-    The unwritten bytes are 0. The length is then still right if all its bytes in the sector are 0.
+    An unwritten sector reads as zeros. The length is right nevertheless if all bytes of the length
+    that belong to the sector are 0.
     """
     left = -position % SECTOR
     known = expected.to_bytes(LENGTH_OFFSET, "big")

@@ -36,7 +36,7 @@ logger = logging.getLogger("aiokq.broker")
 def look_for_missing(
     directories: LogDirectories, image: MetadataImage, paths: Mapping[uuid.UUID, str]
 ) -> list[uuid.UUID]:
-    """Add missing directories to the directories that could not be opened.
+    """Find the missing directories, and add them to ``directories.unopened``.
 
     Args:
         directories: the directories, after their partitions were found (``find``).

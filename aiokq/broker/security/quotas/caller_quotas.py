@@ -66,9 +66,10 @@ AT_ONCE: Final = 16
 """Maximum number of answers that are awaited at the same time."""
 
 MOST_RENEWALS: Final = 256
-"""Maximum number of answers that wait to be renewed; the others are renewed at a later request.
+"""Maximum number of old answers that wait until the function is asked again.
 
-Questions for the first answer of a client need no limit: each belongs to a request that waits.
+Further old answers are renewed at a later request. First answers need no limit, because a request
+waits for each of them.
 """
 
 _LOGGED_CHARACTERS: Final = 128
