@@ -345,9 +345,9 @@ def _check_free(files: Files, path: str) -> None:
 def _copy_tree(files: Files, source: str, target: str) -> None:
     """Copy a log directory: partitions, then the metadata log, and last the shutdown marker.
 
-    The metadata log is copied after all partitions, because the copy may be interrupted. A broker
-    that is started on a copy with metadata creates an empty log for each partition that is in the
-    metadata and not on disk.
+    The copy may be interrupted. A broker that is started on it would create an empty log for each
+    partition that is in the metadata and not on disk. The metadata log is therefore copied after
+    all partitions.
     """
     files.mkdirs(target)
     inside = [name for name in files.listdir(source) if name != file_names.LOCK]

@@ -200,9 +200,9 @@ def export(
     key, value, headers and timestamp. The value of other rows is the JSON of all their columns.
 
     Delivery is at least once. A repeated run writes all rows again; with --resume it continues
-    the interrupted run. After a kill, rows that were in flight may be in the log twice, and also
-    the first 10,000 rows of the run if it was killed before they were acknowledged. Up to 80,000
-    rows may be in the log twice if the producer is not idempotent (acks=1), if it got another
+    the interrupted run. After a kill, rows that were in flight may be in the log twice. The first
+    10,000 rows may also be there twice if the run was killed before they were acknowledged. Up to
+    80,000 rows may be there twice if the producer is not idempotent (acks=1), if it got another
     producer id after an error, or if the resumed run is also killed before it has sent 80,000 rows.
     With --transactional and --resume, readers with read_committed see each row once. No Java and no
     Spark are needed.

@@ -115,9 +115,9 @@ class TcpListener:
         self._arrived = _Arrived()
         self._connecting: dict[_Connecting, None] = {}
         # When the process has no free descriptor, the spare descriptor is closed to accept a
-        # connection. The connection is refused if no idle connection can be closed. If the
-        # client stayed in the system's queue, it would not learn of the refusal, and the socket
-        # would stay readable.
+        # connection, which is refused if no idle connection can be closed. Without the spare
+        # descriptor, the client would stay in the system's queue: it would not learn of the
+        # refusal, and the socket would stay readable.
         self._spare = _Spare()
         self._resumption: asyncio.TimerHandle | None = None
         self._waiting: set[socket.socket] = set()  # sockets whose next accept has to wait

@@ -217,7 +217,7 @@ class Node:
         Args:
             message: the request.
             timeout: seconds to wait for the response; default `request_timeout_ms`. The time
-                begins when the node is connected and does not throttle the client.
+                begins when the node is connected and its throttle time is over.
 
         Raises:
             KafkaError: an error of `connection` or of `Connection.request`.

@@ -11,7 +11,7 @@ decides when a step may begin:
 - While clients send requests, the steps of all strangers together use at most `SHARE` of the time
   in which the loop works, and `IDLE_SHARE` of the time in which it would wait for the next request.
   The remaining steps wait, and new connections wait in the system's queue.
-- When no client has sent a request for `QUIET_SECONDS`, strangers may use all the time.
+- When no client has sent a request for `QUIET_SECONDS`, strangers may use all of the loop's time.
 - Of the steps that wait, one of each client address (of IPv6, each /64 network) is done in turn, so
   that many connections of one address delay those of other addresses little. A new connection
   begins when no step of its address waits, or after `STEPS_PER_BEGINNING` steps of its address, so
@@ -47,9 +47,9 @@ IDLE_SHARE: Final = 0.25
 """The largest part of the loop's idle time, between the requests of clients, that steps use."""
 
 QUIET_SECONDS: Final = 0.001
-"""Strangers may use all the time when clients have sent no request for this number of seconds.
+"""Seconds without requests of clients after which strangers may use all of the loop's time.
 
-Requests of several clients often arrive shortly after each other.
+A shorter pause does not count: requests of several clients often arrive shortly after each other.
 """
 
 SECONDS_PER_TURN: Final = 0.0002

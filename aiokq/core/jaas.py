@@ -54,7 +54,10 @@ _SHADED: Final = "kafkashaded."
 _FLAGS: Final = ("required", "requisite", "sufficient", "optional")
 
 _MAX_CHARACTERS: Final = 1_000_000
-"""The longest text that is read. A broker's PlainLoginModule may have an option for each user."""
+"""The longest text that is read.
+
+The limit is high, because a broker's PlainLoginModule may have an option for each user.
+"""
 
 _TOKEN: Final = re.compile(
     r"""

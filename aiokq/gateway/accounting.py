@@ -255,8 +255,9 @@ class Accounting:
         taken = letter.taken
         assert not isinstance(taken, RefusedMessages)
         if len(rows) < taken.count:
-            # A copy, because the other messages may have an outcome, and release the memory of
-            # `taken`, long before the letter is written.
+            # A copy, because the letter would otherwise keep the memory of all messages of `taken`.
+            # The pool stops counting the other messages when they have an outcome, which may be
+            # long before the letter is written.
             taken, released = taken.select(rows), charge
             charge = taken.charge
             self._pool.charge(charge)

@@ -61,8 +61,8 @@ could not be written.
 """
 
 SHARE: Final = 4
-"""While messages with dead letters use more than a fourth of the pool, further messages are
-discarded, so that a topic of dead letters that takes none leaves room for other messages."""
+"""While dead letters use a fourth of the pool, further undeliverable messages are discarded without
+a dead letter. Otherwise dead letters would fill the pool when their topic accepts none."""
 
 LETTER_OVERHEAD: Final = 3072
 """Bytes that a `Letter` takes beside its messages. Most of them are for its task."""

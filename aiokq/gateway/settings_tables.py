@@ -419,7 +419,7 @@ class SpoolSettings(Section):
     path: str
     """Absolute path of the directory. Its last part is created; only one gateway may use it."""
     max_bytes: Annotated[ByteSize, Field(ge=64 * 1024, le=2**50)] = 1024 * 1024 * 1024
-    """Largest size of all files with messages. At this size, `when_full` of the inputs applies."""
+    """Total size of the files with messages at which `when_full` of the inputs applies."""
     segment_bytes: Annotated[ByteSize, Field(ge=4096, le=2**30)] = 16 * 1024 * 1024
     """Size of a file; a file is deleted when all of its messages have an outcome."""
     fsync: Literal["never", "interval", "each"] = "never"

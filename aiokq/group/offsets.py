@@ -359,7 +359,7 @@ class GroupOffsets:
         """Return the offsets that may be committed by topic name.
 
         A topic that the metadata lacks may be created again at any moment, and a commit by name
-        would then apply to the new topic. An offset with the id of such a topic is left out.
+        would then apply to the new topic. So an offset with the id of such a topic is left out.
         """
         topics = self._engine.metadata.topics
         return {

@@ -27,9 +27,9 @@ WARN_AFTER: Final = 1.0
 """Seconds that records wait before the warning. Creating a topic normally takes less time."""
 
 CONFIRMED_AFTER: Final = 1.0
-"""Minimum seconds between the two "unknown topic" responses that close() requires.
+"""Seconds for which responses must report a topic as unknown before close() believes them.
 
-Brokers learn of a new topic one after the other.
+A single response may be wrong, because brokers learn of a new topic one after the other.
 """
 
 GRACE: Final = 2.0

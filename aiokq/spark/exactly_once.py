@@ -36,9 +36,9 @@ __all__ = ["TaskContent", "TaskId", "TaskTransaction", "note_batch", "task_trans
 QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
 RUN_ID: Final = "spark.jobGroup.id"
-"""Local properties of Spark's streaming jobs.
+"""Names of local properties of Spark's streaming jobs: the ids of the query, the batch and the run.
 
-The job group of a streaming query has the id of the query's run.
+Spark uses the id of the run as the id of the query's job group.
 
 Source: Spark, ``StreamExecution.QUERY_ID_KEY``, ``MicroBatchExecution.BATCH_ID_KEY``.
 """

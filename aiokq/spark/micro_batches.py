@@ -188,7 +188,8 @@ class MicroBatchPlanner:
         begun, until = SourceOffset.parse(start), SourceOffset.parse(end)
         if begun.unread:
             # Spark passes the result of initial() as the start of the first batch. After a restart,
-            # initial() may return another offset than the start with which the batch was planned.
+            # initial() may return another offset than the start with which the batch was planned;
+            # the planned start is `until.initial`.
             if not until.positions:
                 # No topic matched at the start; the next batch reads the topics that match now.
                 return []

@@ -170,7 +170,7 @@ class ReadableLog(LocalLog):
             raise self.read_refused(error) from error
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """Return the newest epoch up to ``epoch`` and its end offset.
+        """Return the newest known epoch up to ``epoch``, and the offset at which that epoch ended.
 
         See ``LeaderEpochs.end_offset_for``.
         """

@@ -275,10 +275,10 @@ class _Loader:
     def _start_empty(self, segments: Sequence[Segment]) -> tuple[list[Segment], ProducerState]:
         """Replace segments that all end before the log start offset with an empty segment.
 
-        The new segment begins at the log start offset. A power cut removed the records between the
-        last segment and that offset, or segment files were deleted by hand. If the log continued
-        after the remaining segments, its next records would have offsets that the checkpoint
-        declares deleted.
+        Such segments remain if a power cut removed the records between them and that offset, or if
+        segment files were deleted by hand. The new segment begins at the log start offset. If the
+        log continued after the old segments, its next records would have offsets that the
+        checkpoint declares deleted.
 
         Source: Kafka ``LogLoader.deleteSegmentsIfLogStartGreaterThanLogEnd``.
         """

@@ -92,7 +92,8 @@ class TransactionIndex:
             last = found.last_offset
             columns.extend(entry)
         self._columns = columns
-        # Loaded entries are durable, because a recovery rebuilds the index of an unsynced segment.
+        # Loaded entries are durable: if a segment was not synced, its index is not loaded, but
+        # rebuilt by the recovery.
         self._written = self._synced = len(self)
         self._cut = False
 

@@ -315,9 +315,9 @@ class Processor:
                     assert item is not None
                     if not await self._finish(item, rest, error):
                         break
-                # If `handle` handled fewer than `most` items, without `rest` and `error`, its time
-                # limit was reached, or it was interrupted. The loop's clock may not show that the
-                # limit was reached, because the resolution of the clock may be a millisecond.
+                # The second condition means that `handle` reached its time limit or was
+                # interrupted. The first may miss the time limit, because the resolution of the
+                # loop's clock may be a millisecond.
                 if self._now() >= turn or (rest is None and error is None and done < most):
                     await asyncio.sleep(0)
                     turn = self._now() + TURN_SECONDS

@@ -32,17 +32,17 @@ _RETRY_SECONDS: Final = 10.0
 """Time between a failed refresh and the next one, as in Java."""
 
 _PAUSE_SECONDS: Final = 1.0
-"""Seconds after a failed fetch in which connections get its error, and no new fetch begins."""
+"""Seconds after a failed fetch during which connections get its error and no new fetch begins."""
 
 _WAIT_SECONDS: Final = 10.0
 """Seconds for which a connection waits for a token, if none is valid."""
 
 _MARGIN_SECONDS: Final = 1.0
-"""Seconds before the expiry of a token in which the token is not used any more.
+"""Seconds before its expiry at which a token is no longer used.
 
-If a tenth of the lifetime that is left at the fetch is shorter, that tenth counts instead.
-
-Brokers accept a token that has just expired, but close the connection at its first request.
+If the token expires less than 10 seconds after the fetch, a tenth of that time counts instead. The
+margin is needed, because brokers accept a token that has just expired, but close the connection at
+its first request.
 """
 
 _UNKNOWN_SECONDS: Final = 30.0

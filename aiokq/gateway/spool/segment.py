@@ -143,7 +143,7 @@ class Segment:
             self._done.extend(bytes(missing))
 
     def load_done(self) -> int:
-        """Read the file of outcomes; return the end in it, or 0 if it has none.
+        """Read the file of outcomes; return the segment's `end` from it, or 0 if the file lacks it.
 
         Raises:
             OSError: the file cannot be read.

@@ -68,7 +68,7 @@ METADATA_TRANSACTIONS: Final = 13
 CONTROLLER_REGISTRATION: Final = 15
 DIRECTORY_ASSIGNMENT: Final = 17
 ELIGIBLE_LEADER_REPLICAS: Final = 23
-"""Each of these constants is the level of metadata.version that introduced what it names."""
+"""Each of these constants is the first level of metadata.version that supports what it names."""
 
 METADATA_VERSIONS: Final[Mapping[int, str]] = {
     7: "3.3-IV3",

@@ -71,7 +71,7 @@ class MetadataPublisher:
         deleted: called when a log may have been deleted, so that the files of deleted logs are
             removed later.
         placed: called with topic id, partition number and directory.id of a log if the metadata
-            names another directory for it, or none.
+            does not name this directory for the log.
 
     Attributes:
         by_kafka: whether Apache Kafka may have written to the logs.

@@ -518,8 +518,8 @@ def _has_partitions(listed: Listed) -> bool:
     """Whether a log directory of a node without metadata has a partition.
 
     Raises:
-        KafkaStorage: a directory cannot be read. Its partitions would not become topics, and a
-            later start would set their logs aside.
+        KafkaStorage: a directory cannot be read. If the start continued, the partitions in it would
+            not become topics, and a later start would set their logs aside.
     """
     for directory, found in listed.items():
         if isinstance(found, OSError):

@@ -35,7 +35,7 @@ __all__ = ["TokenKey", "TokenKeys", "parse_key_set"]
 logger = logging.getLogger("aiokq.broker")
 
 SECONDS_BETWEEN_FETCHES: Final = 10.0
-"""Minimum seconds between two fetches because of unknown key ids.
+"""Minimum seconds between two fetches that tokens with unknown key ids cause.
 
 Anybody can send tokens with invented key ids. Kafka fetches once a minute for each of 16 ids.
 """

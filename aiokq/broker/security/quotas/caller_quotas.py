@@ -184,7 +184,7 @@ class CallerQuotas:
         return self._last.get((short_name(str(connection.session.principal)), key))
 
     def _answer(self, connection: RequestContext, client_id: str, key: str) -> _Answer:
-        """Return the answer for a client; ask the function if there is no answer or an old one.
+        """Return the answer for a client; ask the function if there is none, or if it is old.
 
         The connection keeps its answers, because client ids of other connections may evict them
         from the cache during a request.

@@ -209,5 +209,5 @@ def _check_member(
 
 
 def _differs(requested: str | None, known: str | None) -> bool:
-    """Whether a request has another protocol than the group; requests of old clients have none."""
+    """Whether both protocols are given and differ; requests of old clients have no protocol."""
     return requested is not None and known is not None and requested != known

@@ -111,8 +111,8 @@ class Heartbeat:
                 f"known by the group coordinator ({known}). The member must abandon all its "
                 "partitions and rejoin."
             )
-        # The response with the newer epoch may have been lost. In that case the member owns only
-        # partitions that are still assigned to it.
+        # The response with the newer epoch may have been lost. The previous epoch is therefore
+        # accepted if the member owns only partitions that are still assigned to it.
         if received != member.previous_member_epoch or not self._owns_at_most(member.assigned):
             raise FencedMemberEpoch(
                 f"The consumer group member has a smaller member epoch ({received}) than the one "
