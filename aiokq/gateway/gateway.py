@@ -49,6 +49,11 @@ CLOSE_SECONDS: Final = 5.0
 """Seconds that the tasks may take to end once they are cancelled."""
 
 METADATA_SECONDS: Final = 10.0
+TOPIC_SHARE: Final = 7
+"""The messages of a topic that wait in the pool may use this many times as much as is free.
+
+So a single topic that takes no messages leaves an eighth of the pool, and many together a part.
+"""
 
 INPUTS_SHARE: Final = 0.5
 """Largest part of the time of a shutdown in which the inputs are read to their end."""
@@ -182,6 +187,7 @@ class Gateway:
         self.pool = Pool(
             settings.pool.max_bytes,
             wake_fd=wake_fd,
+            topic_share=TOPIC_SHARE,
             sample_bytes=settings.discards.sample_bytes,
             spooled=self.spool is not None,
             **refused_options(settings),

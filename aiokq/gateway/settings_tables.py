@@ -120,7 +120,8 @@ class InputSettings(Section):
     allow_large_datagrams: bool = False
     """Whether `max_message_bytes` may require that senders raise their SO_SNDBUF."""
     when_full: Literal["discard", "block"] = "discard"
-    """What happens while the pool is full: discard messages, or stop reading this input."""
+    """What happens while the pool is full, or a topic has its share of it: discard messages, or
+    stop reading this input."""
     max_connections: Count = 1024
     """Largest number of open connections of a stream input; further ones wait."""
     idle_ms: Milliseconds = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ import aiokq
 from aiokq.broker.log.appending import Appendable
 from aiokq.broker.log.partition_log import AppendResult
 from aiokq.broker.replica.partition import Partition
-from aiokq.errors import InvalidRecord, NotEnoughReplicas
+from aiokq.errors import InvalidRecord, LeaderNotAvailable, NotEnoughReplicas
 from aiokq.fastpath.gateway import REASONS
 from aiokq.gateway import Gateway, GatewaySettings
 from aiokq.gateway.accounting import Discard
@@ -258,6 +258,80 @@ async def test_a_topic_that_cannot_be_written_does_not_hold_up_others(
         snapshot = await r.settled(11_500)
         assert snapshot.total.acked == 11_500
         assert len(await r.records("stuck")) == 1500
+
+
+def unknown_leaders(r: Rig, topic: str) -> Callable[[], None]:
+    """Let lookups find a topic without leaders; return a call that ends this."""
+    router = r.gateway.router
+    look_up, stuck = router._metadata, True
+
+    async def without(names: Iterable[str]) -> Any:
+        found = await look_up(names)
+        for one in found:
+            if stuck and one.name == topic:
+                one.error_code, one.partitions = LeaderNotAvailable.code, []
+        return found
+
+    def end() -> None:
+        nonlocal stuck
+        stuck = False
+
+    router._metadata = without  # type: ignore[method-assign]
+    return end
+
+
+@pytest.mark.parametrize("engine", ["producer", "bruce"])
+@pytest.mark.parametrize("kind", ["unix_datagram", "unix_stream"])
+async def test_a_topic_that_takes_no_messages_leaves_room_for_others(engine: str, kind: str):
+    """Regression: it filled the pool, and the messages of all topics were discarded."""
+    values = {"pool": {"max_bytes": "1 MiB"}, "delivery": {"engine": engine}}
+    async with rig(values, topics={"orders": 1, "stuck": 1}) as r:
+        end = unknown_leaders(r, "stuck")
+        await r.send(*(message("stuck", bytes(1000)) for _ in range(2000)), kind=kind)
+        await r.until(lambda: r.gateway.snapshot().total.received == 2000)
+        lost = discarded(r.gateway.snapshot())["no_memory"]
+        assert 1000 < lost < 1200
+        for n in range(20):
+            sent = [message("orders", b"%d" % n), message("stuck", bytes(1000))] * 50
+            await r.send(*sent, kind=kind)
+            await r.until(lambda n=n: r.gateway.snapshot().total.acked == 50 * (n + 1))
+        snapshot = r.gateway.snapshot()
+        balanced(snapshot)
+        assert discarded(snapshot) == {"no_memory": lost + 1000}
+        assert sum(snapshot.topics["orders"].discarded) == 0
+        end()
+        snapshot = await r.settled(4000)
+        assert snapshot.total.acked == 3000 - lost
+        assert snapshot.topics["stuck"].acked == 2000 - lost
+
+
+@pytest.mark.parametrize("engine", ["producer", "bruce"])
+async def test_an_input_that_waits_for_a_topic_leaves_room_for_other_inputs(engine: str):
+    """It waits as long as the topic has its share of the pool, and loses nothing."""
+    with directory() as path:
+        inputs = [
+            {"type": "unix_stream", "path": f"{path}/stream", "when_full": "block"},
+            {"type": "unix_datagram", "path": f"{path}/datagram"},
+        ]
+        values = {
+            "pool": {"max_bytes": "1 MiB"},
+            "delivery": {"engine": engine},
+            "inputs": inputs,
+        }
+        async with rig(values, topics={"orders": 1, "stuck": 1}) as r:
+            end = unknown_leaders(r, "stuck")
+            flood = [message("stuck", bytes(1000)) for _ in range(2000)]
+            sending = asyncio.ensure_future(r.send(*flood, kind="unix_stream"))
+            pool = r.gateway.pool
+            await r.until(lambda: pool.used_bytes() > 7 * pool.max_bytes // 8 - 2000)
+            for n in range(20):
+                await r.send(*[message("orders", b"%d" % n)] * 50)
+                await r.until(lambda n=n: r.gateway.snapshot().total.acked == 50 * (n + 1))
+            assert not sending.done()
+            end()
+            await sending
+            snapshot = await r.settled(3000)
+            assert (snapshot.total.acked, discarded(snapshot)) == (3000, {})
 
 
 async def test_topics_that_are_made_up_cost_neither_memory_nor_the_messages_of_others():

@@ -187,6 +187,7 @@ class Side:
                 "refused_per_s": 4,
                 "limit_whole": 3,
             },
+            {"topic_share": 1},
         ]
     ),
 )

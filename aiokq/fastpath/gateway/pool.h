@@ -352,6 +352,7 @@ typedef struct {
     int64_t fixed_wall;
 
     int64_t max_bytes;
+    int64_t topic_share; /* a topic may hold this many times as much as is free; 0: any part */
     int64_t sample_bytes;
     int64_t max_names;
     int64_t refused_bytes;
@@ -1233,6 +1234,13 @@ static inline int aiokq_slot_fits(const aiokq_pool *pool, aiokq_slot *slot, int6
     return 1;
 }
 
+/* Returns whether a topic that holds messages would hold more than its share with `need` bytes more.
+ * As the share depends on what is free, there is room for others even beside many such topics. */
+static inline int aiokq_over_share(const aiokq_pool *pool, const aiokq_slot *slot, int64_t need) {
+    return pool->topic_share > 0 && slot != NULL && slot->held > 0 &&
+           slot->held_bytes + need > pool->topic_share * (pool->max_bytes - pool->used - need);
+}
+
 /* Stores or discards one message; returns 0, without counting it, if it has to wait. The mutex is
  * released while a large message is copied. */
 static inline int aiokq_accept_at(aiokq_pool *pool, const unsigned char *data, int64_t size,
@@ -1293,8 +1301,10 @@ again:
     }
     if (when_full == AIOKQ_WAIT && pool->used <= pool->partial)
         when_full = AIOKQ_FORCE; /* only incomplete messages fill the pool: waiting frees nothing */
-    if (reason < 0 && (need > pool->max_bytes || (when_full != AIOKQ_FORCE &&
-                                                  pool->used + need > pool->max_bytes))) {
+    if (reason < 0 &&
+        (need > pool->max_bytes ||
+         (when_full != AIOKQ_FORCE && (pool->used + need > pool->max_bytes ||
+                                       aiokq_over_share(pool, slot, need))))) {
         if (need <= pool->max_bytes)
             aiokq_press(pool);
         if (when_full == AIOKQ_WAIT && need <= pool->max_bytes) {
@@ -1739,6 +1749,8 @@ static inline aiokq_segment *aiokq_take(aiokq_pool *pool, aiokq_slot *slot, int6
     slot->held -= count;
     slot->held_bytes -= aiokq_span(segment, *from, *to) + count * AIOKQ_MESSAGE_OVERHEAD;
     pool->taken += count;
+    if (pool->topic_share > 0)
+        aiokq_memory_freed(pool); /* the topic holds less of its share */
     if (*to == segment->count) {
         slot->head = segment->next;
         if (slot->head == NULL) {

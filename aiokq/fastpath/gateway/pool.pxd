@@ -85,6 +85,7 @@ cdef extern from "aiokq/fastpath/gateway/pool.h" nogil:
         int64_t fixed_mono
         int64_t fixed_wall
         int64_t max_bytes
+        int64_t topic_share
         int64_t sample_bytes
         int64_t max_names
         int64_t refused_bytes

@@ -465,6 +465,8 @@ class Pool:
             when a message may become due before the time that `due()` returned, when `refused()`
             has a message, when the pool is nearly full, and when the thread of an input ends by
             itself. -1 to write nothing.
+        topic_share: the messages of a topic that were not taken may use this many times as much as
+            is free. A topic with none may use all that is free. 0 for no limit.
         sample_bytes: number of bytes of a sample.
         max_topic_names: maximum number of unregistered topics; fewer if half of `max_bytes` is too
             little for their names. A further topic replaces the oldest topic with few messages, of
@@ -493,6 +495,7 @@ class Pool:
         max_bytes,
         *,
         wake_fd=-1,
+        topic_share=0,
         sample_bytes=256,
         max_topic_names=65536,
         refused_bytes=0,
@@ -504,7 +507,8 @@ class Pool:
     ):
         if self.pool != cython.NULL:
             raise RuntimeError("the pool is already initialized")
-        if max_bytes < 1 or min(sample_bytes, max_topic_names, refused_bytes, refused_per_s) < 0:
+        least = min(topic_share, sample_bytes, max_topic_names, refused_bytes, refused_per_s)
+        if max_bytes < 1 or least < 0:
             raise ValueError("max_bytes is at least 1, and no number is negative")
         fd: cython.int = wake_fd
         most: int64_t = max_bytes
@@ -519,6 +523,7 @@ class Pool:
             raise MemoryError
         self.pool = pool
         self.pid = getpid()
+        pool.topic_share = topic_share
         pool.sample_bytes = sample_bytes
         pool.max_names = values.most_names(max_topic_names, max_bytes)
         pool.refused_bytes = refused_bytes

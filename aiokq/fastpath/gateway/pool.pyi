@@ -49,6 +49,7 @@ class Pool:
         max_bytes: int,
         *,
         wake_fd: int = -1,
+        topic_share: int = 0,
         sample_bytes: int = 256,
         max_topic_names: int = 65536,
         refused_bytes: int = 0,

@@ -396,6 +396,8 @@ class Pool:
             when a message may become due before the time that `due()` returned, when `refused()`
             has a message, when the pool is nearly full, and when the thread of an input ends by
             itself. -1 to write nothing.
+        topic_share: the messages of a topic that were not taken may use this many times as much as
+            is free. A topic with none may use all that is free. 0 for no limit.
         sample_bytes: number of bytes of a sample.
         max_topic_names: maximum number of unregistered topics; fewer if half of `max_bytes` is too
             little for their names. A further topic replaces the oldest topic with few messages, of
@@ -424,6 +426,7 @@ class Pool:
         max_bytes: int,
         *,
         wake_fd: int = -1,
+        topic_share: int = 0,
         sample_bytes: int = 256,
         max_topic_names: int = 65536,
         refused_bytes: int = 0,
@@ -433,10 +436,12 @@ class Pool:
         refused_per_s: int = 0,
         spooled: bool = False,
     ) -> None:
-        if max_bytes < 1 or min(sample_bytes, max_topic_names, refused_bytes, refused_per_s) < 0:
+        least = min(topic_share, sample_bytes, max_topic_names, refused_bytes, refused_per_s)
+        if max_bytes < 1 or least < 0:
             raise ValueError("max_bytes is at least 1, and no number is negative")
         self.max_bytes = max_bytes
         self._wake_fd = wake_fd
+        self._topic_share = topic_share
         self._sample_bytes = sample_bytes
         self._max_topic_names = most_names(max_topic_names, max_bytes)
         self._names_of: dict[int, OrderedDict[bytes, Slot]] = {}
@@ -661,6 +666,8 @@ class Pool:
             taken = Taken(slot, rows)
             known.held_bytes -= taken.charge
             self._taken += taken.count
+            if self._topic_share:
+                self._memory.notify_all()  # the topic holds less of its share
             return taken
 
     def limit_whole(self, per_s: int) -> None:
@@ -860,7 +867,10 @@ class Pool:
         if when_full == WAIT and self._used <= self._partial:
             # Incomplete messages alone fill the pool, so waiting would free no memory.
             when_full = FORCE
-        if need > self.max_bytes or (when_full != FORCE and self._used + need > self.max_bytes):
+        if need > self.max_bytes or (
+            when_full != FORCE
+            and (self._used + need > self.max_bytes or self._over_share(slot, need))
+        ):
             if need <= self.max_bytes:
                 self._press()
             if when_full == WAIT and need <= self.max_bytes:
@@ -1014,6 +1024,13 @@ class Pool:
         del self._slots[slot.number]
         self._ready.pop(slot.number, None)
         self._free.append(slot.number)
+
+    def _over_share(self, slot: Slot | None, need: int) -> bool:
+        """Return whether a topic with messages would hold more than its share with `need` bytes."""
+        if not self._topic_share or slot is None or not slot.rows:
+            return False
+        free = self.max_bytes - self._used - need
+        return slot.held_bytes + need > self._topic_share * free
 
     def _evict(self, wall: int) -> bool:
         """Remove an unregistered topic with few messages, and discard its messages.

@@ -337,6 +337,37 @@ def test_an_input_that_waits_has_woken_the_loop(core: SimpleNamespace) -> None:
     theirs.close()
 
 
+def test_an_input_that_waits_goes_on_when_its_topic_holds_less(core: SimpleNamespace) -> None:
+    """It does not wait for the outcome of the messages that were taken."""
+    pool = core.Pool(100_000, topic_share=1)
+    slot = pool.register(b"t")
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with ours, theirs:
+        theirs.settimeout(20)
+        intake = core.Intake(pool, ours.fileno(), "unix_datagram", when_full="block")
+        intake.start()
+        message = encode(value=bytes(1000))
+        sending = threading.Thread(target=lambda: [theirs.send(message) for _ in range(100)])
+        sending.start()
+        most = 50_000 // (1000 + OVERHEAD)
+        until(lambda: pool.counts().received == most)
+        assert (intake.counts().received, pool.counts().held) == (most, most)
+        taken = []
+        while (one := pool.take(slot)) is not None:
+            taken.append(one)
+        until(lambda: pool.counts().received > most + 20)
+        while pool.counts().received < 100:
+            while (one := pool.take(slot)) is not None:
+                taken.append(one)
+            while taken:
+                one = taken.pop()
+                pool.release(one.count, one.charge)
+        sending.join(20)
+        intake.stop()
+    assert sum(pool.counts().discarded) == 0
+    pool.close()
+
+
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_a_message_larger_than_the_pool_blocks_nothing(inputs: Any, transport: str) -> None:
     given = inputs(transport, 1000, when_full="block").start()

@@ -853,6 +853,56 @@ def test_a_full_pool_discards_exactly_and_recovers(benches: Any) -> None:
     assert topic.received == 203
 
 
+def test_a_topic_may_hold_a_share_of_what_is_free(benches: Any) -> None:
+    """Regression: a topic of which nobody took messages left no memory to the others."""
+    bench = benches(10_000, topic_share=3)
+    message = encode(value=b"v" * (100 - OVERHEAD))
+    slots = [bench.pool.register(name) for name in (b"t", b"u", b"v")]
+
+    def held(slot: int) -> int:
+        found = bench.pool.counts(topics=True).topics[slot]
+        assert found.held_bytes == 100 * found.held
+        return found.held
+
+    bench.feed(*[message] * 200)
+    assert held(slots[0]) == 75  # three times as much as is free
+    bench.feed(*[encode(b"u", value=b"v" * (100 - OVERHEAD))] * 200)
+    assert held(slots[1]) == 18
+    assert bench.pool.used_bytes() == 9300
+    assert bench.discarded() == {"no_memory": 125 + 182}
+    bench.feed(encode(b"v", value=b"v" * (700 - OVERHEAD)))  # all that is free
+    assert bench.pool.used_bytes() == 10_000
+    assert len(bench.values(slots[2])) == 1
+    assert len(bench.values(slots[1])) == 18
+    assert bench.feed(message, stop_when_full=True) == 0
+    taken = bench.pool.take(slots[0], max_bytes=500)
+    assert taken.count == 5
+    assert bench.feed(message, message, stop_when_full=True) == len(message)  # 71 of 76
+    bench.pool.release(5, 500)
+    assert bench.feed(message, stop_when_full=True) == len(message)
+
+
+def test_a_topic_without_messages_may_use_all_that_is_free(benches: Any) -> None:
+    bench = benches(10_000, topic_share=3)
+    slot = bench.pool.register(b"t")
+    bench.feed(encode(value=bytes(9_900)), encode(value=b"v"))
+    assert bench.discarded() == {"no_memory": 1}
+    assert bench.values(slot) == [bytes(9_900)]
+    bench.feed(encode(b"unknown", value=bytes(8_000)), encode(b"unknown", value=b"v"))
+    assert bench.discarded() == {"no_memory": 2}
+
+
+def test_what_waits_for_the_share_of_its_topic_makes_its_batches_due(benches: Any) -> None:
+    """Else it would wait for ever: the batches have no limit that they could reach."""
+    bench = benches(10_000, topic_share=1)
+    slot = bench.pool.register(b"t", batch_messages=1_000_000)
+    while bench.feed(encode(value=bytes(1000)), stop_when_full=True):
+        assert bench.due() == []
+    assert bench.pool.used_bytes() < 5_000
+    assert bench.woken()
+    assert bench.due() == [slot]
+
+
 def test_batches_that_a_full_pool_cannot_complete_are_due(benches: Any) -> None:
     """Regression: without a limit of time, batches larger than the pool kept it full for ever."""
     bench = benches(100 * (52 + OVERHEAD))
@@ -1304,7 +1354,13 @@ def test_a_forked_child_reads_what_was_taken_and_touches_nothing_else(bench: Ben
 
 @pytest.mark.parametrize(
     "options",
-    [{"max_bytes": 0}, {"sample_bytes": -1}, {"max_topic_names": -1}, {"refused_bytes": -1}],
+    [
+        {"max_bytes": 0},
+        {"topic_share": -1},
+        {"sample_bytes": -1},
+        {"max_topic_names": -1},
+        {"refused_bytes": -1},
+    ],
 )
 def test_wrong_numbers(core: SimpleNamespace, options: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="max_bytes is at least 1"):
