@@ -359,7 +359,7 @@ class LogOpening:
             if self._elapsed >= JUDGED_SECONDS:
                 # The workers and the loop compete for the interpreter's lock, for which a worker
                 # waits at most the share `competing` of its time. If the workers wait longer, they
-                # also wait for the disk, so another worker helps.
+                # also wait for something else, usually the disk, so another worker helps.
                 competing = (len(self._workers) + 1) / (len(self._workers) + 2)
                 if self._waited > competing * self._elapsed:
                     self._add_worker(supervisor)
