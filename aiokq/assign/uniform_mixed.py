@@ -74,8 +74,9 @@ class MixedAssignment:
                 if owners is None or topic_id not in member.topics:
                     continue
                 for number in partitions:
-                    # Only free partitions are kept: after damage to the log, two members may have
-                    # the same partition, or a member may have a partition that does not exist.
+                    # A member keeps a partition only if the partition exists and is free. After
+                    # damage to the log, two members may have the same partition, or a member may
+                    # have a partition that does not exist.
                     if number < len(owners) and owners[number] == NOBODY:
                         owners[number] = index
                         self._sizes[index] += 1

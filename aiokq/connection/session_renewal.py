@@ -32,7 +32,9 @@ _SPREAD: Final = 0.10
 """The renewal begins at 0.85 to 0.95 of the session's lifetime, as in Java."""
 
 _LATEST: Final = 0.98
-"""Part of the lifetime after which a connection that was not renewed takes no more requests."""
+"""Part of a session's lifetime. If the session is not renewed by then, its connection takes no more
+requests.
+"""
 
 _LEAST_SECONDS: Final = 1.05
 """Minimum seconds between two renewals; brokers refuse a renewal within a second of the last one.

@@ -547,7 +547,8 @@ class Gateway:
         """Open the HTTP interface of a reloaded file.
 
         Args:
-            undo: gets callbacks that close it, and let the one in use listen again.
+            undo: gets callbacks that close the new interface, and let the present interface listen
+                again.
         """
         used, chosen = self.http, settings.http
         if (

@@ -232,8 +232,8 @@ class TaskTransaction:
                 )
             if found.run == id_.run:
                 return content
-            # Other tasks wait for an entry of this run. The entry shows that the rows were
-            # compared.
+            # The entry is committed again, because other tasks wait for an entry of this run, which
+            # shows that the rows were compared.
             await self._begin()
         entry = TaskEntry(id_.batch, rows, checksum, id_.run)
         key, value = self._ledger.record_of(id_.task, entry)

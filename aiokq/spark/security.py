@@ -226,7 +226,8 @@ def in_kafkas_words(text: str, kafka: Mapping[str, str]) -> str:
         return "kafka." + (origin if origin in kafka else setting.replace("_", "."))
 
     # Settings of one word are matched only at the start of a message, because they may be plain
-    # words elsewhere. A name in quotes or with a partition number is the name of a topic.
+    # words elsewhere. A name in quotes or with a partition number is not replaced, because it is
+    # the name of a topic.
     inside = [rf"(?<!')\b{n}\b(?!'|-[0-9])" for n in sorted(_known()) if "_" in n]
     first = [rf"^{n}(?=: )" for n in sorted(_known()) if "_" not in n]
     return re.sub("|".join(inside + first), name, text)

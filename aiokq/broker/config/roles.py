@@ -140,7 +140,7 @@ def controller_addresses(listeners: Listeners) -> list[Endpoint]:
 
 
 def voter_address(settings: BrokerSettings, listeners: Listeners) -> Endpoint | None:
-    """Return the address of the only voter that a new metadata log of the node names.
+    """Return the address of the only voter in a new metadata log of the node.
 
     The result is None if such a log names no voters (`kraft.version` 0).
 

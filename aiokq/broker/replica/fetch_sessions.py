@@ -51,7 +51,10 @@ request of the session would read all of its partitions.
 """
 
 MAX_TARGETS: Final = 1_000_000
-"""The maximum number of partitions in all sessions, which use some hundreds of MB of memory."""
+"""The maximum number of partitions in all sessions together.
+
+So many partitions use some hundreds of MB of memory.
+"""
 
 TargetKey = tuple[str | uuid.UUID, int]
 """Topic and partition number. The topic is an id from version 13 of Fetch on, a name before."""

@@ -45,7 +45,7 @@ BURST: Final = 100.0
 
 FIRST_LINES_PER_SECOND: Final = 5.0
 FIRST_LINES_BURST: Final = 50.0
-"""Number of further lines that a logger may write at once, about clients that have been quiet."""
+"""Number of lines about quiet clients that a logger may write at once, in addition to `BURST`."""
 
 QUIET_SECONDS: Final = 10.0
 """Seconds without a line about a client after which the client counts as quiet.

@@ -76,8 +76,8 @@ async def run(
             "a transaction spans one cluster: with output= use guarantee='at_least_once'"
         )
     producer_settings: dict[str, Any] = dict(producer_overrides)
-    # No other producer has the same random transactional id, so only a timeout can fence this
-    # producer.
+    # Fenced producers are replaced if the transactional id is random: no other producer has the
+    # same id, so only a timeout can have fenced the producer.
     renews = (
         exactly_once and group_instance_id is None and "transactional_id" not in producer_settings
     )

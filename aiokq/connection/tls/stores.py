@@ -234,7 +234,7 @@ def _load_pkcs12(
 
 
 def _in_order(own: bytes, others: list[bytes]) -> tuple[bytes, ...]:
-    """Return the chain from a certificate to its authority; a PKCS12 file does not order it."""
+    """Return the chain from `own` to its authority; `others` have any order, as in PKCS12."""
     chain = [own]
     left = {Certificate.of(der).subject: der for der in others}
     while (issuer := left.pop(Certificate.of(chain[-1]).issuer, None)) is not None:

@@ -32,8 +32,8 @@ class DebugFiles:
 
     Args:
         directory: directory of the files; without it (None), nothing is written.
-        time_limit: seconds after the last choice of topics at which debugging ends.
-        byte_limit: bytes written to all three files at which debugging ends.
+        time_limit: debugging ends this many seconds after the last choice of topics.
+        byte_limit: debugging ends before the three files together get more than this many bytes.
         now: returns monotonic seconds.
 
     Attributes:

@@ -32,7 +32,7 @@ LEAST_SECONDS: Final = 0.9
 MOST_SECONDS: Final = 30.0
 """Longest time over which rates are computed.
 
-If the page was not open before, the last snapshot may be older, and there are no rates.
+If the page was not open, the previous snapshot may be older than this; then no rates are shown.
 """
 
 MOST_ROWS: Final = 200

@@ -34,7 +34,7 @@ LEAST_MESSAGE: Final = 29
 """Bytes of the smallest message."""
 
 CHECKED_BYTES: Final = 64 * 1024 * 1024
-"""Bytes that the checks of one search after damage may read, besides the size of the segment."""
+"""The checks of one search after damage may read this many bytes plus the segment's size."""
 
 ATTEMPTS: Final = 5
 """Number of times that a segment is read before its messages count as damaged."""

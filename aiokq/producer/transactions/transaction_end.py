@@ -1,9 +1,8 @@
 """TransactionEnd: commits and aborts the transactions of one producer.
 
-The end of a transaction continues if its caller is cancelled. If a commit fails, or does not
-succeed by its deadline, and the coordinator cannot have carried out the commit, the transaction is
-aborted. The caller of the commit gets an error at the deadline at the latest, even if the abort is
-not finished.
+The end of a transaction continues if its caller is cancelled. If a commit fails or does not succeed
+by its deadline, and the coordinator cannot have carried it out, the transaction is aborted. The
+caller of the commit gets an error at the deadline at the latest, even if the abort is not finished.
 
 Source: KIP-98, KIP-890, Kafka ``TransactionManager.java``.
 """

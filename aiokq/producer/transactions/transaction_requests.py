@@ -78,8 +78,8 @@ class TransactionRequests:
 
         def make(version: int) -> InitProducerIdRequest:
             if producer is not None and version < FIRST_INIT_WITH_PRODUCER:
-                # The request has no fields for id and epoch, so a fenced producer would fence
-                # its successor.
+                # The request has no fields for id and epoch. The broker would therefore give a
+                # new epoch even to a fenced producer, and so fence the producer's successor.
                 raise UnsupportedVersion(
                     "the broker is older than 2.5 and cannot give this producer another epoch, "
                     "which it needs after a request that failed or was not answered",

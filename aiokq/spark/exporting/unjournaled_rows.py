@@ -125,7 +125,8 @@ class UnjournaledRows:
             there = places.get(partition, deque())
             for number, (at, offset) in enumerate(there):
                 # The timestamps are compared only if the row has a timestamp and the broker kept
-                # it. A row without a timestamp was sent with the time of its run.
+                # it. A row without a timestamp matches any time: it was sent with the time of
+                # its run.
                 if time is None or at is None or at == time:
                     del there[number]
                     self._left -= 1

@@ -36,7 +36,8 @@ def initialized(
         server_version: the finalized level of ``transaction.version``.
 
     Returns:
-        The decision. If it aborts a transaction, its producer is `NO_PRODUCER_ID` with epoch -1.
+        The decision. If a transaction is aborted, the decision has the producer id
+        `NO_PRODUCER_ID` and epoch -1.
 
     Raises:
         NeedsProducerId, ConcurrentTransactions, ProducerFenced: see `TransactionShard.initialize`.

@@ -234,7 +234,7 @@ class TransactionMetadata(NamedTuple):
 
         Args:
             seen_epoch: the producer's epoch in a partition. The coordinator's log has lost the
-                record with this epoch. The producer with this epoch may continue.
+                record with this epoch. After the repair, the producer with this epoch may continue.
         """
         return self._moved(
             TransactionState.EMPTY,

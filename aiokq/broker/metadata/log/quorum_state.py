@@ -34,9 +34,10 @@ __all__ = [
 QUORUM_STATE: Final = "quorum-state"
 
 PADDED_BYTES: Final = 256
-"""Size of a file that can be overwritten in place: the state, and spaces, which JSON ignores.
+"""Size to which the file is padded with spaces, so that it can be overwritten in place.
 
-The file is smaller than a sector, which a disk writes completely or not at all.
+The padded file is smaller than a sector, which a disk writes completely or not at all. JSON ignores
+the spaces.
 """
 
 NOBODY: Final = -1
