@@ -21,7 +21,8 @@ class Change:
     """Outcomes to write, and segments to delete afterwards.
 
     The end of a segment is the sequence in the name of the next segment's file. Before the next
-    segment is deleted, the end is therefore written to the segment's file of outcomes.
+    segment is deleted, the end is therefore written to the segment's file of outcomes, or the
+    segment itself is deleted.
 
     Args:
         sync: whether the end is synced to disk before the next segment is deleted.
@@ -41,10 +42,18 @@ class Change:
         self.failed: set[Segment] = set()
         self.error: OSError | None = None
 
-    def keep_end(self, deleted: Segment, before: Segment) -> None:
-        """Have `make` write where `before` ends, and only then delete `deleted`. Context: loop."""
-        self._before[deleted] = before
-        if before not in self.outcomes:
+    def delete(self, segment: Segment, before: Segment | None) -> None:
+        """Have `make` delete a segment. Call it in the order of the segments. Context: loop.
+
+        Args:
+            before: the previous segment. If `make` does not delete it, `make` first writes where it
+                ends; if it is to be deleted, it is deleted first.
+        """
+        self.deleted[segment] = None
+        if before is None:
+            return
+        self._before[segment] = before
+        if before not in self.deleted and before not in self.outcomes:
             self.outcomes[before] = before.take_outcomes()
 
     def make(self) -> None:
@@ -68,7 +77,7 @@ class Change:
                 self._fail(segment, error)
 
     def _write(self, segments: Iterable[Segment]) -> None:
-        """Write the outcomes of segments; with `sync`, sync those that `keep_end` names."""
+        """Write the outcomes of segments; with `sync`, sync those before a deleted segment."""
         kept = set(self._before.values()) if self._sync else set()
         synced = []
         for segment in segments:

@@ -303,20 +303,19 @@ class Spool:
         reading = self._reader.segment
         touched, self._changed = self._changed, {}
         change = Change(sync=self._settings.fsync != "never")
+        deleted = set()
         for segment in touched:
             if segment.sealed and segment.left <= 0 and segment is not reading:
                 segment.close()
-                change.deleted[segment] = None
-        for segment in touched:
-            if segment.changed and segment not in change.deleted:
+                deleted.add(segment)
+            elif segment.changed:
                 change.outcomes[segment] = segment.take_outcomes()
-        if change.deleted:
+        if deleted:
             before: Segment | None = None
             for segment in self._segments:
-                if segment not in change.deleted:
-                    before = segment
-                elif before is not None:
-                    change.keep_end(segment, before)
+                if segment in deleted:
+                    change.delete(segment, before)
+                before = segment
         return change if change.outcomes or change.deleted else None
 
     def _changed_files(self, change: Change, made: asyncio.Future[None]) -> None:

@@ -1068,6 +1068,45 @@ async def test_a_segment_stays_until_the_end_of_the_one_before_is_on_the_disk(
     await run.close()
 
 
+@pytest.mark.parametrize("is_killed", [True, False])
+async def test_a_segment_is_deleted_only_after_the_one_before(
+    path: Path, monkeypatch: pytest.MonkeyPatch, is_killed: bool
+) -> None:
+    """Regression: a deleted segment showed where the one before ends, and that one stayed, because
+    its deletion failed, or the process was killed. The next start took the messages of the deleted
+    segment for damaged ones of the segment before.
+    """
+    run = Run(path)
+    run.append(*numbers(0, 300))
+    await run.values(300)
+    first, second, *_ = files = segments(path)
+    unlink, called = os.unlink, []
+
+    def unlink_some(name: str) -> None:
+        if name.endswith(".spool"):
+            called.append(name)
+            if len(called) > 1 if is_killed else Path(name) == first:
+                raise OSError(errno.EIO, "Input/output error")
+        unlink(name)
+
+    monkeypatch.setattr(os, "unlink", unlink_some)
+    run.held.reverse()
+    run.settle(lambda value: value != b"299")
+    async with asyncio.timeout(10):
+        while run.spool.error is None:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+    assert segments(path) == (files[1:] if is_killed else files)
+    await run.kill()
+    monkeypatch.undo()
+    run = Run(path)
+    assert run.spool.recovered <= 300 - (int(second.stem) if is_killed else 0)
+    assert (await run.values(run.spool.recovered))[-1] == b"299"
+    assert run.spool.damaged == 0
+    run.settle()
+    await run.close()
+    assert segments(path) == []
+
+
 async def test_the_outcome_of_some_messages_copies_no_message(path: Path) -> None:
     """Only their sequences are needed."""
     run = Run(path)
