@@ -44,9 +44,9 @@ UpgradeType: TypeAlias = Literal["upgrade", "safe_downgrade", "unsafe_downgrade"
 _TYPES: Final[Mapping[str, int]] = {"upgrade": 1, "safe_downgrade": 2, "unsafe_downgrade": 3}
 
 _OF_A_FEATURE: Final = (InvalidUpdateVersion.code, FeatureUpdateFailed.code)
-"""Top-level error codes of a response that concern a feature.
+"""Top-level error codes of UpdateFeatures that are the result of each feature.
 
-Version 2 of UpdateFeatures has no errors per feature.
+Version 2 returns them at the top level, because it has no errors per feature.
 """
 
 FEATURES_SINCE: Final = 3

@@ -224,8 +224,8 @@ class Quotas(Protocol):
     def fetch_bytes(self, connection: RequestContext, client_id: str | None) -> int:
         """Return how many bytes are worth reading for the response to a consumer's Fetch.
 
-        The result is the part of the client's quota that is left in the window of the quota, or the
-        quota of one sample of the window if that is more.
+        The result is the larger of two numbers: what is left of the client's quota in the quota's
+        window, and the quota for one sample of the window.
         """
         ...
 

@@ -224,7 +224,7 @@ class NodeHost:
 
 
 class NodeLogin:
-    """The node's `SaslLogin`, made at the start or, without a listener with SASL, at its first use.
+    """The node's `SaslLogin`, made at the start if a listener uses SASL, else at its first use.
 
     Implements `handlers.areas.Login`.
 

@@ -117,10 +117,10 @@ class Storage:
 
         Args:
             registration: the node's registration for the metadata.
-            supervisor: runs the flushers, the snapshots of the metadata log, and the tasks that
-                retry opening or deleting logs, record log directories in the metadata, or write
-                ``bootstrap.checkpoint``. The caller must close the supervisor before it calls
-                ``close``.
+            supervisor: runs the flushers and the snapshots of the metadata log. It also runs the
+                tasks that open or delete logs again after a failure, that write the assignment of
+                log directories to the metadata, and that write ``bootstrap.checkpoint``. The caller
+                must close the supervisor before it calls ``close``.
             background: counts and logs the failures of the supervisor's tasks.
             elected, resigned, visible, deleted: see `MetadataPublisher`.
 

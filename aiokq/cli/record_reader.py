@@ -28,7 +28,8 @@ PORTION: Final = 500
 GLANCE: Final = 0.2
 """Maximum number of seconds between two checks whether the end was reached.
 
-The position also moves past transaction markers and removed records, which do not wake the reader.
+It is not enough to wait for records: the position also moves past transaction markers and removed
+records, which do not wake the reader.
 """
 
 

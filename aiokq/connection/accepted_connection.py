@@ -83,10 +83,10 @@ clients from logging in.
 """
 
 LOGIN_REQUESTS: Final = 128
-"""Number of requests above which a connection is closed before its login.
+"""Maximum number of requests before the login; a connection that sends more is closed.
 
-Logins have fewer than ten requests. A client could go on sending requests that are answered with an
-error, and an empty request costs 300 bytes that no budget counts.
+A login has fewer than ten requests. Without the limit, a client could go on sending requests that
+are answered with an error, and an empty request costs 300 bytes that no budget counts.
 """
 
 LOGIN_REQUESTS_PER_STEP: Final = 4

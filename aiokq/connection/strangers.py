@@ -65,9 +65,9 @@ READ_SECONDS: Final = 0.00002
 """Seconds counted for each read that completes no message, in place of a measured time."""
 
 STEPS_PER_BEGINNING: Final = 16
-"""Number of steps of an address after which its next connection begins, even if more steps wait.
+"""After this number of steps of an address, its next connection begins, even if more steps wait.
 
-A login has fewer steps, so that no more connections begin than can complete their logins.
+A login has fewer steps. Connections therefore begin no faster than logins can be completed.
 """
 
 MOST_BEGINNINGS: Final = 2048
@@ -78,7 +78,10 @@ with the most of these connections loses one.
 """
 
 MANY_BEGINNINGS: Final = 64
-"""If at least this number of connections wait to begin, many are accepted at once in any case."""
+"""Many connections are accepted at once if at least this number of them wait to begin.
+
+While clients send requests, many are accepted at once even if fewer wait.
+"""
 
 UNSEEN_SECONDS: Final = 0.0002
 """Seconds that are counted for each new connection in addition to its steps.
@@ -92,7 +95,8 @@ class _Waiting:
     """What waits for the turn of an address.
 
     Attributes:
-        network: what counts as the address; None for accepts.
+        network: the address, or the /64 network of an IPv6 address; None for accepts,
+            which share one turn.
         steps: steps of connections that have begun.
         beginnings: for each accepted connection that waits to begin, the function that begins it
             and the function that refuses it.

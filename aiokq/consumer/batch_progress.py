@@ -23,7 +23,7 @@ __all__ = ["BatchProgress", "UnreadRest", "TakenChunk", "Unreadable"]
 _MANY: Final = 16
 """The number of stored iterations of a batch at which unused iterations are removed."""
 _UNUSED: Final = max([getrefcount(alone) for alone in [object()]])
-"""The result of `getrefcount` in a comprehension for an object that only one list refers to."""
+"""What `getrefcount` returns in a comprehension for an object to which only one list refers."""
 
 
 class Unreadable(NamedTuple):

@@ -341,6 +341,7 @@ class ConsumerCoordinator:
 def _ended_well(task: asyncio.Task[Any]) -> bool:
     """Whether a task ended without an error.
 
-    `Task.exception()` would mark the error as retrieved, so that asyncio would not report it.
+    `Task.exception()` is not called, because it would mark the error as retrieved, and asyncio
+    would then not report the error.
     """
     return task.done() and not task.cancelled() and getattr(task, "_exception", None) is None

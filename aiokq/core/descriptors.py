@@ -42,7 +42,10 @@ _LISTING_SHARE: Final = 0.01
 
 
 _FREE_PER_CALL: Final = 64
-"""One call of `missing` may skip the check per this many free descriptors beyond the reserve."""
+"""A check that finds n times this number of free descriptors lets n calls of `missing` skip it.
+
+Descriptors of the reserve do not count as free.
+"""
 
 _MOST_UNCHECKED: Final = 64
 """Maximum number of calls of `missing` without a check."""

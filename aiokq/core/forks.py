@@ -27,8 +27,8 @@ class Inherited(Protocol):
     def forget(self) -> None:
         """Release the child's copies of the parent's resources, without waiting or calling a loop.
 
-        Must not raise. Only the thread that forked exists in the child, so a lock may be held by a
-        thread that no longer exists.
+        Must not raise. Must not wait for a lock: only the thread that forked exists in the child,
+        so the lock may be held by a thread that no longer exists.
         """
         ...
 

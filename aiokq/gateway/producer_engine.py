@@ -516,7 +516,10 @@ class ProducerEngine:
         lane.woken.set()
 
     def _exists(self, topic: TopicState, error: KafkaError) -> bool:
-        """Whether only a partition is unknown, because the topic was created again with fewer."""
+        """Whether the topic exists, and only a partition is unknown.
+
+        This is so if the topic was created again with fewer partitions.
+        """
         if isinstance(error, InvalidTopic):
             return False
         info = self._cluster.metadata.topics.get(topic.name)

@@ -49,7 +49,7 @@ __all__ = ["RecordAppender", "ManyRecord", "SendNowait"]
 T = TypeVar("T")
 
 BATCH_OVERHEAD: Final = 128
-"""Upper bound of the size of a batch with one record without key, value and headers, in bytes."""
+"""Upper bound, in bytes, of the size of a batch whose only record has no key, value or headers."""
 
 ManyRecord: TypeAlias = (
     tuple[object, object]

@@ -220,8 +220,8 @@ class TaskTransaction:
         if not self.is_new:
             note, found = self._ledger.note, self._ledger.tasks.get(id_.task)
             if found is None or (note is not None and note.batch == id_.batch):
-                # The driver has noted the batch as complete, perhaps with another number of tasks;
-                # `note_batch` compares all rows.
+                # The driver has noted the batch as complete. The batch may have had another number
+                # of tasks then, so `note_batch` compares the rows of all tasks together.
                 return content
             if (found.rows, found.checksum) != (rows, checksum):
                 before = f"{found.rows} rows" if found.rows != rows else "other rows"

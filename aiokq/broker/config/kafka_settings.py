@@ -200,7 +200,7 @@ def accept(
         every = dict.fromkeys([*known, *KAFKA_SETTING_TYPES, *_READ_BY_PLUG_INS])
         raise ConfigError.unknown(f"unknown broker setting {spelled!r}", name, every)
     # Settings whose names begin with a SASL mechanism or the prefix of a plug-in are in no table.
-    # Their values may be secrets.
+    # Their values may be secrets, so these settings count as passwords.
     kind = KAFKA_SETTING_TYPES.get(name) or _READ_BY_PLUG_INS.get(name, "password")
     is_secret = kind == "password"
     if is_secret:

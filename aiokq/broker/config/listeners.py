@@ -273,7 +273,7 @@ def _check_mechanism(
 ) -> None:
     """Check the mechanism for other brokers, if it is set.
 
-    Kafka requires the setting, because its brokers log in to each other.
+    Kafka requires the setting, because its brokers log in to each other. It is optional here.
     """
     setting, listener = "sasl.mechanism.inter.broker.protocol", security.get(inter_broker)
     if setting not in settings.explicit or listener is None or not listener.uses_sasl:

@@ -1,4 +1,4 @@
-"""Decisions of the gate, which authorizes clients, about the resources of one request.
+"""The gate's decisions on whether a client may use the resources of its request.
 
 Tests: ``tests/unit/broker/test_gate.py``.
 """

@@ -66,7 +66,7 @@ async def handle(
 
 
 async def _names(resources: list[DescribeConfigsResource], call: Call) -> Set[str]:
-    """Return the settings that entries of one resource name; an empty set for all settings."""
+    """Return the settings that are requested for one resource; an empty set for all settings."""
     names: set[str] = set()
     for resource in resources:
         if not resource.configuration_keys:

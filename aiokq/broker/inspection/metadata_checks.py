@@ -1,4 +1,4 @@
-"""The check of the files of a metadata log that are not segments.
+"""The check of the files of a metadata log, except its segments.
 
 Tests: ``tests/unit/broker/inspection/test_metadata_checks.py``.
 """

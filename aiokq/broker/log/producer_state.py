@@ -377,8 +377,8 @@ class ProducerState:
     def limit_completed(self, high_watermark: int) -> None:
         """Forget completed transactions with markers below the high watermark, if there are many.
 
-        Called for each appended marker, because ``first_unstable_offset`` may never be called for a
-        partition that is not read.
+        Called for each appended marker. ``first_unstable_offset`` forgets them, too, but may never
+        be called for a partition that is not read.
         """
         if len(self._completed) >= self._forget_at:
             self._forget_completed(high_watermark)

@@ -161,8 +161,8 @@ def open_log(
 def unchecked_bytes(files: Files, directory: str, recovery_point: int) -> int:
     """Return how many bytes ``open_log`` checks after an unclean shutdown; 0 if there is no log.
 
-    ``open_log`` checks more bytes if a durable part of the log is damaged, or if the leader epoch
-    file is missing or malformed.
+    ``open_log`` checks more than these bytes if a durable part of the log is damaged, or if the
+    leader epoch file is missing or malformed.
 
     Raises:
         OSError: the disk failed.

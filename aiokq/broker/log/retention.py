@@ -104,7 +104,7 @@ class BeforeLogStart:
 
 
 class TooLarge:
-    """``retention.bytes``: counts the oldest segments while the rest has at least this size."""
+    """``retention.bytes``: counts the oldest segments without which the log is still this large."""
 
     reason: Final = "retention.bytes"
 

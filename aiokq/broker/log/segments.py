@@ -124,7 +124,10 @@ class Segments:
         return fragments, size, upper
 
     def aborted_transactions(self, offset: int, upper_bound: int) -> list[AbortedTransaction]:
-        """Return aborted transactions with records from ``offset`` on, before ``upper_bound``."""
+        """Return the aborted transactions that overlap a range of offsets.
+
+        The range is from ``offset`` to before ``upper_bound``.
+        """
         found: list[AbortedTransaction] = []
         for segment in self.all[max(bisect_right(self._bases, offset) - 1, 0) :]:
             if segment.transactions.collect(offset, upper_bound, found):

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 __all__ = ["MAX_HELLO_TOTAL_BYTES", "MAX_UNDER_WAY", "Handshakes"]
 
 MAX_UNDER_WAY: Final = 1024
-"""Maximum number of handshakes between the client's first message and the last one.
+"""Maximum number of unfinished handshakes in which the client's first message was answered.
 
-A handshake takes a round trip, and the event loop does some hundred handshakes a second. If the
-number is exceeded, the client of the oldest handshake has not answered in time, and that
-connection is closed.
+A handshake takes a round trip, and the event loop does some hundred handshakes a second. If there
+are more, the client of the oldest handshake has therefore not answered in time, and its connection
+is closed.
 """
 
 MAX_HELLO_TOTAL_BYTES: Final = 16 * 1024 * 1024

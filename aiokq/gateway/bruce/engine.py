@@ -521,7 +521,7 @@ class BruceEngine:
     def _complete_batches(self) -> None:
         """Send incomplete batches, because there is no room for the messages that they wait for.
 
-        Without a limit of time they would wait for ever.
+        A batch without a time limit would otherwise wait for ever.
         """
         for dispatcher in self._dispatchers.values():
             dispatcher.flush()

@@ -55,7 +55,9 @@ class Wait(NamedTuple):
 
 
 class Connection:
-    """A socket to the gateway, which is opened when it is needed, and the counts.
+    """A connection to the gateway, and the counts of its messages.
+
+    The socket is opened when it is needed.
 
     Args:
         policy: the behaviour of `send` when the gateway is away or its queue is full.

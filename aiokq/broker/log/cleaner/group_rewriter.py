@@ -245,8 +245,8 @@ class GroupRewriter:
     def _is_last_of_producer(self, header: BatchHeader) -> bool:
         """Whether an empty batch has to replace a removed marker.
 
-        True for the last batch of the group of segments, and for a marker with the latest epoch of
-        a producer that has no data batches. The log would otherwise lose that epoch.
+        True for the last batch of the group of segments. Also true for a marker with the latest
+        epoch of a producer that has no data batches, because the log would otherwise lose it.
         """
         if header.next_offset == self._upper:
             return True

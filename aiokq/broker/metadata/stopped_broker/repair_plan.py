@@ -44,7 +44,7 @@ class Correction:
 
 @frozen
 class Rest:
-    """The rest of a segment after a bad batch; the rest continues the newest snapshot.
+    """The part of a segment that continues the newest snapshot; a bad batch is before it.
 
     Attributes:
         base: base offset of the segment.

@@ -117,8 +117,8 @@ def _plain(check: PasswordCheck, connection: RequestContext) -> PlainExchange:
 def _passwords(settings: ListenerSettings, resources: LoginResources) -> PasswordCheck:
     """Return a function that checks passwords with the settings or with the caller's function.
 
-    The caller's function checks only users that the settings do not name. Of the options of the
-    login module, only `user_NAME` with a password count; other options are for clients.
+    The caller's function checks only users that the settings do not name. The settings name users
+    by the login module's options `user_NAME` that have a password; other options are for clients.
     """
     options = settings.modules["PLAIN"].options
     users = {

@@ -62,7 +62,10 @@ Credentials: TypeAlias = Mapping[tuple[str, int], UserScramCredentialRecord]
 NONCE_BYTES: Final = 24
 
 MOST_SHAPES: Final = 64
-"""Maximum number of shapes that invented credentials may have: the most frequent shapes."""
+"""Maximum number of shapes that invented credentials may have.
+
+If the stored credentials have more shapes, only the most frequent of them are used.
+"""
 
 
 class Credential(NamedTuple):
