@@ -144,8 +144,8 @@ class Dispatcher:
         try:
             response = await handler(request, call)
         except CloseConnection as closing:
-            # Count the request for quotas: a Produce request with acks=0 may have appended batches
-            # before one was refused.
+            # The quotas count this request, too: a Produce request with acks=0 may have appended
+            # batches before one was refused.
             gate.throttle_ms(context, header.api_key, header.client_id, nbytes, answered=False)
             self._encode_last(closing, header)
             raise

@@ -90,9 +90,10 @@ are answered with an error, and an empty request costs 300 bytes that no budget 
 """
 
 LOGIN_REQUESTS_PER_STEP: Final = 4
-"""Maximum number of requests before the login that one call of `_log_in` handles.
+"""Maximum number of an unauthenticated client's requests that one call of `_log_in` handles.
 
-`Strangers`, which limits the loop time of connections before their login, decides when to call it.
+`Strangers`, which limits the loop time of connections before their login, decides when `_log_in` is
+called.
 """
 
 LOGIN_READ_BYTES: Final = 16 * 1024

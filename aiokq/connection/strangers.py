@@ -215,9 +215,9 @@ class Strangers:
         return waiting is not None and len(waiting.beginnings) >= len(self._by_beginnings) - 1
 
     def refuse_one(self) -> bool:
-        """Refuse a connection that waits to begin.
+        """Refuse one of the connections that wait to begin.
 
-        It is the newest one of the address that has the most of these connections.
+        The address with the most of these connections loses its newest one.
 
         Returns:
             False if no connection waits to begin.

@@ -141,8 +141,8 @@ class Commits:
         """Return the offset after the last delivered record of each partition.
 
         With ``ack_mode="explicit"``, the offset of the first unacknowledged record is returned, if
-        there is one. The partitions in `lost` are included, so that the commit of their offsets is
-        refused.
+        there is one. The partitions in `lost` are included, so that a commit fails for them
+        instead of leaving them out.
         """
         if self._acks is not None:
             offsets = ((state, self.finished(state)) for state in self._positions)

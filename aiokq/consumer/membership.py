@@ -131,7 +131,7 @@ class Member:
             self.driver.subscribe(topics, regex=regex)
 
     def asked(self) -> None:
-        """Rejoin if the member has left or was refused, because the consumer is being read.
+        """Handle a read of the consumer: rejoin if the member has left or was refused.
 
         Raises:
             KafkaError: the membership ended with an error that is fatal, or with FencedInstanceId.

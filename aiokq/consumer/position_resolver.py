@@ -48,7 +48,7 @@ NOT_CHECKED: Final = "position not checked"
 EARLIEST: Final = offset_spec("earliest")
 LATEST: Final = offset_spec("latest")
 _COMMITTED: Final = {Start.COMMITTED: Start.POLICY, Start.COMMITTED_NEW: Start.EARLIEST}
-"""Maps a `Start` at the committed offset to the `Start` that applies without a committed offset."""
+"""For each `Start` at the committed offset, the `Start` that applies if no offset is committed."""
 
 VALIDATION_SINCE: Final = 3
 """The first version of OffsetForLeaderEpoch that consumers may use.

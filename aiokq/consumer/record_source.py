@@ -52,8 +52,8 @@ class RecordSource:
         opened: called when the buffers have room again.
         finished_some: called when delivered records are finished; not called for each record of the
             stream.
-        taken_back: called when a reader did not read a batch completely: with the partition, the
-            base offset of the batch, and the position from which records are delivered again.
+        taken_back: called with a partition, the base offset of a batch that a reader did not read
+            completely, and the position from which records are delivered again.
 
     Attributes:
         closed_error: returns the error to raise when the source is used after `close`.

@@ -21,8 +21,8 @@ class UnfinishedRecords:
 
     Args:
         finished: called when records are finished.
-        taken_back: called when a reader did not read a batch completely: with the partition, the
-            base offset of the batch, and the position from which records are delivered again.
+        taken_back: called with a partition, the base offset of a batch that a reader did not read
+            completely, and the position from which records are delivered again.
     """
 
     __slots__ = ("_chunks", "_finished", "_rotation", "_states", "_taken_back")

@@ -87,7 +87,7 @@ class Http:
             ) from error
 
     def change(self, settings: HttpSettings) -> None:
-        """Read the token of other settings; the address stays.
+        """Use other settings with the same address; read their token.
 
         Raises:
             ConfigError: the token cannot be read.

@@ -147,9 +147,9 @@ class TaskTransaction:
         """Look up the batch in the ledger, and begin the transaction if the batch is not there.
 
         Raises:
-            ConfigError: the ledger has a later batch than the checkpoint; or a task that committed
-                rows in an earlier run did not compare its rows within the transaction timeout; or
-                the ledger cannot be used (see `Ledger.refresh`).
+            ConfigError: the ledger has a later batch than the checkpoint; or another task committed
+                rows of the batch in an earlier run, and was not repeated in this run within the
+                transaction timeout; or the ledger cannot be used (see `Ledger.refresh`).
             KafkaError: the ledger cannot be read.
         """
         await self._refresh()

@@ -154,8 +154,8 @@ class LatestOffsets:
             self._partitions_asked = now
         there = partitions.leaders.keys()
         try:
-            # The first call looks up the starts of all partitions. Some partitions may have been
-            # added while the query was down, and the query has no position for these.
+            # The first call looks up the starts of all partitions, because the query has no
+            # position for partitions that were added while it was down.
             starts = {tp: start for tp, start in self._starts.items() if tp in there}
             if added := there - starts.keys():
                 starts |= await offset_reader.log_starts(added)

@@ -72,8 +72,8 @@ class MicroBatchPlanner:
             KafkaError: a request to the cluster failed.
         """
         if self._initial is None:
-            # Spark calls this method twice at the start of a query, and "latest" may resolve to
-            # another offset the second time.
+            # The result is kept, because Spark calls this method twice at the start of a query, and
+            # "latest" may resolve to another offset the second time.
             client = self._latest_offsets.client
             self._initial = client.run(self._begin(OffsetReader(client.cluster, self._options)))
             logger.info("initial offsets %s", self._initial.positions)

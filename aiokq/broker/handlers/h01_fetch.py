@@ -314,7 +314,7 @@ def _read_all(
 
     The first batch of the response is returned even if it is larger than `max_bytes`. Changes of
     other tasks between two steps affect only partitions that are not read yet. `watch` counts the
-    records that are appended to partitions after they were read.
+    records that are appended to a partition after it was read.
 
     Raises:
         ConnectionLost: the client has disconnected meanwhile.

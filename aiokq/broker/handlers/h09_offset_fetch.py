@@ -50,9 +50,9 @@ FIRST_WITH_TOPIC_IDS: Final = 10
 NO_OFFSET: Final = -1
 
 TOPICS_AT_ONCE: Final = 256
-"""Number of topics in a request whose offsets are read before other tasks run.
+"""Number of topics whose offsets are read before other tasks run, if a request names the topics.
 
-The offsets of a request for all topics of a group are read at once.
+If a request asks for all topics of a group, all offsets are read in one step.
 """
 
 PARTITIONS_AT_ONCE: Final = 512

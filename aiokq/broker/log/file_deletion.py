@@ -78,8 +78,8 @@ class FileDeletion:
     async def _run(self, removals: list[_Removal]) -> None:
         """Run removals in an executor; failed removals are scheduled again until `stop` is called.
 
-        The removals are shielded from cancellation, because another process may own the directory
-        once the node is closed.
+        The removals are shielded from cancellation, so that they end before the node is closed:
+        afterwards, another process may own the directory.
         """
         work = functools.partial(_all, removals)
         failed = await shielded(self._offload.run(work), name="remove deleted files")

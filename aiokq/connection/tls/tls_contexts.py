@@ -45,7 +45,7 @@ _PASSING_ERRORS: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM, er
 """Errors of reading a file that say nothing of the file, such as too many open files."""
 
 WARN_SECONDS: Final = 14 * 24 * 3600
-"""A warning is logged once a day in this number of seconds before a certificate expires."""
+"""From this many seconds before a certificate expires, a warning is logged once a day."""
 
 _DAY: Final = 24 * 3600
 

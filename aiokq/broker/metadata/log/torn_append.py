@@ -135,8 +135,9 @@ def _missing_sectors(file: File, start: int, end: int, size: int, expected: int)
     """Yield the positions of the unwritten sectors between ``start`` and ``end``.
 
     A batch begins at ``start``, and the bytes of the first sector before ``start`` are ignored. The
-    first sector is not yielded if nothing shows whether it was written: it ends inside the base
-    offset or the length of the batch, and all its bytes of the base offset are 0 in ``expected``.
+    first sector is not yielded if nothing shows whether it was written. This is so if it ends
+    inside the base offset or the length of the batch, and contains only zeros of the base offset
+    ``expected``.
     """
     known = expected.to_bytes(LENGTH_OFFSET, "big")
     first = start

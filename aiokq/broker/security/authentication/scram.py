@@ -116,10 +116,10 @@ class ScramCredentials:
     def of(self, name: str) -> Credential:
         """Return the credential of a user, genuine or invented.
 
-        A stored credential with fewer than `LEAST_ITERATIONS` iterations counts as missing. The
-        salt and the iterations that are invented for a name stay the same, as long as the same
-        shapes are in use. Frequent shapes are chosen more often. No proof is valid for an invented
-        credential.
+        A stored credential with fewer than `LEAST_ITERATIONS` iterations counts as missing. An
+        invented credential has the shape of stored credentials, if there are any; frequent shapes
+        are chosen more often. Its salt and its iterations stay the same for a name, as long as the
+        same shapes are in use. No proof is valid for an invented credential.
         """
         # Computed for existing users too, so that both cases take the same time.
         salt, iterations = self._invented(name)
