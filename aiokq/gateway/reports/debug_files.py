@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -25,6 +26,20 @@ logger = logging.getLogger("aiokq.gateway")
 NAMES: Final = ("msg_receive", "msg_send", "msg_got_ack")
 MOST_TOPICS: Final = 1000
 MESSAGE_BYTES: Final = 256
+
+
+class _Written:
+    """What was written since debugging began; changed in the Scribe's thread.
+
+    Each debugging has its own object, because messages of the last one may still wait for the
+    Scribe when the next one begins.
+    """
+
+    __slots__ = ("is_full", "nbytes")
+
+    def __init__(self) -> None:
+        self.nbytes = 0
+        self.is_full = False
 
 
 class DebugFiles:
@@ -58,8 +73,7 @@ class DebugFiles:
         self._byte_limit = byte_limit
         self._now = now
         self._since = 0.0
-        self._bytes = 0
-        self._full = False
+        self._written = _Written()
         self.topics: frozenset[str] | None = frozenset()
         self.dropped = 0
         self.on_change: Callable[[], None] = lambda: None
@@ -105,21 +119,21 @@ class DebugFiles:
 
     def truncate(self) -> None:
         """Empty the files, and count their bytes from zero again."""
-        self._scribe.submit(self._truncate, 0)
+        self._scribe.submit(partial(self._truncate, self._written), 0)
 
     def expire(self) -> None:
         """End debugging if the time or the bytes are used up."""
         if not self.topics and self.topics is not None:
             return
-        if self._full or self._now() - self._since >= self._time_limit:
-            what = "max_bytes" if self._full else "time_limit_s"
+        is_full = self._written.is_full
+        if is_full or self._now() - self._since >= self._time_limit:
+            what = "max_bytes" if is_full else "time_limit_s"
             logger.warning("message debugging has ended: limit=%s", what)
             self.remove_all()
 
     def _choose(self, topics: frozenset[str] | None) -> None:
         if self.topics == frozenset():
-            self._scribe.submit(self._begin, 0)
-            self._full = False
+            self._written = _Written()
         self._since = self._now()
         self.topics = topics
         logger.info(
@@ -146,29 +160,27 @@ class DebugFiles:
         self.expire()
         if not self.traces(topic) or not self._files:
             return
-        file, name = self._files[which], bracketed(topic)
+        file, name, written = self._files[which], bracketed(topic), self._written
 
         def write() -> None:
-            file.append(self._within_limit(_line(name, taken.message(row)) for row in rows))
+            lines = (_line(name, taken.message(row)) for row in rows)
+            file.append(self._within_limit(written, lines))
 
         if not self._scribe.submit(write, taken.size + MESSAGE_BYTES * taken.count):
             self.dropped += len(rows)
 
     # ------------------------------------------------------------ in the Scribe's thread
 
-    def _within_limit(self, lines: Iterator[bytes]) -> Iterator[bytes]:
+    def _within_limit(self, written: _Written, lines: Iterator[bytes]) -> Iterator[bytes]:
         for line in lines:
-            if self._full or self._bytes + len(line) > self._byte_limit:
-                self._full = True
+            if written.is_full or written.nbytes + len(line) > self._byte_limit:
+                written.is_full = True
                 return
-            self._bytes += len(line)
+            written.nbytes += len(line)
             yield line
 
-    def _begin(self) -> None:
-        self._bytes = 0
-
-    def _truncate(self) -> None:
-        self._bytes = 0
+    def _truncate(self, written: _Written) -> None:
+        written.nbytes = 0
         for file in self._files:
             file.truncate()
 

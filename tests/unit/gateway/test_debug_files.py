@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,23 @@ async def test_debugging_ends_after_its_bytes(debug: Debug):
     assert debug.files.topics == frozenset()
     debug.files.add("orders")  # the bytes are counted from zero again
     debug.files.sent("orders", taken, range(2))
+    assert (await debug.text("msg_send")).count("\n") == 2
+
+
+async def test_debugging_is_not_ended_by_messages_of_the_one_before(debug: Debug):
+    """Regression: those that still waited for the Scribe used up the bytes of the next one."""
+    debug.files.add_all()
+    taken = debug.taken(12)
+    written = threading.Event()
+    assert debug.scribe.submit(written.wait, 0)
+    for _ in range(4):
+        debug.files.received("orders", taken, range(taken.count))
+    debug.files.remove_all()
+    debug.files.add("orders")
+    written.set()
+    assert 900 < len(await debug.text("msg_receive")) <= 1000
+    debug.files.sent("orders", taken, range(2))
+    assert debug.files.topics == {"orders"}
     assert (await debug.text("msg_send")).count("\n") == 2
 
 
