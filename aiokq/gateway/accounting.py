@@ -198,8 +198,6 @@ class Accounting:
             The number of messages in the queue.
         """
         dead = self.dead_letters
-        if not self.on_refused and (dead is None or not dead.enabled):
-            return 0
         count = charge = 0
         letters: dict[tuple[bytes, int], RefusedMessages] = {}
         discarded: list[Refused] = []

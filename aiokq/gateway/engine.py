@@ -48,8 +48,7 @@ class TopicState:
         latest_ms: newest timestamp that the topic accepts now, as milliseconds after the current
             time; None for no limit.
         max_batch_bytes: ``max.message.bytes`` of the topic; None if it is not known.
-        too_long: number of its messages that were too long, as the router last read it from the
-            pool.
+        too_long: number of its messages that were too long when its limits were last requested.
         stale: whether `partitions` and `usable` are those of a cluster that a reload has replaced.
         gone: whether the topic was deleted. Its messages are discarded.
         trace: records the steps of the messages; None unless the topic is debugged.

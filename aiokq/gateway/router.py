@@ -485,12 +485,16 @@ class Router:
             except TimeoutError:
                 every = loop.time() >= at
             self._limits_wanted.clear()
-            topics = list(self.topics.values()) if every else self._outgrown()
+            outgrown = self._outgrown()
+            topics = list(self.topics.values() if every else outgrown)
             answered = True
             for start in range(0, len(topics), NAMES):
                 answered = await self._learn_limits(topics[start : start + NAMES])
                 if not answered:
                     break
+            if answered:  # else these topics are requested again
+                for topic, too_long in outgrown.items():
+                    topic.too_long = too_long
             for topic in topics:
                 if not topic.gone:
                     self._pool.configure(topic.slot, **self._limits(topic))
@@ -500,17 +504,19 @@ class Router:
                 at = loop.time() + retry
                 retry = min(2 * retry, REFRESH_SECONDS)
 
-    def _outgrown(self) -> list[TopicState]:
-        """Return the topics whose limit may have been raised: they had messages above it."""
+    def _outgrown(self) -> dict[TopicState, int]:
+        """Return the topics whose limit may have been raised: they had messages above it.
+
+        Each has the number of its messages that were too long until now.
+        """
         counts = self._pool.counts(topics=True).topics
-        found = []
-        for topic in self.topics.values():
-            count = counts.get(topic.slot)
-            if count is not None and count.too_long > topic.too_long:
-                topic.too_long = count.too_long
-                if topic.max_batch_bytes is not None:
-                    found.append(topic)
-        return found
+        return {
+            topic: counts[slot].too_long
+            for slot, topic in self.topics.items()
+            if topic.max_batch_bytes is not None
+            and slot in counts
+            and counts[slot].too_long > topic.too_long
+        }
 
     def _limits(self, topic: TopicState) -> dict[str, int]:
         """Return the limits of a topic as arguments for the pool."""

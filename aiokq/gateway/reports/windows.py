@@ -26,7 +26,7 @@ from aiokq.fastpath.gateway import (
 )
 
 if TYPE_CHECKING:
-    from aiokq.fastpath.gateway import Pool, PoolCounts, Sample, Taken, TopicCounts
+    from aiokq.fastpath.gateway import Pool, PoolCounts, Refused, Sample, Taken, TopicCounts
     from aiokq.gateway.accounting import Accounting, Discard, Snapshot
 
 __all__ = ["KEPT", "DiscardReport", "DiscardWindows", "TopicSpan"]
@@ -139,8 +139,11 @@ class DiscardWindows:
         self._spans: _Spans = {}
         self._duplicates: _Spans = {}
         self._base = accounting.snapshot(new_window=True)
+        self._base_slots = frozenset(accounting.names)
+        """The slots of the topics that were registered when `_base` was made."""
         self._base_unclean = unclean()
         accounting.on_discard.append(self._discarded)
+        accounting.on_refused.append(self._refused)
         accounting.on_duplicates.append(self._duplicated)
         accounting.on_forget.append(self._forgotten)
 
@@ -157,6 +160,7 @@ class DiscardWindows:
         unclean = self._unclean()
         self.finished.append(self._report(snapshot, unclean, self._pool.samples(clear=True)))
         self._base, self._base_unclean = snapshot, unclean
+        self._base_slots = frozenset(self._accounting.names)
         self._spans, self._duplicates = {}, {}
         self.unread += due - self._id - (1 if self._read else 0)
         self._read = False
@@ -187,6 +191,13 @@ class DiscardWindows:
     def _discarded(self, note: Discard) -> None:
         if note.reason not in WITHOUT_TOPIC and self._accounting.knows(note.topic):
             _widen(self._spans, note.topic, note.earliest_ms, note.latest_ms)
+
+    def _refused(self, messages: Sequence[Refused]) -> None:
+        """Note the timestamps of messages that the pool left to the loop, perhaps windows ago."""
+        for one in messages:
+            name = one.topic.decode("utf-8", "replace")
+            if one.charge and one.reason not in WITHOUT_TOPIC and self._accounting.knows(name):
+                _widen(self._spans, name, one.timestamp_ms, one.timestamp_ms)
 
     def _duplicated(self, topic: str, taken: Taken, rows: Sequence[int]) -> None:
         stamps = [taken.message(row).timestamp_ms for row in rows]
@@ -241,6 +252,7 @@ class DiscardWindows:
     ) -> tuple[list[TopicSpan], list[tuple[str, int]]]:
         topics: list[TopicSpan] = []
         rate_limited: list[tuple[str, int]] = []
+        reported = self._reported_before()
         for name, totals in snapshot.topics.items():
             before = self._base.topics.get(name)
             if before is not None and before.discarded == totals.discarded:
@@ -250,14 +262,33 @@ class DiscardWindows:
             else:
                 counts = _difference(totals.discarded, before.discarded)
             count = sum(n for reason, n in enumerate(counts) if reason not in WITHOUT_TOPIC)
+            count -= reported.get(name, 0)
             if count:
-                earliest, latest = spans.get(name, (0, 0))
-                topics.append(TopicSpan(name, earliest, latest, count))
+                topics.append(TopicSpan(name, *spans.get(name, self._bounds()), count))
             if counts[RATE_LIMIT]:
                 rate_limited.append((name, counts[RATE_LIMIT]))
         topics.sort()
         rate_limited.sort()
         return topics, rate_limited
+
+    def _reported_before(self) -> dict[str, int]:
+        """Return the discards of earlier windows of topics that are registered since then.
+
+        They were reported for the names, and are part of the totals of the topics now.
+        """
+        before = self._base.core.topics
+        return {
+            name: before[slot].no_memory
+            for slot, name in self._accounting.names.items()
+            if slot not in self._base_slots
+            and slot in before
+            and before[slot].topic == name.encode()
+        }
+
+    def _bounds(self) -> tuple[int, int]:
+        """Return the beginning of the current window and the current time."""
+        begin = self._start_of(self._id) * 1000
+        return begin, begin + int((self._now() - self._began - self._id * self.interval) * 1000)
 
     def _of_unknown_topics(
         self,
@@ -284,14 +315,12 @@ class DiscardWindows:
             if before is not None and before.topic == counts.topic:
                 count -= before.no_memory + before.too_long + before.rate_limit
             if count > 0:
-                names.append(TopicSpan(name, *spans.get(name, (0, 0)), count))
+                names.append(TopicSpan(name, *spans.get(name, self._bounds()), count))
         names.sort(key=lambda topic: topic.messages, reverse=True)
         found = names[:UNKNOWN_NAMES]
         rest -= sum(topic.messages for topic in found)
         if rest > 0:
-            begin = self._start_of(self._id) * 1000
-            end = begin + int((self._now() - self._began - self._id * self.interval) * 1000)
-            found.append(TopicSpan("", begin, end, rest))
+            found.append(TopicSpan("", *self._bounds(), rest))
         return found
 
     def _duplicates_of(self, snapshot: Snapshot) -> list[TopicSpan]:

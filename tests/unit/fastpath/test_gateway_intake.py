@@ -1529,6 +1529,19 @@ def test_users_of_connections(inputs: Any, uids: list[int]) -> None:
         assert given.intake.counts().refused == 1
 
 
+def test_an_input_that_ends_accepts_all_connections_although_their_users_are_refused(
+    inputs: Any,
+) -> None:
+    """Regression: after 64 of them it took the others, perhaps of allowed users, for none."""
+    given = inputs("unix_stream", allowed_uids=[])
+    given.socket.listen(1000)
+    for _ in range(600):
+        given.connect()
+    given.start().intake.stop(drain_ms=20_000)
+    counts = given.intake.counts()
+    assert (counts.accepted, counts.refused) == (0, 600)
+
+
 @needs_fork
 def test_without_descriptors_connections_wait(inputs: Any) -> None:
     """They have sent their messages already: a refusal would lose them, and nobody would count."""

@@ -157,3 +157,6 @@ class Growing:
     def counts(self, **options: Any) -> Any:
         self._pool.feed(message("orders"))
         return self._pool.counts(**options)
+
+    def refused(self) -> Any:
+        return self._pool.refused()

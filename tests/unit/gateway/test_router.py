@@ -460,6 +460,8 @@ async def test_a_limit_that_was_raised_is_noticed_when_messages_are_too_long(
 
     async def learn(topics: list[TopicState]) -> bool:
         asked.append([one.name for one in topics])
+        if len(asked) < 3:
+            return False  # no broker has answered: the messages above the limit are not forgotten
         for one in topics:
             one.max_batch_bytes = 5000
         return True
@@ -471,12 +473,12 @@ async def test_a_limit_that_was_raised_is_noticed_when_messages_are_too_long(
         assert asked == []
         routes._pool.feed(encode("orders", bytes(2000)))
         async with asyncio.timeout(10):
-            while not asked:  # noqa: ASYNC110
+            while len(asked) < 3:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         await asyncio.sleep(0.1)
     finally:
         refreshing.cancel()
-    assert asked == [["orders"]]
+    assert asked == [["orders"]] * 3
     routes._pool.feed(encode("orders", bytes(2000)))
     counts = routes._pool.counts(topics=True).topics[small.slot]
     assert (counts.received, counts.too_long) == (2, 1)

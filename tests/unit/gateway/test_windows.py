@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 from aiokq.fastpath.gateway import (
     API_KEY,
     API_VERSION,
@@ -12,6 +14,7 @@ from aiokq.fastpath.gateway import (
     RATE_LIMIT,
     TOO_LONG,
 )
+from aiokq.gateway.dead_letters import Letter
 from aiokq.gateway.reports.windows import KEPT, TopicSpan, UncleanDisconnects
 from tests.unit.gateway.report_support import NOW, Desk, message
 
@@ -214,3 +217,58 @@ def test_a_topic_that_was_deleted_keeps_its_discards():
     desk.accounting.forget(topic)
     desk.pool.forget(topic.slot)
     assert windows.unfinished().topics == [TopicSpan("doomed", 42, 42, 1)]
+
+
+def test_a_topic_that_becomes_known_has_no_discards_of_earlier_windows():
+    """Regression: they were reported again, with timestamps of 0."""
+    desk = Desk(8 * 1024)
+    windows = desk.windows(10)
+    desk.feed(*(message("early", bytes(500), timestamp_ms=n) for n in range(100)))
+    lost = windows.unfinished().discarded[NO_MEMORY]
+    desk.move(10)
+    windows.advance()
+    assert windows.finished[-1].topics == [TopicSpan("early", 100 - lost, 99, lost)]
+    topic = desk.topic("early")
+    assert windows.unfinished().topics == []
+    desk.feed(*(message("early", bytes(500), timestamp_ms=n) for n in range(300, 400)))
+    report = windows.unfinished()
+    lost = report.discarded[NO_MEMORY]
+    assert 90 < lost <= 100
+    assert report.topics == [TopicSpan("early", 400 - lost, 399, lost)]
+    desk.move(10)
+    windows.advance()
+    assert windows.finished[-1].topics == report.topics
+    assert windows.unfinished().topics == []
+    # The same after the topic was deleted and created again.
+    desk.accounting.forget(topic)
+    desk.pool.forget(topic.slot)
+    while (taken := desk.take(topic)) is not None:
+        desk.accounting.acked(topic, taken, range(taken.count), taken.charge)
+    desk.feed(*(message("early", bytes(500), timestamp_ms=n) for n in range(500, 600)))
+    lost = windows.unfinished().discarded[NO_MEMORY]
+    desk.move(10)
+    windows.advance()
+    desk.topic("early")
+    assert windows.unfinished().topics == []
+    assert lost > 80
+
+
+def test_a_message_whose_dead_letter_failed_keeps_its_timestamp():
+    """Regression: its window had begun after the pool had refused it, and reported a time of 0."""
+    desk = Desk(
+        1 << 20, refused_bytes=1 << 20, refused_reasons=(TOO_LONG,), refused_whole=(TOO_LONG,)
+    )
+    letters: list[Letter] = []
+    desk.accounting.dead_letters = SimpleNamespace(  # type: ignore[assignment]
+        wants=lambda *given: True, grant=lambda messages: messages, accept=letters.append
+    )
+    windows = desk.windows(10)
+    desk.topic("orders", max_message_bytes=3)
+    desk.feed(*(message("orders", b"1234", timestamp_ms=stamp) for stamp in (70, 90, 80)))
+    assert windows.unfinished().topics == []
+    desk.move(10)
+    windows.advance()
+    assert windows.finished[-1].topics == []
+    (letter,) = letters
+    desk.accounting.dead_letter_failed(letter, letter.rows, letter.charge)
+    assert windows.unfinished().topics == [TopicSpan("orders", 70, 90, 3)]
