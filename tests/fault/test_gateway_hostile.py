@@ -388,8 +388,8 @@ async def test_made_up_topics_cost_no_real_topic_its_messages_while_kafka_is_awa
             async with aiokq.Admin(servers) as admin:
                 await admin.create_topics([aiokq.NewTopic(name, 1) for name in names])
         file = path / "gateway.toml"
-        small = FILE.replace("64 MiB", "2 MiB")  # 819 names
-        file.write_text(small.format(servers=servers, path=path, connections=100))
+        # A pool of 2 MiB takes 819 names.
+        file.write_text(FILE.format(servers=servers, path=path, connections=100, pool=2))
         async with gateway_process("--config", str(file)) as process:
             await process.started()
             url: str = process.ready["http"]
