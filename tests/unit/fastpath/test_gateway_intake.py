@@ -1312,9 +1312,14 @@ def test_the_end_of_an_input_reads_all_connections_in_turns(inputs: Any) -> None
     sending = threading.Thread(target=given.connect().sendall, args=(message,))
     sending.start()
     time.sleep(0.2)  # the kernel has the data of all
-    given.start().intake.stop(drain_ms=2000)
-    sending.join(20)
-    assert given.pool.counts().versions == {9: 1}
+    given.start()
+    ending = threading.Thread(target=given.intake.stop, kwargs={"drain_ms": 600_000})
+    ending.start()
+    until(lambda: given.pool.counts().versions == {9: 1})
+    given.intake.stop(drain_ms=100)
+    for thread in (ending, sending):
+        thread.join(20)
+        assert not thread.is_alive()
     for writer in writers:
         writer.end()
 
