@@ -70,7 +70,7 @@ typedef struct aiokq_connection {
     int fd;
     int begun;     /* whether bytes came */
     int displaced; /* it is read to its end, and then closed for another one */
-    int expired;   /* it is read to its end, and then closed, because its time is over */
+    int expired;   /* idle, or its message incomplete, for too long: read to its end, then closed */
     uint32_t sender; /* the process that connected, or a number that only the connection has */
     unsigned char head[4];
 } aiokq_connection;
@@ -791,8 +791,8 @@ static inline int aiokq_receive_datagrams(aiokq_intake *intake) {
         aiokq_prioritize(&priority, found > 0 ? found : 0);
     }
     if (aiokq_stopping(intake)) {
-        /* The first burst is read although there is no room: it is small, and no sender would know
-         * that it is lost. */
+        /* The first burst is read although there is no room: it is small, and if it were not read,
+         * no sender would know that it is lost. */
         if (aiokq_drain_begin(intake))
             while (aiokq_burst_read(intake, burst) > 0 && aiokq_may_drain(intake) &&
                    aiokq_ms(CLOCK_MONOTONIC) < aiokq_drain_middle(intake))

@@ -38,8 +38,8 @@ if cython.compiled:
 __all__ = ["Intake"]
 
 
-# The collector's tp_clear would free the pool before the thread of the input is stopped. An input
-# is part of no reference cycle.
+# Without no_gc, the collector's tp_clear would free the pool before the thread of the input is
+# stopped. An input needs no collector, because it is part of no reference cycle.
 @cython.no_gc
 @cython.final
 @cython.cclass
@@ -65,8 +65,8 @@ class Intake:
         partial_ms: age of an incomplete message, in milliseconds, at which its connection is
             closed. 0 for never, except if a blocking input waits for the end of the message: then
             the limit is 30 seconds.
-        spool: a SpoolWriter, which stores well-formed messages instead of the pool; `when_full`
-            then applies to messages that the spool does not accept.
+        spool: a SpoolWriter, to which well-formed messages go, not to the pool; `when_full` then
+            applies to messages that the spool does not accept.
 
     Raises:
         ValueError: an argument is out of range, or `allowed_uids` is given for TCP.

@@ -477,8 +477,9 @@ class Pool:
         refused_reasons: the reasons for which messages are put into this queue.
         refused_whole: reasons in `refused_reasons` whose messages are kept whole, as far as
             `limit_whole` allows and there is room. They are charged, and held until `release()`.
-            The next two limits do not apply to them. With `refused_prefix`, further messages are
-            treated as those of other reasons, which count as discarded.
+            The next two limits do not apply to them. Messages for which there is no room, or that
+            exceed `limit_whole`, count as discarded; with `refused_prefix`, they are queued like
+            messages of other reasons.
         refused_prefix: number of bytes of each key and value that the queue keeps; -1 for all.
         refused_per_s: number of messages that the queue takes per second; 0 for any number.
         spooled: whether `finished()` names the messages that the pool discards.
@@ -697,8 +698,8 @@ class Pool:
         A topic is returned by only one call.
         """
         self._check_open()
-        # Objects are created without the mutex, because the garbage collector may run then, and
-        # inputs would wait for it.
+        # Objects are created while the mutex is not held: their creation may start the garbage
+        # collector, and inputs that need the mutex would wait until it has ended.
         copies = cython.declare(aiokq_fresh[AIOKQ_FRESH])
         n: cython.int
         made: cython.int = AIOKQ_FRESH
@@ -773,9 +774,9 @@ class Pool:
 
         A slot is returned once when some of its messages become due, and again only after `take()`
         has taken all due messages. Messages are due when a limit of their batch is reached, and all
-        messages are due after `press()`. The milliseconds are None if no message will become due by
-        `batch_ms`; they are negative or 0 if one is late. The next event after this call writes to
-        `wake_fd` again.
+        messages are due after `press()`. The milliseconds are above 0; they are None if no limit of
+        time (`batch_ms`) makes a message due. The next event after this call writes to `wake_fd`
+        again.
 
         Raises:
             RuntimeError: the pool is closed, or belongs to another process.
@@ -864,7 +865,7 @@ class Pool:
         aiokq_pool_unlock(self.pool)
 
     def charge(self, size):
-        """Charge `size` bytes for what taken messages use in addition, until their `release`.
+        """Charge `size` more bytes for messages that were taken, until their `release`.
 
         Raises:
             ValueError: `size` is negative.
@@ -1099,7 +1100,7 @@ class Pool:
     def close(self):
         """Free all messages; the counts stay. The inputs must be stopped before.
 
-        A second call does nothing, and neither does a call in a forked child.
+        A second call, or a call in a forked child, does nothing.
         """
         if getpid() != self.pid:
             return

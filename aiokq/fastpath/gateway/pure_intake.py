@@ -89,7 +89,10 @@ class Connection:
         self.displaced = False
         """Whether the rest is read, and the connection is then closed for another connection."""
         self.expired = False
-        """Whether the rest is read, and the connection is then closed, because its time is over."""
+        """Whether the connection was idle, or its message incomplete, for too long.
+
+        The data that was written before is still read; then the connection is closed.
+        """
 
 
 class Intake:
@@ -114,8 +117,8 @@ class Intake:
         partial_ms: age of an incomplete message, in milliseconds, at which its connection is
             closed. 0 for never, except if a blocking input waits for the end of the message: then
             the limit is 30 seconds.
-        spool: a SpoolWriter, which stores well-formed messages instead of the pool; `when_full`
-            then applies to messages that the spool does not accept.
+        spool: a SpoolWriter, to which well-formed messages go, not to the pool; `when_full` then
+            applies to messages that the spool does not accept.
 
     Raises:
         ValueError: an argument is out of range, or `allowed_uids` is given for TCP.
@@ -429,8 +432,8 @@ class Intake:
             while not self._stopping:
                 selector.select()
                 self._burst(sock, room)
-            # The first burst is read even without room, because it is small, and its senders would
-            # not learn of the loss.
+            # The first burst is read even without room: it is small, and if it were not read, its
+            # senders would not know that it is lost.
             reads = self._drain_begin()
             while (
                 reads
@@ -545,8 +548,8 @@ class Intake:
             if self._accepted + self._refused == before:
                 break
             some = True
-        # A program could still write after the last read of its connection, and its messages would
-        # be lost uncounted. After the shutdown, its write fails.
+        # After this shutdown of the socket, a program's write fails. Otherwise it could still write
+        # after the last read of its connection, and its messages would be lost uncounted.
         connections = list(self._connections.values())
         if not self._is_tcp:
             for connection in connections:
@@ -585,7 +588,7 @@ class Intake:
     def _listen(self, listening: socket.socket) -> float | None:
         """Watch the listening socket, unless no connection may be accepted now.
 
-        While none may be accepted, the waiting connections would wake the thread all the time.
+        It is not watched then, because waiting connections would wake the thread all the time.
         Return the seconds until the socket must be watched again, if they are known.
         """
         assert self._selector is not None
@@ -785,7 +788,7 @@ class Intake:
             return 0
 
     def _end_turn(self, connection: Connection) -> None:
-        """If the incomplete message of a connection has ended, let another grow; under the lock."""
+        """End the turn of a connection without an incomplete message; under the pool's lock."""
         if self._pool.turn is connection and not connection.charged:
             self._pool.turn = None
 
@@ -879,9 +882,9 @@ class Intake:
         connection.sock.close()
 
     def _postpone(self, seconds: float) -> None:
-        """Extend the time limits of all connections by the time in which nothing was read.
+        """Move the beginning of all time limits by the time in which nothing was read.
 
-        No time limit begins after the present time.
+        It is not moved beyond the present time.
         """
         for connection in self._connections.values():
             self._postpone_one(connection, seconds)

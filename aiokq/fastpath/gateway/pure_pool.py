@@ -182,7 +182,7 @@ class Slot:
             self.account(row, len(self.rows), wall, mono)
 
     def account(self, row: Row, held: int, wall: int, mono: int) -> None:
-        """Count message `row`, the last of `held` messages; mark the messages that became due."""
+        """Count `row`, message number `held` of the topic; mark the messages that became due."""
         size = row.size or 1
         if self.batch_bytes > 0:
             if size >= self.batch_bytes:
@@ -408,8 +408,9 @@ class Pool:
         refused_reasons: the reasons for which messages are put into this queue.
         refused_whole: reasons in `refused_reasons` whose messages are kept whole, as far as
             `limit_whole` allows and there is room. They are charged, and held until `release()`.
-            The next two limits do not apply to them. With `refused_prefix`, further messages are
-            treated as those of other reasons, which count as discarded.
+            The next two limits do not apply to them. Messages for which there is no room, or that
+            exceed `limit_whole`, count as discarded; with `refused_prefix`, they are queued like
+            messages of other reasons.
         refused_prefix: number of bytes of each key and value that the queue keeps; -1 for all.
         refused_per_s: number of messages that the queue takes per second; 0 for any number.
         spooled: whether `finished()` names the messages that the pool discards.

@@ -142,9 +142,9 @@ class SpoolWriter:
         segment_bytes: size at which a new segment is begun.
         fsync: "never", "interval" (the owner calls `sync`), or "each": each append is synced before
             it is accepted.
-        wake_fd: an eventfd that is written at most once after each `progress`: at the first append
-            that is accepted, or that is refused for lack of room while there are finished segments
-            that `progress` has not reported. -1 to write nothing.
+        wake_fd: an eventfd; -1 for none. After each `progress` it is written at most once: when an
+            append is accepted, or when an append is refused for lack of room while `progress` has
+            finished segments to report.
     """
 
     def __init__(
@@ -219,9 +219,9 @@ class SpoolWriter:
                 )
                 need = size + (HEADER.size if roll else 0)
                 full = self._stored + need > self._max_bytes and not force
-                # Only a finished segment can be deleted. A segment that is less than half full is
-                # finished only if the spool has no room for these messages even without any other
-                # segment. Otherwise there would be many small segments.
+                # Only a finished segment can be deleted. To avoid many small segments, a segment
+                # that is less than half full is finished only if these messages would not fit even
+                # after all other segments are deleted.
                 if (
                     full
                     and self._end > HEADER.size

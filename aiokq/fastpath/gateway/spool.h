@@ -377,8 +377,9 @@ static inline int aiokq_spool_put(aiokq_spool *spool, const aiokq_piece *pieces,
            (spool->end + *size > spool->segment_bytes && spool->end > AIOKQ_SPOOL_HEADER);
     fits = force || spool->stored + *size + (roll ? AIOKQ_SPOOL_HEADER : 0) <= spool->max_bytes;
     error = vectors == 0 || !aiokq_spool_room(spool) ? ENOMEM : 0;
-    /* Only a finished segment can be deleted. A segment that is less than half full is finished only
-     * if nothing fits beside it, so that there are few segments. */
+    /* Only a finished segment can be deleted. To avoid many small segments, a segment that is less
+     * than half full is finished only if the messages would not fit even after all other segments
+     * are deleted. */
     if (error == 0 && !fits && spool->end > AIOKQ_SPOOL_HEADER &&
         (2 * spool->end >= spool->segment_bytes ||
          spool->end + *size + AIOKQ_SPOOL_HEADER > spool->max_bytes))

@@ -1,7 +1,7 @@
 """SpoolWriter, and functions that read a spool's files.
 
 This is the compiled form: the work is in spool.h, which inputs also call, without Python's lock.
-Uncompiled, the module has the names of pure_spool.py. Tests:
+If the module is not compiled, it exports what pure_spool.py defines. Tests:
 tests/unit/fastpath/test_gateway_spool.py.
 """
 
@@ -165,9 +165,9 @@ class SpoolWriter:
         segment_bytes: size at which a new segment is begun.
         fsync: "never", "interval" (the owner calls `sync`), or "each": each append is synced before
             it is accepted.
-        wake_fd: an eventfd that is written at most once after each `progress`: at the first append
-            that is accepted, or that is refused for lack of room while there are finished segments
-            that `progress` has not reported. -1 to write nothing.
+        wake_fd: an eventfd; -1 for none. After each `progress` it is written at most once: when an
+            append is accepted, or when an append is refused for lack of room while `progress` has
+            finished segments to report.
     """
 
     def __init__(

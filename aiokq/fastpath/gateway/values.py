@@ -71,9 +71,9 @@ REASONS: Final = (
 )
 """The names of all reasons; a reason is an index of this tuple.
 
-The core itself discards messages for the first nine reasons, and inputs with a spool for SPOOL_FULL
-and SPOOL_ERROR. SPOOL_DAMAGED is for stored messages that cannot be read again. The other reasons
-are outcomes of a delivery.
+The core itself discards messages for the first nine reasons. Inputs with a spool also discard
+messages for SPOOL_FULL and SPOOL_ERROR. SPOOL_DAMAGED is for stored messages that cannot be read
+again. The other reasons are outcomes of a delivery.
 """
 
 (
@@ -113,7 +113,7 @@ class TopicCounts(NamedTuple):
         received: messages received, including replayed messages.
         held, held_bytes: messages that were not taken, and their charge.
         too_long, rate_limit, no_memory: messages that the core refused.
-        earliest_ms, latest_ms: smallest and largest timestamp of these messages since the last
+        earliest_ms, latest_ms: smallest and largest timestamp of refused messages since the last
             `Pool.counts(new_window=True)`; NEVER and -NEVER if there are none.
         queued: messages in `too_long` that the core has not counted as discarded, because the
             caller of `refused()` decides their outcome.
@@ -140,9 +140,9 @@ class PoolCounts(NamedTuple):
         received, received_bytes: all received messages, including malformed messages, and their
             bytes on the wire.
         replayed: messages that were fed with `replayed=True`, counted in `received`, too.
-        held: received messages that are neither released nor discarded. Of the messages in the
-            queue of `refused()`, these are the ones that are charged.
-        taken: messages of `held` that were taken, by `refused()`, too.
+        held: received messages that are neither released nor discarded, including the charged
+            messages in the queue of `refused()`.
+        taken: messages of `held` that were taken, including those taken by `refused()`.
         used_bytes: bytes of the pool in use; `partial_bytes` of them belong to incomplete messages
             of streams.
         unresolved: messages of `held` whose topics are not registered.
@@ -202,9 +202,9 @@ class IntakeCounts(NamedTuple):
             places.
         blocked_ms: milliseconds in which the input waited for room in the pool, or for the spool.
         running: whether the thread runs.
-        error: errno that ended the thread, or with which `start()` or `change()` found that the
-            descriptor is not a socket; 0 if there is none. Other errors of `start()` are only
-            raised.
+        error: errno of the error that ended the thread, or that showed `start()` or `change()`
+            that the descriptor is not a socket; 0 if there is none. Other errors of `start()`
+            are only raised.
     """
 
     received: int

@@ -483,8 +483,8 @@ class Accumulator:
         """
         if partitions <= 0:
             raise ValueError("a topic has at least one partition")
-        # After close(), allowed only for a topic that has a Route: its waiting records must be
-        # delivered.
+        # After close(), this call is allowed only for a topic that has a Route, because the records
+        # that wait for the topic must be delivered.
         route: Route = self.routes.get(topic)
         slot: Slot
         if route is None:
@@ -877,8 +877,8 @@ def _move_pending(accumulator: Accumulator, route: Route, batch: Batch) -> objec
     created = batch.created
     refused = {}
     targets = []
-    # The batch's memory is not counted while its records take memory in other batches, so that no
-    # record is counted twice. The end of the batch frees this memory.
+    # The batch's own memory is not counted while its records take memory in other batches, so that
+    # no record is counted twice. It is counted again before the batch ends, which frees it.
     lent = batch.reserved
     accumulator.used -= lent
     try:

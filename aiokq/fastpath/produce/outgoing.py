@@ -172,9 +172,9 @@ class HandlerResults:
             items: a list.
             start, stop: index of the first item, and index after the last item.
             seconds: time limit, after which no further item is handled.
-            ended: called at every eighth item, and if 0.1 ms have passed since its last call. If it
-                returns True, no further item is handled. It is not called for each item, because a
-                call takes a sixth of the time of a fast handler.
+            ended: called after an item if its index is the last of eight, or if 0.1 ms have passed
+                since the last call. If it returns True, no further item is handled. It is not
+                called for each item, because a call takes a sixth of the time of a fast handler.
 
         Returns:
             A tuple (reached, rest, error). The items before the index `reached` are done. If `rest`

@@ -368,8 +368,9 @@ class SendQueue:
     def answered(self, queued, attempt, base_offset, log_append_time_ms):
         """Complete an acknowledged batch; with acks=0, a batch that was written to a connection.
 
-        The call ends a pause and clears `blocked_by`. A batch that has expired stays failed. After
-        a leader change, the acknowledgement may belong to an earlier attempt.
+        The call ends a pause and clears `blocked_by`. A batch that has expired stays failed.
+        `attempt` is ignored, because an acknowledgement of an earlier attempt, which may come after
+        a leader change, counts as well.
         """
         sent: QueuedBatch = queued
         window: SendWindow = self._window
@@ -391,8 +392,8 @@ class SendQueue:
     def offer_if_ripe(self, now):
         """Offer the queue to its sender if a batch is ready and no pause prevents sending.
 
-        Without a leader, a pause has no effect: nothing is sent, but the owner of the senders looks
-        for the leader.
+        A queue without a leader is offered even during a pause: nothing is sent, but the owner of
+        the senders then looks for the leader.
         """
         if self.leader >= 0 and now < self.retry_at:
             return
