@@ -82,6 +82,12 @@ class Run:
             while self.spool._changed or self.spool._changing is not None:  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
 
+    async def until(self, *, failed: bool) -> None:
+        """Wait until the last change of files has failed, or has not."""
+        async with asyncio.timeout(10):
+            while (self.spool.error is not None) != failed:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+
     async def close(self) -> None:
         await self.spool.close()
         self.pool.close()
@@ -758,14 +764,14 @@ async def test_a_segment_that_cannot_be_read_is_counted_and_kept(
 
     monkeypatch.setattr(os, "pread", broken)
     run = Run(path)
-    await asyncio.sleep(0.005)
-    assert run.spool.error is not None
+    await run.until(failed=True)
     assert await run.values(200 - count) == numbers(count, 200 - count)
     assert run.spool.damaged == count
     assert run.spool.error is None
     monkeypatch.undo()
-    await asyncio.sleep(0.05)
-    assert first.with_suffix(".damaged").exists()
+    async with asyncio.timeout(10):
+        while not first.with_suffix(".damaged").exists():  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
     await run.close()
 
 
@@ -783,11 +789,9 @@ async def test_outcomes_that_cannot_be_written_are_written_later(
 
     monkeypatch.setattr(os, "pwrite", full)
     run.settle(lambda value: int(value) < 4)
-    await asyncio.sleep(0.05)
-    assert run.spool.error is not None
+    await run.until(failed=True)
     monkeypatch.setattr(os, "pwrite", real)
-    await asyncio.sleep(0.05)
-    assert run.spool.error is None
+    await run.until(failed=False)
     await run.kill()
     run = Run(path)
     assert await run.values(6) == numbers(4, 6)
@@ -893,7 +897,7 @@ async def test_a_kill_after_segments_were_emptied_loses_nothing(
 
     monkeypatch.setattr(os, "pwrite", full)
     run.settle(lambda value: value != b"0")
-    await asyncio.sleep(0.05)
+    await run.until(failed=True)
     monkeypatch.undo()
     await run.kill()
     assert all(one.stat().st_size == 0 for one in others)
@@ -1054,9 +1058,8 @@ async def test_a_segment_stays_until_the_end_of_the_one_before_is_on_the_disk(
     calls = InThreads(monkeypatch)
     calls.refused = "fdatasync"
     run.settle(lambda value: value != b"1")
-    await asyncio.sleep(0.05)
+    await run.until(failed=True)
     assert len(segments(path)) == before
-    assert run.spool.error is not None
     calls.refused = ""
     await run.written()
     assert len(segments(path)) == 2
@@ -1092,9 +1095,7 @@ async def test_a_segment_is_deleted_only_after_the_one_before(
     monkeypatch.setattr(os, "unlink", unlink_some)
     run.held.reverse()
     run.settle(lambda value: value != b"299")
-    async with asyncio.timeout(10):
-        while run.spool.error is None:  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
+    await run.until(failed=True)
     assert segments(path) == (files[1:] if is_killed else files)
     await run.kill()
     monkeypatch.undo()
