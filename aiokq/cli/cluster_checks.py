@@ -107,14 +107,9 @@ class ClusterChecks:
         for address in self._settings.bootstrap_addresses:
             for check in await self._try(address, "bootstrap"):
                 yield check
-        if self._others and self._sends_secrets:
-            yield Check(
-                "login",
-                Status.WARN,
-                f"{self._settings.sasl_mechanism} without TLS sends the password or token to "
-                f"{self._others[0]} in clear text",
-                "use a listener with SASL_SSL, or SCRAM, which does not send the password",
-            )
+        warned = self._exposed_secret()
+        if warned is not None:
+            yield warned
         if not self._reached:
             return  # a Cluster would fail in the same way, but only after bootstrap_timeout_ms
         try:
@@ -138,14 +133,22 @@ class ClusterChecks:
                 continue
             for check in await self._try(address, f"broker {broker.node_id}"):
                 yield check
+        if warned is None and (late := self._exposed_secret()) is not None:
+            yield late
 
-    @property
-    def _sends_secrets(self) -> bool:
-        """Whether the login sends something that can be used again by whoever reads it."""
+    def _exposed_secret(self) -> Check | None:
+        """Return a warning if a password or token is sent to another machine without TLS."""
         settings = self._settings
-        return settings.security_protocol == "SASL_PLAINTEXT" and settings.sasl_mechanism in (
-            "PLAIN",
-            "OAUTHBEARER",
+        mechanism = settings.sasl_mechanism
+        sends_secret = mechanism in ("PLAIN", "OAUTHBEARER")
+        if settings.security_protocol != "SASL_PLAINTEXT" or not sends_secret or not self._others:
+            return None
+        return Check(
+            "login",
+            Status.WARN,
+            f"{mechanism} without TLS sends the password or token to {self._others[0]} in clear "
+            "text",
+            "use a listener with SASL_SSL, or SCRAM, which does not send the password",
         )
 
     def close(self) -> None:

@@ -192,8 +192,8 @@ class DescriptorReserve:
 class _Member:
     """A holder, its loop, and the number of calls of `_asked` that the loop has not run yet.
 
-    The references to holder and loop are weak. If a loop is closed although its listener is not, a
-    strong reference would keep the listener alive and its port in use.
+    The references to holder and loop are weak. A holder can belong to a listener whose loop was
+    closed before it. A strong reference would keep this listener alive, and its port in use.
     """
 
     __slots__ = ("asked", "holder", "loop")

@@ -410,7 +410,7 @@ class Accounting:
         return Snapshot(self._in_all(counts, waiting), topics, counts, waiting, unassigned)
 
     def _unassigned(self, counts: PoolCounts, waiting: int) -> Totals:
-        """Return the numbers that move to a topic when it is known to exist."""
+        """Return `Snapshot.unassigned`: messages that are in no topic's counts yet."""
         found = Totals()
         found.in_flight = counts.unresolved + waiting
         for slot, topic in counts.topics.items():

@@ -337,7 +337,7 @@ def user_ids(users: Iterable[str | int] | None) -> list[int] | None:
 
 
 def user_id(user: str | int) -> int:
-    """Return the number of a user; raise ConfigError if there is none of this name."""
+    """Return the uid of a user; raise ConfigError if there is no user of this name."""
     if isinstance(user, int) or user.isdecimal():
         return _number(user, "user")
     try:
@@ -347,7 +347,7 @@ def user_id(user: str | int) -> int:
 
 
 def group_id(group: str | int) -> int:
-    """Return the number of a group; raise ConfigError if there is none of this name."""
+    """Return the gid of a Unix group; raise ConfigError if there is no group of this name."""
     if isinstance(group, int) or group.isdecimal():
         return _number(group, "group")
     try:

@@ -55,7 +55,7 @@ INFO: Final[Mapping[int, str]] = {
     SPOOL_FULL: "SPOOL_FULL",
     SPOOL_ERROR: "SPOOL_ERROR",
 }
-"""Texts of the reasons. Bruce and Dory do not have NOT_ALLOWED and those of the spool."""
+"""Texts of the reasons. NOT_ALLOWED, SPOOL_FULL and SPOOL_ERROR do not exist in Bruce and Dory."""
 
 UNREADABLE: Final = frozenset({MALFORMED, API_KEY, API_VERSION, UNCLEAN_DISCONNECT, NOT_ALLOWED})
 """Reasons of messages of which only the bytes are known."""

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from aiokq import fastpath
+from aiokq.admin.clusters import BrokerDescription, ClusterDescription
+from aiokq.cli.cluster_checks import ClusterChecks
 from aiokq.cli.installation_checks import Check, Status, installation
 from aiokq.fastpath import loading
 from aiokq.wire import FetchRequest
@@ -215,3 +217,27 @@ def test_a_password_in_clear_text_is_warned_of(
     assert len(found) == warns
     assert all("PLAIN without TLS sends the password or token to 10.0.0.9:1" in x for x in found)
     assert "s3cret" not in "".join(lines)
+
+
+def test_a_password_in_clear_text_to_an_advertised_broker_is_warned_of(
+    tmp_path: Path, cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+):
+    """Regression: only bootstrap_servers counted, whose addresses are local behind a tunnel."""
+
+    async def handshake(*given: object) -> str:
+        return "connected"
+
+    async def describe(checks: ClusterChecks) -> ClusterDescription:
+        here = BrokerDescription(1, "127.0.0.1", 1, None)
+        return ClusterDescription("id", 1, (here, BrokerDescription(2, "10.0.0.9", 1, None)))
+
+    monkeypatch.setattr(ClusterChecks, "_handshake", handshake)
+    monkeypatch.setattr(ClusterChecks, "_describe", describe)
+    config = tmp_path / "client.properties"
+    config.write_text(
+        "bootstrap.servers=127.0.0.1:1\nsecurity.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+        "sasl.plain.username=me\nsasl.plain.password=s3cret\n"
+    )
+    lines = cli("doctor", "--config", str(config), servers=None).lines
+    (found,) = [line for line in lines if line.startswith("warn  login: ")]
+    assert "to 10.0.0.9:1 in clear text" in found
