@@ -346,7 +346,7 @@ def gateway_errors() -> list[str]:
         for code in codes
     )
     lines += table(("code", "Kafka's name", *(f"`{name}`" for name in ERROR_TABLES)), rows)
-    bad = " and ".join(str(code) for code in sorted(ERROR_TABLES["modern"].bad_topic))
+    bad = " or ".join(str(code) for code in sorted(ERROR_TABLES["modern"].bad_topic))
     return [
         *lines,
         "",
