@@ -206,10 +206,11 @@ class Accounting:
             count += 1
             if one.charge:
                 topic = one.topic.decode("utf-8", "replace")
-                if dead is not None and dead.wants(topic, one.reason, charge) and dead.grant(1):
-                    key = one.topic, one.reason
+                key = one.topic, one.reason
+                more = charge if key in letters else charge + LETTER_OVERHEAD
+                if dead is not None and dead.wants(topic, one.reason, more) and dead.grant(1):
                     letters.setdefault(key, RefusedMessages()).refused.append(one)
-                    charge += one.charge
+                    charge = more + one.charge
                     continue
                 self._total.discarded[one.reason] += 1
                 if self._counts_by_topic(topic, one.reason):

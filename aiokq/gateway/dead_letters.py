@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from aiokq.errors import BufferFull, Closed, InvalidRecord, KafkaError
 from aiokq.fastpath.gateway import REASONS, SHUTDOWN, Message
+from aiokq.gateway.texts import visible
 
 if TYPE_CHECKING:
     from aiokq import Cluster, Delivery, Producer
@@ -69,6 +70,9 @@ LETTER_OVERHEAD: Final = 3072
 
 OVERHEAD: Final = 64 * 1024
 """Bytes by which a dead letter with its headers may be larger than the message."""
+
+LOG_SECONDS: Final = 30.0
+"""Seconds between two lines about dead letters that failed; a program can cause any number."""
 
 ROWS: Final = 20
 """Number of dead letters after which other tasks get a turn."""
@@ -184,6 +188,9 @@ class DeadLetters:
         self._failed = False
         """Whether the gateway has failed: the messages in the queue wait for `close`."""
         self._refused_until = 0.0
+        self._logged_at: float | None = None
+        self._unlogged = 0
+        """The messages whose dead letters failed since the last line about them."""
         self._producer: Producer | None = None
         self.held = 0
         self.held_of: Counter[str] = Counter()
@@ -273,6 +280,8 @@ class DeadLetters:
             self._failed = True
         await self.drain(deadline)
         self._closing = True
+        if self._unlogged:
+            logger.error("dead letters failed: messages=%s", self._unlogged)
         self._lose_waiting()
         if self._producer is not None:
             await self._producer.close(timeout=0)  # the deliveries fail
@@ -407,9 +416,17 @@ class DeadLetters:
     ) -> None:
         """Discard messages with their original reason."""
         if error is not None and not self._closing:
-            logger.error(
-                "dead letters failed: topic=%s messages=%s error=%s", letter.topic, len(rows), error
-            )
+            self._unlogged += len(rows)
+            now = asyncio.get_running_loop().time()
+            if self._logged_at is None or now >= self._logged_at + LOG_SECONDS:
+                self._logged_at = now
+                logger.error(
+                    "dead letters failed: last topic=%s messages=%s error=%s",
+                    visible(letter.topic),  # a program may have sent any bytes
+                    self._unlogged,
+                    error,
+                )
+                self._unlogged = 0
         self._settled(letter, rows, charge)
         self._outcomes.dead_letter_failed(letter, rows, charge)
 

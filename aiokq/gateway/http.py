@@ -18,7 +18,7 @@ from aiokq.errors import ConfigError
 from aiokq.gateway.http_messages import Refusal, Request, Response, as_json
 from aiokq.gateway.http_server import Answer, HttpServer
 from aiokq.gateway.reports.cached import Cached
-from aiokq.gateway.reports.texts import path_text
+from aiokq.gateway.texts import path_text
 
 if TYPE_CHECKING:
     from aiokq.gateway.served import Served

@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 
 from aiokq import metrics
 from aiokq.fastpath.gateway import REASONS
-from aiokq.gateway.reports.texts import path_text
+from aiokq.gateway.texts import path_text
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric

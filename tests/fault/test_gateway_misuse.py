@@ -155,6 +155,20 @@ async def test_a_forked_child_does_not_hold_the_addresses_of_the_gateway() -> No
             child.__exit__()
 
 
+@needs_fork
+async def test_a_forked_child_does_not_hold_the_lock_of_the_spool() -> None:
+    """Regression: no gateway could start with the spool until the child had ended."""
+    with directory() as path:
+        values = configuration(path, {"spool": {"path": f"{path}/spool"}})
+        async with Gateway(values):
+            child = LivingChild().__enter__()
+        try:
+            async with Gateway(values) as another:
+                assert all(one.counts().running for one in another.inputs)
+        finally:
+            child.__exit__()
+
+
 async def test_a_gateway_is_started_once_and_closed_any_number_of_times() -> None:
     with directory() as path:
         gateway = Gateway(configuration(path))

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from aiokq.gateway.reports.log_file import LogFile
-from aiokq.gateway.reports.texts import base64_text, bracketed
+from aiokq.gateway.texts import base64_text, bracketed
 
 if TYPE_CHECKING:
     from aiokq.fastpath.gateway import Message, Taken

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from aiokq.fastpath.gateway import API_KEY, API_VERSION, BAD_TOPIC, MALFORMED, REASONS
-from aiokq.gateway.reports.texts import base64_text, bracketed, text_of, visible, when
+from aiokq.gateway.texts import base64_text, bracketed, text_of, visible, when
 
 if TYPE_CHECKING:
     from aiokq.gateway.reports.windows import DiscardReport, TopicSpan

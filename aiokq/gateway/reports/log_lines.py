@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aiokq.gateway.reports.texts import base64_text, bracketed, text_of, visible
+from aiokq.gateway.texts import base64_text, bracketed, text_of, visible
 
 __all__ = ["log_line"]
 

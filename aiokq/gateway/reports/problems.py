@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aiokq.gateway.reports.texts import path_text
 from aiokq.gateway.served import Problems
+from aiokq.gateway.texts import path_text
 
 if TYPE_CHECKING:
     from aiokq.gateway.served import Served

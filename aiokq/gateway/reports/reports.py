@@ -23,8 +23,8 @@ from aiokq.gateway.reports.problems import problems
 from aiokq.gateway.reports.queues import Queues, queues
 from aiokq.gateway.reports.scribe import Scribe
 from aiokq.gateway.reports.status import StatusBoard
-from aiokq.gateway.reports.texts import when
 from aiokq.gateway.reports.windows import DiscardWindows, UncleanDisconnects
+from aiokq.gateway.texts import when
 
 if TYPE_CHECKING:
     from aiokq.gateway.accounting import Snapshot

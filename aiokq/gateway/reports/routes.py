@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aiokq.gateway.http_messages import Refusal, Request, Response, as_json
 from aiokq.gateway.reports.status import SORTS, page
-from aiokq.gateway.reports.texts import when
 from aiokq.gateway.reports.windows import KEPT
+from aiokq.gateway.texts import when
 
 if TYPE_CHECKING:
     from aiokq.gateway.http_server import Answer

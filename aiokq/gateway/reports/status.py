@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from aiokq import __version__
 from aiokq.fastpath.gateway import REASONS
 from aiokq.gateway.reports.cached import Cached
-from aiokq.gateway.reports.texts import path_text, text_of, visible
+from aiokq.gateway.texts import path_text, text_of, visible
 
 if TYPE_CHECKING:
     from aiokq.gateway.accounting import Snapshot, Totals

@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from aiokq.core import forks
 from aiokq.fastpath.gateway import SpoolWriter
 from aiokq.gateway.spool.change import Change
 from aiokq.gateway.spool.opening import open_spool
@@ -76,6 +77,7 @@ class Spool:
         settings = self._settings
         opened = open_spool(self._directory, sync=settings.fsync != "never")
         self._stack.callback(os.close, opened.lock_fd)
+        self._lock = forks.Descriptor(opened.lock_fd)
         wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._stack.callback(os.close, wake_fd)
         self._wake_fd = wake_fd

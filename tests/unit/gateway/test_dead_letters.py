@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from aiokq.errors import BufferFull, Closed
+from aiokq.errors import BufferFull, Closed, RequestTimeout
 from aiokq.fastpath.gateway import BAD_TOPIC, ERROR_ACK, SHUTDOWN, TOO_LONG, Pool, Refused
 from aiokq.gateway import GatewaySettings
 from aiokq.gateway.accounting import Accounting
 from aiokq.gateway.client import encode
-from aiokq.gateway.dead_letters import DeadLetters, Rate, RefusedMessages
+from aiokq.gateway.dead_letters import LETTER_OVERHEAD, DeadLetters, Rate, RefusedMessages
 from aiokq.gateway.engine import TopicState
 
 POOL = 1 << 24
@@ -95,6 +95,37 @@ async def test_refused_messages_are_bounded_while_their_dead_letters_are_not_wri
     assert (desk.letters.held, desk.letters.held_bytes, desk.pool.used_bytes()) == (0, 0, 0)
     assert desk.accounting.in_all().discarded[BAD_TOPIC] == sent
     desk.check()
+
+
+async def test_dead_letters_of_many_topics_are_bounded() -> None:
+    """Regression: what each letter takes beside its messages was not counted before it was made."""
+    desk = Desk(max_per_s=0)
+    for number in range(3 * POOL // 4 // LETTER_OVERHEAD):
+        desk.pool.feed(encode(b"not a name %d" % number, b"value"))
+    desk.accounting.drain()
+    desk.check()
+    assert abs(desk.letters.held_bytes - POOL // 4) < 2 * LETTER_OVERHEAD
+    await desk.letters.close(0.0)
+    assert desk.pool.used_bytes() == 0
+
+
+async def test_failed_dead_letters_are_few_lines_with_visible_names(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Regression: each was a line, in which a program could write what looked like another line."""
+    desk = Desk()
+    for number in range(5):
+        desk.pool.feed(encode(b"%d\nERROR aiokq: forged" % number, b"value"))
+    desk.accounting.drain()
+    for letter in list(desk.letters._queue):
+        desk.letters._lost(letter, letter.rows, letter.charge, RequestTimeout("no metadata"))
+    desk.letters._queue.clear()
+    await desk.letters.close(0.0)
+    assert [record.getMessage() for record in caplog.records] == [
+        "dead letters failed: last topic=0\\nERROR aiokq: forged messages=1 "
+        "error=REQUEST_TIMED_OUT (7): no metadata",
+        "dead letters failed: messages=4",
+    ]
 
 
 @pytest.mark.parametrize("reason", [ERROR_ACK, SHUTDOWN])
