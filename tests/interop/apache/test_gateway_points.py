@@ -1,7 +1,8 @@
 """The acceptance points of the gateway that need no faults, for both engines, on Apache Kafka.
 
-They are the tests of tests/fault/test_gateway_points.py and test_gateway_reports.py, with one node
-of Apache Kafka in place of the embedded broker. Points 4, 11 and 16 need no Kafka.
+They are the tests of tests/fault/test_gateway_points.py, test_gateway_reports.py and
+tests/interop/test_gateway_programs_of_dory.py, with one node of Apache Kafka in place of the
+embedded broker. Points 4, 11 and 16 need no Kafka; point 20 needs brokers that answer slowly.
 """
 
 from __future__ import annotations
@@ -63,6 +64,14 @@ from tests.fault.test_gateway_reports import (  # noqa: F401
     test_point_48_every_discard_has_a_line_in_the_log,
     test_point_50_unknown_paths_are_404_and_both_update_urls_are_accepted,
 )
+from tests.interop import test_gateway_programs_of_dory as programs
+from tests.interop.test_gateway_programs_of_dory import (  # noqa: F401
+    library,
+    test_point_02_to_dory_writes_over_each_transport,
+    test_point_03_the_client_library_in_c,
+    test_point_06_a_bad_message_is_malformed_and_harms_nobody,
+    to_dory,
+)
 from tests.peers.apache_kafka import ApacheKafka
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
@@ -99,6 +108,7 @@ def on_apache(apache: ApacheKafka, monkeypatch: pytest.MonkeyPatch) -> None:
                     await deleted(admin, set(await admin.list_topics()) - before)
 
     monkeypatch.setattr(points, "rig", rig)
+    monkeypatch.setattr(programs, "rig", rig)
     monkeypatch.setattr(reports, "rig", rig)
 
 
