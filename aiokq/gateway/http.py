@@ -9,9 +9,10 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import logging
+import os
+import stat
 from base64 import b64decode
 from collections.abc import Callable, Coroutine, MutableMapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from aiokq.errors import ConfigError
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 __all__ = ["Http", "read_token"]
 
 logger = logging.getLogger("aiokq.gateway")
+
+MOST_TOKEN_BYTES: Final = 4096
+"""Maximum size of the token in `token_file`; a request with a longer one would be too large."""
 
 SHUTDOWN_SECONDS: Final = 1.0
 
@@ -237,10 +241,18 @@ def read_token(settings: HttpSettings) -> bytes | None:
     """
     if settings.token_file is None:
         return None
+    path = settings.token_file
     try:
-        token = Path(settings.token_file).read_bytes().strip()
+        # Without O_NONBLOCK, the open of a FIFO would wait for a writer.
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        with open(fd, "rb", buffering=0) as file:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise ConfigError(f"`token_file` {path} is no regular file")
+            token = file.read(MOST_TOKEN_BYTES + 1).strip()
     except OSError as error:
         raise ConfigError(f"cannot read `token_file`: {error}") from error
+    if len(token) > MOST_TOKEN_BYTES:
+        raise ConfigError(f"`token_file` {path}: the token has more than {MOST_TOKEN_BYTES} bytes")
     if len(token) < 16:
         raise ConfigError(f"`token_file` {settings.token_file}: the token has fewer than 16 bytes")
     return token

@@ -414,6 +414,7 @@ class ProducerEngine:
         """Send each record in a batch of its own, so that a bad record fails no other record."""
         topic = lane.topic
         errors: list[BaseException | None] = []
+        closed: Closed | None = None
         self._launched(lane, piece)
         for row in piece.rows:
             try:
@@ -426,12 +427,15 @@ class ProducerEngine:
                 errors.append(failed.errors[0])
             except (KafkaError, ValueError) as error:
                 errors.append(_kafka_error(error))
-            if isinstance(errors[-1], (*NO_BROKER, *NO_TOPIC)):
+                closed = error if isinstance(error, Closed) else None
+            if closed is not None or isinstance(errors[-1], (*NO_BROKER, *NO_TOPIC)):
                 break  # the next records would fail, too, perhaps each after some seconds
         sent = len(errors)
         errors += errors[-1:] * (len(piece.rows) - sent)
         if self._landed(lane, piece):
             self._failed(lane, piece, errors, sent=sent)
+        if closed is not None and not self._closing:
+            raise closed  # the producer has failed: end the gateway, as `_send` does
 
     def _columns(self, topic: TopicState, piece: Piece) -> RecordColumns:
         topic.update(self._cluster.metadata.topics.get(topic.name))

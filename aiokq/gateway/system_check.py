@@ -117,7 +117,11 @@ def _of_directory(option: OptionPath, path: str) -> Iterator[_Problem]:
 def _of_file(option: OptionPath, path: str) -> Iterator[_Problem]:
     """Yield the problem with a file that the gateway reads."""
     try:
-        with open(path, "rb"):
+        # Without O_NONBLOCK, the open of a FIFO would wait for a writer.
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        with open(fd, "rb", buffering=0) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                yield _Problem(option, f"{path} is no regular file", True)
             return
     except FileNotFoundError:
         parent = os.path.dirname(path) or "."

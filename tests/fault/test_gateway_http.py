@@ -70,11 +70,22 @@ async def test_a_token_is_required_where_one_is_set():
             assert (await ask(r, "GET", "/accounting/json", right))[0] == 200
 
 
-async def test_a_short_token_is_refused(tmp_path: Path):
-    (tmp_path / "token").write_text("short")
+@pytest.mark.parametrize(
+    ("token", "reason"),
+    [
+        ("short", "the token has fewer than 16 bytes"),
+        ("x" * 5000, "the token has more than 4096 bytes"),
+        (None, "is no regular file"),
+    ],
+)
+async def test_what_is_no_token_is_refused(tmp_path: Path, token: str | None, reason: str):
+    if token is None:
+        os.mkfifo(tmp_path / "token")
+    else:
+        (tmp_path / "token").write_text(token)
     with directory() as path:
         http = {"port": 0, "token_file": str(tmp_path / "token")}
-        with pytest.raises(ConfigError, match="the token has fewer than 16 bytes"):
+        with pytest.raises(ConfigError, match=reason):
             async with Gateway(configuration(path, {"http": http})):
                 pass
 

@@ -359,6 +359,20 @@ async def test_a_producer_that_has_failed_ends_the_gateway_and_is_asked_once(run
     assert not run.held()
 
 
+async def test_a_producer_that_fails_while_records_are_sent_alone_ends_the_gateway(
+    run: Run,
+) -> None:
+    """Regression: the lane went on, and the failure was noticed only with the next piece."""
+    run.feed(b"0", b"1")
+    await run.until(lambda: len(run.pieces) == 1)
+    run.refuses = Closed("the producer has failed")
+    run.fail(0, *[InvalidRecord("refused")] * 2)
+    await run.until(lambda: bool(run.discards))
+    done, _ = await asyncio.wait(run.tasks, timeout=1)
+    assert [type(task.exception()) for task in done if task.exception()] == [Closed]
+    assert run.discards == [(SHUTDOWN, 2)]
+
+
 async def test_messages_that_arrive_after_the_gateway_failed_are_discarded_by_close(
     run: Run,
 ) -> None:

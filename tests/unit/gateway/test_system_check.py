@@ -97,6 +97,20 @@ def test_an_option_that_no_gateway_can_use_is_named_with_its_line(
     assert caught.value.message.replace(str(folder), "DIR").startswith(f"DIR/gateway.toml:{text}")
 
 
+@pytest.mark.parametrize(
+    ("old", "option"),
+    [("DIR/ca", "3: [kafka] `ssl_cafile`"), ("DIR/token", "13: [http] `token_file`")],
+)
+def test_a_file_that_is_read_must_be_a_regular_one(folder: Path, old: str, option: str):
+    """Regression: the check waited for a writer of the FIFO, and read a device without an end."""
+    os.mkfifo(folder / "fifo")
+    for path in ("DIR/fifo", "/dev/zero"):
+        with pytest.raises(ConfigError) as caught:
+            checked(folder, old, path)
+        text = f"DIR/gateway.toml:{option}: {path} is no regular file"
+        assert caught.value.message.replace(str(folder), "DIR").startswith(text)
+
+
 def test_all_problems_are_named_at_once(folder: Path):
     with pytest.raises(ConfigError) as caught:
         checked(folder, FILE, FILE.replace("[0]", '["nobody-here"]').replace("/spool", "/file"))
