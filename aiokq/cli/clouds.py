@@ -303,6 +303,7 @@ EVENT_HUBS: Final = Cloud(
     {
         Step.TCP: "the tier Basic has no Kafka, and a firewall of the namespace may refuse this "
         "machine",
+        Step.TLS: "the tier Basic has no Kafka",
         Step.API_VERSIONS: "the tier Basic has no Kafka",
         Step.CREDENTIALS: "the shared access policy needs Send or Listen, or the identity a role "
         "such as Azure Event Hubs Data Sender",

@@ -7,6 +7,7 @@ import ssl
 from collections.abc import Iterator
 from typing import Final
 
+from aiokq.connection.tls.failure import ClosedInHandshake
 from aiokq.core.errors import (
     AuthenticationFailed,
     ClusterAuthorization,
@@ -66,6 +67,8 @@ def failed_step(error: KafkaError) -> Step:
             reason = cause.reason or ""
             of_client = any(part in reason for part in _CERTIFICATE_ALERTS)
             return Step.CERTIFICATE if of_client else Step.TLS
+        if isinstance(cause, ClosedInHandshake):
+            return Step.TLS
     if isinstance(error, TopicAuthorization | GroupAuthorization | ClusterAuthorization):
         return Step.AUTHORIZATION
     if error.api in _OF_API:

@@ -1,4 +1,6 @@
-"""Two minutes of fuzzing: all kinds of listeners at a time, before and after authentication.
+"""Fuzzing of all six kinds of listeners at a time, before and after authentication.
+
+Each is fuzzed for 20 seconds, which makes two minutes of fuzzing in all.
 
 `make torture FAULTS=fuzz HOURS=2` goes on for hours; see `tests/fault/fuzz`.
 """

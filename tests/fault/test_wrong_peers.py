@@ -12,12 +12,14 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 import aiokq
 from aiokq import errors
+from aiokq.broker.embedded import EmbeddedCluster
 from aiokq.cli.app import execute
 from tests.peers import wrong
 
@@ -196,6 +198,20 @@ def test_doctor_calls_it_a_failure_and_says_what_to_check(
     [line] = [line for line in out.splitlines() if line.startswith("fail")]
     assert address in line
     assert re.search(expected.told, line), line
+
+
+def test_doctor_names_the_tls_handshake_if_the_listener_has_no_tls(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: it named the TCP connection, which had succeeded. The broker sends no byte."""
+    told_by_environment(monkeypatch)
+    config = tmp_path / "client.properties"
+    with EmbeddedCluster() as kafka:
+        config.write_text(f"bootstrap.servers={kafka.bootstrap_servers}\nsecurity.protocol=SSL\n")
+        assert execute(["doctor", "--config", str(config)]) == 1
+    [line] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("fail")]
+    assert "[failed step: TLS handshake]" in line
+    assert "this listener may not use TLS" in line
 
 
 # -- A broker of 2016

@@ -1,8 +1,8 @@
 """The permission matrix: every API, asked by clients with different ACLs.
 
 `run` sends the requests to a broker of any make, and returns the whole responses, but for texts of
-messages and the fields of `whole_answers.MASKED`. The responses of Apache Kafka are recorded in
-``tests/golden/permission_matrix.txt``.
+messages, the fields of `whole_answers.MASKED`, and whether a topic is created now or later. The
+responses of Apache Kafka are recorded in ``tests/golden/permission_matrix.txt``.
 """
 
 from __future__ import annotations
@@ -308,7 +308,8 @@ async def run(peer: Peer, served: Mapping[int, tuple[int, int]]) -> dict[str, di
 def _hide_creation(answer: Any) -> None:
     """Make a topic that the request created look like one that it will create.
 
-    Apache Kafka creates it later, and a later request of the same cell may find it.
+    Apache Kafka creates it later, and a later request of the same cell may find it. So the error
+    code (0 or 3), the partitions and the id of this topic are not compared.
     """
     topics = answer.get("topics", [])
     for topic in topics:

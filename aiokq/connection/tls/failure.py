@@ -1,10 +1,14 @@
-"""`failure`: a TLS error that this package raises, not OpenSSL."""
+"""TLS errors that this package raises, not OpenSSL."""
 
 from __future__ import annotations
 
 import ssl
 
-__all__ = ["failure"]
+__all__ = ["ClosedInHandshake", "failure"]
+
+
+class ClosedInHandshake(ConnectionResetError):
+    """The peer closed the connection in the TLS handshake; its listener may not use TLS."""
 
 
 def failure(text: str) -> ssl.SSLError:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from aiokq.connection.tls.client_hello import ClientHello, NotTls
-from aiokq.connection.tls.failure import failure
+from aiokq.connection.tls.failure import ClosedInHandshake, failure
 from aiokq.connection.tls.shared_memory import SharedMemory, shared_memory
 from aiokq.core.errors import ConnectionLost, ProtocolError
 
@@ -221,11 +221,12 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
         if self._made:
             self._protocol.connection_lost(error)
             return
-        error = error or ConnectionResetError("the peer closed the connection in the TLS handshake")
+        closed = ClosedInHandshake("the peer closed the connection in the TLS handshake")
         if self.opened is None:
-            self._protocol.connection_lost(error)
+            self._protocol.connection_lost(error or closed)
         else:
-            self._fail_opened(error)
+            closed.__cause__ = exc
+            self._fail_opened(self._error or closed)
 
     # The application calls the following public methods.
 

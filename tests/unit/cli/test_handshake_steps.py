@@ -9,6 +9,7 @@ import pytest
 from aiokq.cli.handshake_steps import Step, advice, failed_step
 from aiokq.connection.handshake import ClosedOnApiVersions
 from aiokq.connection.security import tls_error
+from aiokq.connection.tls.failure import ClosedInHandshake
 from aiokq.core.errors import (
     AuthenticationFailed,
     ClusterAuthorization,
@@ -28,6 +29,12 @@ def tls(reason: str) -> KafkaError:
     return tls_error(cause, "broker:9093")
 
 
+def closed_in_handshake() -> KafkaError:
+    error = ConnectionLost("closed")
+    error.__cause__ = ClosedInHandshake()
+    return error
+
+
 def not_verified() -> KafkaError:
     cause = ssl.SSLCertVerificationError(1, "certificate verify failed")
     cause.verify_message = "unable to get local issuer certificate"
@@ -40,6 +47,7 @@ def not_verified() -> KafkaError:
         (ConnectionLost("Connection refused"), Step.TCP),
         (tls("WRONG_VERSION_NUMBER"), Step.TLS),
         (tls("TLSV1_ALERT_PROTOCOL_VERSION"), Step.TLS),
+        (closed_in_handshake(), Step.TLS),
         (not_verified(), Step.CERTIFICATE),
         (tls("TLSV13_ALERT_CERTIFICATE_REQUIRED"), Step.CERTIFICATE),
         (tls("TLSV1_ALERT_UNKNOWN_CA"), Step.CERTIFICATE),
