@@ -1,20 +1,22 @@
 """`DeadLetters`: writes messages that could not be delivered to a dead letter topic.
 
 Until its dead letter is acknowledged, a message is in flight, and its memory in the pool is not
-released. If the dead letter fails, the message is discarded with its original reason. Tests:
+released. While Kafka is away, dead letters wait. If a dead letter fails, the message is discarded
+with its original reason. Tests:
 tests/fault/test_gateway_dead_letters.py, tests/unit/gateway/test_dead_letters.py.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from aiokq.errors import BufferFull, Closed, InvalidRecord, KafkaError
+from aiokq.errors import BufferFull, Closed, InvalidRecord, KafkaError, RequestTimeout
 from aiokq.fastpath.gateway import REASONS, SHUTDOWN, Message
 from aiokq.gateway.texts import visible
 
@@ -192,6 +194,8 @@ class DeadLetters:
         self._unlogged = 0
         """The messages whose dead letters failed since the last line about them."""
         self._producer: Producer | None = None
+        self._lookup: asyncio.Timeout | None = None
+        """The wait for the metadata of a topic; `close` ends it."""
         self.held = 0
         self.held_of: Counter[str] = Counter()
         self.held_bytes = 0
@@ -246,13 +250,28 @@ class DeadLetters:
         """Whether messages that are not delivered at shutdown become dead letters."""
         return SHUTDOWN in self._reasons
 
+    @property
+    def sending(self) -> bool:
+        """Whether letters are being written, and have no outcome yet."""
+        return bool(self._open)
+
     def accept(self, letter: Letter) -> None:
         """Take over messages. The accounting gets the outcome of each of them."""
+        self._hold(letter._replace(target=self._topic))
+
+    def adopt(self, old: DeadLetters) -> None:
+        """Take over the letters that `old` has not begun to write; they keep their topic."""
+        while old._queue:
+            letter = old._queue.popleft()
+            old._settled(letter, letter.rows, letter.charge)
+            self._hold(letter)
+
+    def _hold(self, letter: Letter) -> None:
         self.held += len(letter.rows)
         if letter.known:
             self.held_of[letter.topic] += len(letter.rows)
         self.held_bytes += letter.charge
-        self._queue.append(letter._replace(target=self._topic))
+        self._queue.append(letter)
         if not self._running:
             try:
                 self._spawn(self._work(), "dead letters")
@@ -283,6 +302,9 @@ class DeadLetters:
         if self._unlogged:
             logger.error("dead letters failed: messages=%s", self._unlogged)
         self._lose_waiting()
+        if self._lookup is not None:
+            self._lookup.reschedule(loop.time())
+            self._lookup = None
         if self._producer is not None:
             await self._producer.close(timeout=0)  # the deliveries fail
         await self.drain(loop.time() + 2.0)
@@ -294,8 +316,17 @@ class DeadLetters:
     async def _work(self) -> None:
         try:
             while self._queue and not self._failed:
-                letter = self._queue.popleft()
+                # Until its topic has been looked up, a letter stays in the queue: a reload can
+                # give it to another cluster.
+                letter = self._queue[0]
+                refusal = await self._look_up(letter.target)
+                if not self._queue or self._queue[0] is not letter:
+                    continue  # `close` has discarded it, or `adopt` has given it away
+                self._queue.popleft()
                 self._open[id(letter)] = letter
+                if refusal is not None:
+                    self._lost(letter, letter.rows, letter.charge, refusal)
+                    continue
                 try:
                     await self._write(letter)
                 except KafkaError as error:  # the producer could not be started
@@ -305,6 +336,39 @@ class DeadLetters:
                     raise
         finally:
             self._running = False
+
+    async def _look_up(self, topic: str | None) -> KafkaError | None:
+        """Wait until a broker has answered whether a topic exists, or until `close`.
+
+        The producer would give its records up after `BLOCK_MS`, also if no broker answers.
+
+        Returns:
+            The error if the topic does not exist, or the brokers refuse it or the client; None
+            otherwise.
+        """
+        loop = asyncio.get_running_loop()
+        cluster = self._cluster
+        limit = self._lookup = asyncio.timeout(None)
+        try:
+            async with limit:
+                while (
+                    topic is not None
+                    and not self._closing
+                    and loop.time() >= self._refused_until
+                    and topic not in cluster.metadata.topics
+                    and topic not in cluster.metadata.topic_errors
+                ):
+                    # While no broker answers, the letter waits, as other messages do.
+                    with contextlib.suppress(RequestTimeout):
+                        await cluster.refresh(topic, timeout=BLOCK_MS / 1000)
+        except KafkaError as error:
+            return error
+        except TimeoutError:
+            if not limit.expired():
+                raise
+        finally:
+            self._lookup = None
+        return None
 
     async def _write(self, letter: Letter) -> None:
         """Append the dead letters of some messages, and start a task that waits for them."""

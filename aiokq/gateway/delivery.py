@@ -129,6 +129,7 @@ class Delivery:
         if cluster is not old_cluster:
             self.clients = (*self.clients, cluster)
         self._use_letters(settings)
+        self.dead_letters.adopt(old_letters)
         self._end_switch()
         await old_letters.close(0.0)
         await old_engine.close()
@@ -141,27 +142,27 @@ class Delivery:
         await self.engine.close()
 
     async def _landed(self, seconds: float, accepting: Callable[[], bool], engine: Engine) -> bool:
-        """Wait until a suspended engine and the dead letters have nothing in flight.
+        """Wait until a suspended engine and the dead letters are sending nothing.
 
         Return False if the time is up, or if the gateway is closing.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
-        while self.dead_letters.held or engine.sending:
+        while self.dead_letters.sending or engine.sending:
             if loop.time() >= deadline or not accepting():
                 return False
             await asyncio.sleep(CHECK_SECONDS)
         return True
 
     async def _delivered(self, seconds: float, accepting: Callable[[], bool]) -> bool:
-        """Wait until the engine and the dead letters hold no messages.
+        """Wait until the engine holds no messages, and no dead letters are being sent.
 
         Return False if the time is up, or if the gateway is closing.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         engine = self.engine
-        while self.dead_letters.held or engine.held():
+        while self.dead_letters.sending or engine.held():
             if loop.time() >= deadline or not accepting():
                 return False
             drained = self._spawn(engine.drain(), "drain")

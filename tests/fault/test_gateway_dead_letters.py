@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,17 +17,21 @@ from aiokq.broker.log.appending import Appendable
 from aiokq.broker.log.partition_log import AppendResult
 from aiokq.broker.replica.partition import Partition
 from aiokq.errors import BrokerError, CorruptRecord, NotEnoughReplicas, PolicyViolation
+from aiokq.gateway import Gateway, dead_letters
 from aiokq.gateway.accounting import Snapshot
 from aiokq.gateway.dead_letters import PREFIX
 from tests.fault.gateway_support import (
+    LIMIT,
     Rig,
     balanced,
+    directory,
     discarded,
     message,
     now_ms,
     records_of,
     rig,
 )
+from tests.peers.ports import free_ports
 
 ENGINES = ("producer", "bruce")
 TOPICS = {"orders": 1, "dead": 1}
@@ -270,6 +277,118 @@ async def test_a_shutdown_without_kafka_discards_within_its_time(engine: str):
         balanced(snapshot)
         assert discarded(snapshot) == {"shutdown": 300}
         assert snapshot.total.in_flight == 0
+
+
+@contextlib.asynccontextmanager
+async def waiting_letter(
+    path: Path, servers: str, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Gateway]:
+    """Start a gateway without a Kafka, with a dead letter that waits.
+
+    The gateway has a topic of dead letters and the file `path / "gateway.toml"`.
+    """
+    monkeypatch.setattr(dead_letters, "BLOCK_MS", 50)
+    write_file(path, servers)
+    async with Gateway(path / "gateway.toml") as gateway:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            sender.connect(f"{path}/datagram")
+            sender.send(message("no/name", b"v"))
+        async with asyncio.timeout(LIMIT):
+            while not gateway.dead_letters.held:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(0.5)  # several times BLOCK_MS
+        assert gateway.dead_letters.held == 1
+        yield gateway
+
+
+def write_file(path: Path, servers: str) -> None:
+    (path / "gateway.toml").write_text(
+        f'''
+        [kafka]
+        bootstrap_servers = "{servers}"
+        reconnect_backoff_max_ms = 100
+        [[inputs]]
+        type = "unix_datagram"
+        path = "{path}/datagram"
+        [delivery]
+        shutdown_max_delay_ms = 1000
+        [dead_letters]
+        topic = "dead"
+        '''
+    )
+
+
+async def lettered(gateway: Gateway, servers: str) -> None:
+    """Wait until the topic of dead letters has the one of `waiting_letter`."""
+    async with asyncio.timeout(LIMIT):
+        while (snapshot := gateway.snapshot()).total.in_flight:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    balanced(snapshot)
+    assert snapshot.total.dead_lettered == 1
+    assert [record.value for record in await records_of(servers, "dead")] == [b"v"]
+
+
+async def test_dead_letters_wait_for_a_kafka_that_was_never_there(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """Regression: they were discarded after three seconds."""
+    with directory() as path:
+        async with aiokq.EmbeddedCluster(data_dir=path / "data") as kafka:
+            servers = kafka.bootstrap_servers
+            async with aiokq.Admin(servers) as admin:
+                await admin.create_topics([aiokq.NewTopic("dead", 1)])
+        port = int(servers.rpartition(":")[2])
+        async with (
+            waiting_letter(path, servers, monkeypatch) as gateway,
+            aiokq.EmbeddedCluster(data_dir=path / "data", port=port),
+        ):
+            await lettered(gateway, servers)
+
+
+async def test_a_topic_that_does_not_exist_is_not_waited_for_when_kafka_comes(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    with directory() as path:
+        port = free_ports(1)[0]
+        async with (
+            waiting_letter(path, f"127.0.0.1:{port}", monkeypatch) as gateway,
+            aiokq.EmbeddedCluster(port=port),
+        ):
+            async with asyncio.timeout(LIMIT):
+                while gateway.dead_letters.held:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            assert discarded(gateway.snapshot()) == {"bad_topic": 1}
+
+
+async def test_a_shutdown_ends_the_wait_for_kafka_and_discards_the_dead_letters(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    with directory() as path:
+        async with waiting_letter(path, f"127.0.0.1:{free_ports(1)[0]}", monkeypatch) as gateway:
+            # No attempt ends by itself: only the shutdown ends the wait.
+            monkeypatch.setattr(dead_letters, "BLOCK_MS", 3_600_000)
+            await asyncio.sleep(0.1)
+            snapshot = await gateway.close()
+            balanced(snapshot)
+            assert discarded(snapshot) == {"bad_topic": 1}
+            assert snapshot.total.in_flight == 0
+            assert "have no outcome" not in caplog.text
+
+
+async def test_a_reload_gives_dead_letters_that_wait_to_the_new_brokers(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    with directory() as path:
+        async with aiokq.EmbeddedCluster() as kafka:
+            servers = kafka.bootstrap_servers
+            async with aiokq.Admin(servers) as admin:
+                await admin.create_topics([aiokq.NewTopic("dead", 1)])
+            async with waiting_letter(
+                path, f"127.0.0.1:{free_ports(1)[0]}", monkeypatch
+            ) as gateway:
+                write_file(path, servers)
+                assert await gateway.reload() == ["kafka"]
+                await lettered(gateway, servers)
 
 
 async def test_a_message_that_is_refused_while_the_loop_looks_becomes_a_dead_letter_at_once():

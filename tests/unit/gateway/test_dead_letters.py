@@ -169,7 +169,10 @@ async def test_a_dead_letter_waits_while_the_buffer_of_the_producer_is_full() ->
             written.append(value)
             return asyncio.get_running_loop().create_future()
 
-    desk.letters._cluster = SimpleNamespace(producer=lambda **options: Producer())  # type: ignore[assignment]
+    metadata = SimpleNamespace(topics={"dead": None, "other": None}, topic_errors={})
+    desk.letters._cluster = SimpleNamespace(  # type: ignore[assignment]
+        producer=lambda **options: Producer(), metadata=metadata
+    )
     for value in (b"one", b"two"):
         desk.pool.feed(encode(NAME, value))
     desk.accounting.drain()
@@ -278,7 +281,10 @@ async def test_dead_letters_that_were_accepted_keep_their_topic() -> None:
             written.append((topic, value))
             return asyncio.get_running_loop().create_future()
 
-    desk.letters._cluster = SimpleNamespace(producer=lambda **options: Producer())  # type: ignore[assignment]
+    metadata = SimpleNamespace(topics={"dead": None, "other": None}, topic_errors={})
+    desk.letters._cluster = SimpleNamespace(  # type: ignore[assignment]
+        producer=lambda **options: Producer(), metadata=metadata
+    )
     desk.pool.feed(encode(NAME.decode(), b"before"))
     desk.accounting.drain()
     desk.letters.configure(GatewaySettings.checked({"dead_letters": {"topic": "other"}}))
