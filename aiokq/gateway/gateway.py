@@ -132,7 +132,12 @@ class Gateway:
         self._ended: asyncio.Future[None] | None = None
         self._owner: tuple[int, asyncio.AbstractEventLoop] | None = None
         """The process and the loop that started the gateway."""
+        self._opening: asyncio.Timeout | None = None
+        """The start in progress; `close` ends it."""
+        self._closed = False
+        """Whether `close` was called."""
         self._closing = asyncio.Lock()
+        """Held while parts are opened or closed."""
         self._timer: asyncio.TimerHandle | None = None
         self._flushing = False
         self._accepting = False
@@ -151,19 +156,30 @@ class Gateway:
             ConfigError: an input, the spool or the HTTP port cannot be opened, or a limit cannot be
                 kept.
             OSError: the process has no free descriptor.
-            Closed: the gateway was started or closed already.
+            Closed: the gateway was started or closed already, or is closed during this call.
             WrongLoop: the gateway was started on another loop or in another process.
         """
         self._check_owner()
-        if self._ended is not None or self._final is not None:
+        if self._ended is not None or self._closed:
             raise Closed("this gateway was started or closed already: create a new one")
         loop = asyncio.get_running_loop()
         self._ended = loop.create_future()
         self._owner = os.getpid(), loop
+        limit = self._opening = asyncio.timeout(None)
         try:
-            await self._start(loop)
+            async with self._closing:
+                try:
+                    async with limit:
+                        await self._start(loop)
+                except TimeoutError:
+                    if not limit.expired():
+                        raise
+                finally:
+                    self._opening = None
+            if self._closed:
+                raise Closed("this gateway was closed while it started: create a new one")
         except BaseException:
-            await shielded(self._abandon(), name="close gateway")
+            await shielded(self._close(), name="close gateway")
             raise
         self.started_at = time.time()
 
@@ -249,7 +265,7 @@ class Gateway:
 
         All of this takes at most `shutdown_max_delay_ms`. Messages that are not delivered by then
         stay in the spool. Without a spool they are discarded, or written as dead letters. May be
-        called twice and concurrently.
+        called twice and concurrently. A `start` in progress is ended, and raises Closed.
 
         Returns:
             The final counts of the gateway.
@@ -259,6 +275,10 @@ class Gateway:
                 parent of a forked child. Nothing is closed.
         """
         self._check_owner()
+        self._closed = True
+        if self._opening is not None:
+            self._opening.reschedule(asyncio.get_running_loop().time())
+            self._opening = None
         await shielded(self._close(), name="close gateway")
         assert self._final is not None
         return self._final
@@ -636,26 +656,25 @@ class Gateway:
     async def _close(self) -> None:
         async with self._closing:
             if self._final is None:
-                await self._end()
+                await (self._end() if self._accepting else self._abandon())
 
     async def _end(self) -> None:
         loop = asyncio.get_running_loop()
         seconds = self.settings.delivery.shutdown_max_delay_ms / 1000
         deadline = loop.time() + seconds - min(CLOSING_SHARE * seconds, CLOSING_MOST)
         try:
-            if self._accepting:
-                self._accepting = False
-                self._inputs.remove_files()
-                self._flushing = True
-                # A reload in progress ends first; the inputs that it ends have no more time.
-                await self._inputs.hurry(INPUTS_SHARE * (deadline - loop.time()))
-                async with self._reloading:
-                    await self._inputs.drain(INPUTS_SHARE * (deadline - loop.time()))
-                kept = 0.0
-                if self.dead_letters.wants_shutdown:
-                    kept = SHUTDOWN_SHARE * (deadline - loop.time())
-                await self._drain(deadline - kept)
-                await self._discard_rest(deadline)
+            self._accepting = False
+            self._inputs.remove_files()
+            self._flushing = True
+            # A reload in progress ends first; the inputs that it ends have no more time.
+            await self._inputs.hurry(INPUTS_SHARE * (deadline - loop.time()))
+            async with self._reloading:
+                await self._inputs.drain(INPUTS_SHARE * (deadline - loop.time()))
+            kept = 0.0
+            if self.dead_letters.wants_shutdown:
+                kept = SHUTDOWN_SHARE * (deadline - loop.time())
+            await self._drain(deadline - kept)
+            await self._discard_rest(deadline)
         finally:
             await self._close_parts()
 
@@ -703,7 +722,7 @@ class Gateway:
             logger.error("messages were discarded at shutdown: %s", lost.discarded[SHUTDOWN])
 
     async def _abandon(self) -> None:
-        """Close the parts opened by a failed start.
+        """Close the parts that a start has opened which failed or was ended.
 
         Messages that the inputs have read are discarded, unless a spool keeps them.
         """

@@ -226,6 +226,47 @@ def test_a_start_is_cancelled_at_any_await(engine: str) -> None:
     assert count > 3
 
 
+@pytest.mark.parametrize("spool", [False, True], ids=["memory", "spool"])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_gateway_is_closed_at_any_await_of_its_start(engine: str, spool: bool) -> None:
+    """Regression: the start went on, and opened parts that nobody closed."""
+
+    def run(count: int) -> bool:
+        done = False
+
+        async def body(w: GatewayWorld) -> None:
+            nonlocal done
+            started = asyncio.ensure_future(w.gateway.start())
+            for _ in range(count):
+                await asyncio.sleep(0)
+            done = started.done()
+            final = await w.gateway.close()
+            assert final.total.received == 0
+            if done:
+                await started
+            else:
+                with pytest.raises(Closed):
+                    await started
+            assert not w.gateway.accepting
+            assert await w.gateway.close() is final
+            assert not (w.path / "stream").exists()
+            await alone()
+            again = _with(w, engine, spool)
+            await again.gateway.start()
+            again.feed(("t", b"v"))
+            await asyncio.sleep(0.5)
+            checked(await again.gateway.close(), 1)
+
+        with no_descriptor_left(count):
+            with_gateway(lambda w: body(_with(w, engine, spool)))
+        return not done
+
+    count = 0
+    while run(count):
+        count += 1
+    assert count > 3
+
+
 @short_steps
 @pytest.mark.parametrize("spool", [False, True], ids=["memory", "spool"])
 @pytest.mark.parametrize("engine", ENGINES)
