@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import os
 import time
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
@@ -140,6 +141,8 @@ class Gateway:
         """Held while parts are opened or closed."""
         self._timer: asyncio.TimerHandle | None = None
         self._flushing = False
+        self._end_by = math.inf
+        """Time on the loop's clock at which a shutdown has to end."""
         self._accepting = False
         self._reloading = asyncio.Lock()
         self._inputs = InputSet()
@@ -236,7 +239,7 @@ class Gateway:
             on_topic=self._feed,
         )
         self.reports = Reports(self)
-        stack.push_async_callback(self.reports.close)
+        stack.push_async_callback(self._close_reports)
         self.router.start()
         loop.add_reader(read_fd, self._supervisor.guarded(self._woken, name="wake"), read_fd)
         stack.callback(loop.remove_reader, read_fd)
@@ -589,6 +592,9 @@ class Gateway:
         if self.http is not None:
             await self.http.close()
 
+    async def _close_reports(self) -> None:
+        await self.reports.close(self._end_by - asyncio.get_running_loop().time())
+
     async def _close_cluster(self, first: Cluster) -> None:
         # A reload may have replaced the cluster.
         await (self.delivery.cluster if hasattr(self, "delivery") else first).close()
@@ -661,7 +667,8 @@ class Gateway:
     async def _end(self) -> None:
         loop = asyncio.get_running_loop()
         seconds = self.settings.delivery.shutdown_max_delay_ms / 1000
-        deadline = loop.time() + seconds - min(CLOSING_SHARE * seconds, CLOSING_MOST)
+        self._end_by = loop.time() + seconds
+        deadline = self._end_by - min(CLOSING_SHARE * seconds, CLOSING_MOST)
         try:
             self._accepting = False
             self._inputs.remove_files()

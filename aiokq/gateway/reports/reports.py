@@ -116,11 +116,11 @@ class Reports:
             self._engine = self._gateway.engine
             self._earlier_pauses = _sum(self._earlier_pauses, engine.pauses)
 
-    async def close(self) -> None:
-        """Write the queued lines of the log files. May be called twice."""
+    async def close(self, seconds: float) -> None:
+        """Write the queued lines of the log files, as `Scribe.close`. May be called twice."""
         if self._timer is not None:
             self._timer.cancel()
-        await self.scribe.close()
+        await self.scribe.close(seconds)
 
     # ------------------------------------------------------------ reports
 

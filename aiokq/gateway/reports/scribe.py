@@ -20,6 +20,9 @@ MOST_BYTES: Final = 16 * 1024 * 1024
 """Largest size of the messages that wait to be written."""
 
 CLOSE_SECONDS: Final = 5.0
+"""Longest time for which `close` waits for the disk."""
+
+LEAST_CLOSE_SECONDS: Final = 0.1
 
 
 class Scribe:
@@ -73,10 +76,15 @@ class Scribe:
         if self.submit(finished, 0):
             await done
 
-    async def close(self) -> None:
-        """Run the queued jobs for at most CLOSE_SECONDS. May be called twice."""
+    async def close(self, seconds: float = CLOSE_SECONDS) -> None:
+        """Run the queued jobs for at most `seconds`. May be called twice.
+
+        Args:
+            seconds: less than LEAST_CLOSE_SECONDS, and more than CLOSE_SECONDS, have no effect.
+        """
+        seconds = min(max(seconds, LEAST_CLOSE_SECONDS), CLOSE_SECONDS)
         try:
-            async with asyncio.timeout(CLOSE_SECONDS):
+            async with asyncio.timeout(seconds):
                 await self.flush()
         except TimeoutError:
             logger.error("log files were not written completely: the disk does not answer")

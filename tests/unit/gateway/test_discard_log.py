@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+import threading
 from base64 import b64decode
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import pytest
 
 from aiokq.errors import ConfigError
 from aiokq.fastpath.gateway import BAD_TOPIC, ERROR_ACK, SHUTDOWN
+from aiokq.gateway import Gateway
 from aiokq.gateway.refused import refused_options
 from aiokq.gateway.reports.discard_log import DiscardLog
 from aiokq.gateway.reports.log_file import LogFile
@@ -65,6 +68,42 @@ class Log:
         if not self.file.path.exists():
             return []
         return [decoded(line) for line in self.file.path.read_bytes().splitlines(keepends=True)]
+
+
+async def test_a_gateway_waits_for_its_log_files_until_the_end_of_its_shutdown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Regression: it waited five seconds for a log that takes no lines."""
+    given: list[float] = []
+    close = Scribe.close
+
+    async def noted(scribe: Scribe, *seconds: float) -> None:
+        given.extend(seconds)
+        await close(scribe, *seconds)
+
+    monkeypatch.setattr(Scribe, "close", noted)
+    settings = GatewaySettings.checked(
+        {
+            "kafka": {"bootstrap_servers": "127.0.0.1:1"},
+            "inputs": [{"type": "tcp", "port": 0}],
+            "delivery": {"shutdown_max_delay_ms": 1000},
+        }
+    )
+    async with Gateway(settings):
+        pass
+    assert len(given) == 1
+    assert given[0] <= 1
+
+
+async def test_a_log_that_takes_no_lines_is_waited_for_at_least_a_moment():
+    scribe, written = Scribe(), threading.Event()
+    taken = threading.Event()
+    scribe.submit(taken.wait, 1)  # type: ignore[arg-type]
+    scribe.submit(written.set, 1)
+    await scribe.close(-1.0)
+    assert not written.is_set()
+    taken.set()
+    await asyncio.to_thread(written.wait)
 
 
 @pytest.fixture
