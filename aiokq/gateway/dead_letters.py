@@ -314,17 +314,25 @@ class DeadLetters:
         self._lose_waiting()
 
     async def _work(self) -> None:
+        rows = 0
         try:
             while self._queue and not self._failed:
+                if rows >= ROWS:
+                    rows = 0
+                    await asyncio.sleep(0)  # letters of many topics may have a row each
+                    continue
                 # Until its topic has been looked up, a letter stays in the queue: a reload can
                 # give it to another cluster.
                 letter = self._queue[0]
+                rows += len(letter.rows)
                 refusal = await self._look_up(letter.target)
                 if not self._queue or self._queue[0] is not letter:
                     continue  # `close` has discarded it, or `adopt` has given it away
                 self._queue.popleft()
                 self._open[id(letter)] = letter
                 if refusal is not None:
+                    assert letter.target is not None
+                    self._refused(letter.target, refusal)
                     self._lost(letter, letter.rows, letter.charge, refusal)
                     continue
                 try:

@@ -248,11 +248,12 @@ def read_token(settings: HttpSettings) -> bytes | None:
         with open(fd, "rb", buffering=0) as file:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
                 raise ConfigError(f"`token_file` {path} is no regular file")
-            token = file.read(MOST_TOKEN_BYTES + 1).strip()
+            token = file.read(MOST_TOKEN_BYTES + 1)
     except OSError as error:
         raise ConfigError(f"cannot read `token_file`: {error}") from error
     if len(token) > MOST_TOKEN_BYTES:
         raise ConfigError(f"`token_file` {path}: the token has more than {MOST_TOKEN_BYTES} bytes")
+    token = token.strip()
     if len(token) < 16:
         raise ConfigError(f"`token_file` {settings.token_file}: the token has fewer than 16 bytes")
     return token

@@ -287,7 +287,7 @@ async def waiting_letter(
 
     The gateway has a topic of dead letters and the file `path / "gateway.toml"`.
     """
-    monkeypatch.setattr(dead_letters, "BLOCK_MS", 50)
+    monkeypatch.setattr(dead_letters, "BLOCK_MS", 200)
     write_file(path, servers)
     async with Gateway(path / "gateway.toml") as gateway:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
@@ -296,7 +296,7 @@ async def waiting_letter(
         async with asyncio.timeout(LIMIT):
             while not gateway.dead_letters.held:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
-        await asyncio.sleep(0.5)  # several times BLOCK_MS
+        await asyncio.sleep(0.5)  # longer than BLOCK_MS
         assert gateway.dead_letters.held == 1
         yield gateway
 

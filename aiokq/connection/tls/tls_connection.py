@@ -45,6 +45,8 @@ A client waits for the server between its messages, so larger reads would gain l
 does not wait, the bytes that do not fit into this buffer stay in the system.
 """
 
+_CLOSED_BY_PEER: Final = (ConnectionResetError, ConnectionAbortedError, BrokenPipeError)
+
 _UNREAD_ANSWERS: Final = 64 * 1024
 """Bytes of unread answers to a peer's TLS messages; with more, the connection is aborted.
 
@@ -224,9 +226,11 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
         closed = ClosedInHandshake("the peer closed the connection in the TLS handshake")
         if self.opened is None:
             self._protocol.connection_lost(error or closed)
-        else:
+        elif error is None or (error is exc and isinstance(exc, _CLOSED_BY_PEER)):
             closed.__cause__ = exc
-            self._fail_opened(self._error or closed)
+            self._fail_opened(closed)
+        else:
+            self._fail_opened(error)
 
     # The application calls the following public methods.
 

@@ -22,7 +22,8 @@ MOST_BYTES: Final = 16 * 1024 * 1024
 CLOSE_SECONDS: Final = 5.0
 """Longest time for which `close` waits for the disk."""
 
-LEAST_CLOSE_SECONDS: Final = 0.1
+LEAST_CLOSE_SECONDS: Final = 1.0
+"""Time that `close` waits for the disk in any case, because a shutdown writes many lines last."""
 
 
 class Scribe:
@@ -87,7 +88,11 @@ class Scribe:
             async with asyncio.timeout(seconds):
                 await self.flush()
         except TimeoutError:
-            logger.error("log files were not written completely: the disk does not answer")
+            logger.error(
+                "log files were not written completely within %.3g s: jobs=%s",
+                seconds,
+                len(self._jobs),
+            )
         with self._lock:
             self._closed = True
             self._lock.notify()

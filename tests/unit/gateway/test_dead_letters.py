@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from aiokq.errors import BufferFull, Closed, RequestTimeout
+from aiokq.errors import AuthenticationFailed, BufferFull, Closed, RequestTimeout
 from aiokq.fastpath.gateway import BAD_TOPIC, ERROR_ACK, SHUTDOWN, TOO_LONG, Pool, Refused
 from aiokq.gateway import GatewaySettings
 from aiokq.gateway.accounting import Accounting
@@ -178,6 +178,28 @@ async def test_a_dead_letter_waits_while_the_buffer_of_the_producer_is_full() ->
     desk.accounting.drain()
     await desk.letters._work()
     assert written == [b"one", b"two"]
+
+
+async def test_a_refused_login_discards_the_dead_letters_that_wait_at_once() -> None:
+    """Regression: each letter asked the brokers, so that they drained at one letter per second."""
+    desk = Desk()
+    asked = 0
+
+    async def refresh(*topics: str, timeout: float) -> None:
+        nonlocal asked
+        asked += 1
+        raise AuthenticationFailed("wrong password")
+
+    desk.letters._cluster = SimpleNamespace(  # type: ignore[assignment]
+        metadata=SimpleNamespace(topics={}, topic_errors={}), refresh=refresh
+    )
+    for number in range(50):
+        desk.pool.feed(encode(b"not a name %d" % number, b"value"))
+    desk.accounting.drain()
+    assert desk.letters.held == 50
+    await desk.letters._work()
+    assert (asked, desk.letters.held) == (1, 0)
+    desk.check()
 
 
 async def test_messages_of_one_topic_and_reason_that_are_refused_at_once_are_one_letter() -> None:

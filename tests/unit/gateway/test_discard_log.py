@@ -95,7 +95,8 @@ async def test_a_gateway_waits_for_its_log_files_until_the_end_of_its_shutdown(
     assert given[0] <= 1
 
 
-async def test_a_log_that_takes_no_lines_is_waited_for_at_least_a_moment():
+async def test_the_wait_for_a_log_that_takes_no_lines_ends(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("aiokq.gateway.reports.scribe.LEAST_CLOSE_SECONDS", 0.1)
     scribe, written = Scribe(), threading.Event()
     taken = threading.Event()
     scribe.submit(taken.wait, 1)  # type: ignore[arg-type]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import ssl
 import weakref
@@ -13,6 +14,7 @@ import pytest
 from aiokq.connection.security import tls_error
 from aiokq.connection.tls import handshakes as handshakes_module
 from aiokq.connection.tls.contexts import client_context, server_context
+from aiokq.connection.tls.failure import ClosedInHandshake
 from aiokq.connection.tls.handshakes import Handshakes
 from aiokq.connection.tls.shared_memory import RECEIVE_BYTES, shared_memory
 from aiokq.connection.tls.tls_connection import TlsConnection
@@ -424,15 +426,23 @@ async def test_an_attempt_that_nobody_awaits_fails_in_silence() -> None:
 
 
 async def test_a_lost_connection_fails_the_attempt() -> None:
-    """With the system's error if there is one."""
-    for given, expected in ((OSError("reset"), OSError), (None, ConnectionResetError)):
+    """With the system's error, unless that says only that the peer has closed."""
+    unreachable = OSError(errno.EHOSTUNREACH, "No route to host")
+    for given, expected in (
+        (unreachable, OSError),
+        (ConnectionResetError("reset"), ClosedInHandshake),
+        (None, ClosedInHandshake),
+    ):
         pair = Pair()
         pair.client.connection_lost(given)
         pair.server.connection_lost(given)
         assert pair.client.opened is not None
-        with pytest.raises(expected):
+        with pytest.raises(expected) as caught:
             await pair.client.opened
-        assert isinstance(pair.far.lost[0], expected)
+        assert caught.type is expected
+        assert given in (caught.value, caught.value.__cause__)
+        lost = pair.far.lost[0]
+        assert lost is given if given is not None else isinstance(lost, ClosedInHandshake)
 
 
 async def test_an_untrusted_server_gets_an_alert() -> None:
