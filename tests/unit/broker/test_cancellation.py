@@ -56,14 +56,18 @@ class LateOffload:
         pass
 
 
+_runs = itertools.count()
+
+
 class Life(Broker):
-    """One run of a node on a directory of the machine."""
+    """One run of a node on a directory of the machine; each run gives topics other ids."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
+        chance = random.Random(next(_runs))
         self.node = BrokerNode(
             self.node.settings,
-            Environment(self.clock, random.Random(1), NoNetwork(), OsFiles(), LateOffload()),
+            Environment(self.clock, chance, NoNetwork(), OsFiles(), LateOffload()),
             data_dir=str(path),
         )
 
