@@ -5,6 +5,7 @@ from __future__ import annotations
 import compileall
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,6 +21,9 @@ from benchmarks.rounds import SERVER_CORE
 from benchmarks.watch import cpu_seconds
 from tests.peers.apache_kafka import ApacheKafka
 from tests.peers.mock_cluster import mock_cluster
+
+MEMORY = "/dev/shm"
+"""Where Linux keeps files in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,16 +102,28 @@ def embedded(*arguments: str, bind: bool = True) -> Iterator[Server]:
             process.stdout.close()
 
 
+def memory_directory(free_bytes: int) -> str | None:
+    """Return the directory of files in memory if it has so much room, else None."""
+    if os.path.isdir(MEMORY) and shutil.disk_usage(MEMORY).free >= free_bytes:
+        return MEMORY
+    return None
+
+
 @contextmanager
 def apache(
-    *, bind: bool = True, listeners: Mapping[str, str] | None = None, **properties: str
+    *,
+    bind: bool = True,
+    listeners: Mapping[str, str] | None = None,
+    parent: str | None = None,
+    **properties: str,
 ) -> Iterator[Server]:
     """Run Apache Kafka 4.2 with one node and four partitions per topic.
 
     Args:
         listeners: more listeners, name to security protocol.
+        parent: directory of its temporary directory; the system's if None.
     """
-    with tempfile.TemporaryDirectory(prefix="aiokq-bench-kafka-") as directory:
+    with tempfile.TemporaryDirectory(prefix="aiokq-bench-kafka-", dir=parent) as directory:
         cluster = ApacheKafka(
             Path(directory),
             1,
