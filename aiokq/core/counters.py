@@ -459,7 +459,9 @@ class BrokerCounters(_Counters):
     failed_logins: CounterBy = _counter_by(
         "mechanism",
         "logins",
-        "Failed logins by SASL, by mechanism; `other` if the mechanism is not enabled.",
+        "Failed logins by SASL, by mechanism; `other` if the mechanism is not enabled. A login "
+        "with a refused token counts once, even if the client then closes the connection or logs "
+        "in by a second token.",
     )
     fetches_waiting: Gauge = _gauge("requests", "Fetch requests that wait for records (long poll).")
     groups: GaugeBy = _gauge_by(

@@ -92,6 +92,59 @@ async def test_a_wrong_password_is_answered_after_the_delay_and_nothing_else_is_
         assert answer.error_code == 58
 
 
+BEARER = wire.SaslAuthenticateRequest(auth_bytes=b"n,,\x01auth=Bearer a.b.c\x01\x01")
+
+
+@pytest.mark.parametrize("end", ["closed", "reset", "timeout", "limit", "shutdown"])
+async def test_a_refused_token_is_counted_however_the_connection_ends(
+    end: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The client does not end the exchange. It is in the audit log once, too."""
+    listeners = "ADMIN://127.0.0.1:0,CLIENTS://127.0.0.1:0"
+    settings = {
+        "listeners": listeners,
+        "listener.security.protocol.map": "ADMIN:SASL_PLAINTEXT,CLIENTS:SASL_PLAINTEXT",
+        "inter.broker.listener.name": "ADMIN",
+        "max.connections": "1",
+        "handshake.timeout.ms": "1000" if end == "timeout" else "600000",
+    }
+    caplog.set_level("WARNING", "aiokq.audit.login")
+    async with EmbeddedCluster(authenticate=lambda *given: None, settings=settings) as kafka:
+        counters = kafka.node.counters
+        ports = {one.name: one.port for one in kafka.node.servers.opened()}
+        reader, writer = await asyncio.open_connection("127.0.0.1", ports["CLIENTS"])
+        writer.write(request(wire.SaslHandshakeRequest(mechanism="OAUTHBEARER"), 1))
+        await read_frame(reader)
+        writer.write(request(BEARER, 2))
+        _, refusal = wire.decode_response(
+            wire.SaslAuthenticateResponse, await read_frame(reader), 2
+        )
+        assert refusal.auth_bytes == b'{"status":"invalid_token"}'
+        other = None
+        match end:
+            case "closed":
+                writer.close()
+            case "reset":
+                writer.transport.abort()
+            case "limit":
+                _, other = await asyncio.open_connection("127.0.0.1", ports["ADMIN"])
+            case "shutdown":
+                await kafka.close()
+        async with asyncio.timeout(30):
+            if end not in ("closed", "reset"):
+                assert await reader.read() == b""
+            while counters.connections.value > (end == "limit"):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert counters.connections_closed_for_room == (end == "limit")
+        writer.close()
+        if other is not None:
+            other.close()
+        assert counters.failed_logins == {"OAUTHBEARER": 1}
+        (line,) = [one for one in caplog.records if one.name == "aiokq.audit.login"]
+        assert line.audit["reason"] == "authenticate() has refused the token"
+        assert line.audit["mechanism"] == "OAUTHBEARER"
+
+
 async def test_connections_that_stop_before_or_in_a_login_cost_little_memory() -> None:
     """500 connections at four points: nothing sent, a size, half a token, and after a handshake."""
     async with EmbeddedCluster(users=USERS, settings=SETTINGS) as kafka:

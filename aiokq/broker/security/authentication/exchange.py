@@ -53,6 +53,15 @@ class Exchange(Protocol):
         ...
 
     @property
+    def refusal(self) -> str | None:
+        """Why a credential of the client has been refused, although the exchange goes on.
+
+        The text is for the log of the broker. It contains no secret. None if no credential has been
+        refused, or if the mechanism ends the exchange with each refusal.
+        """
+        ...
+
+    @property
     def answer(self) -> Callable[[bytes], bytes] | None:
         """A function like `respond` that never waits; None if the mechanism may have to wait."""
         ...

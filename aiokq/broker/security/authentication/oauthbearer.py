@@ -1,7 +1,8 @@
 """SASL OAUTHBEARER: the client sends a token, which a validator accepts or refuses.
 
 A refused token is answered with a reason. The client then either sends one byte, and the login
-fails, or sends a second token. A second refused token ends the login.
+fails, or sends a second token. A second refused token ends the login. Some clients, such as
+franz-go, close the connection instead.
 
 Source: RFC 7628; Kafka ``OAuthBearerSaslServer.java``.
 Tests: ``tests/unit/broker/security/authentication/test_oauthbearer.py``.
@@ -62,9 +63,10 @@ class OAuthExchange:
 
     Attributes:
         outcome: see `Exchange`.
+        refusal: see `Exchange`. It is the reason of the last refused token.
     """
 
-    __slots__ = ("_connection", "_reason", "_refusal", "_tokens", "_validate", "outcome")
+    __slots__ = ("_connection", "_tokens", "_told", "_validate", "outcome", "refusal")
 
     answer: Final = None
     """See `Exchange`. It is None, because the keys of tokens may have to be fetched."""
@@ -73,9 +75,9 @@ class OAuthExchange:
         self._connection = connection
         self._validate = validate
         self._tokens = 0
-        self._refusal = ""
-        self._reason = ""
+        self._told = ""
         self.outcome: Authenticated | None = None
+        self.refusal: str | None = None
 
     async def respond(self, message: bytes) -> bytes:
         """Return an empty answer if the token is valid, and the reason as JSON if it is not.
@@ -84,8 +86,8 @@ class OAuthExchange:
             ExchangeFailed: the message is malformed, the client acknowledges the reason, the second
                 token is not valid, or the client asks to act as another principal.
         """
-        if self._refusal and message == REFUSAL_SEEN:
-            raise ExchangeFailed(self._reason, told=self._refusal)
+        if self.refusal is not None and message == REFUSAL_SEEN:
+            raise ExchangeFailed(self.refusal, told=self._told)
         try:
             first = ClientFirst.parse(message)
         except OAuthMessageError as error:
@@ -106,8 +108,8 @@ class OAuthExchange:
 
     def _refuse(self, refused: TokenRefused) -> bytes:
         status = INVALID_TOKEN if refused.scope is None else INSUFFICIENT_SCOPE
-        refusal = Refusal(status, refused.scope).render()
-        self._reason, self._refusal = refused.reason, refusal.decode()
+        answer = Refusal(status, refused.scope).render()
+        self.refusal, self._told = refused.reason, answer.decode()
         if self._tokens >= MAX_TOKENS:
-            raise ExchangeFailed(self._reason, told=self._refusal)
-        return refusal
+            raise ExchangeFailed(self.refusal, told=self._told)
+        return answer

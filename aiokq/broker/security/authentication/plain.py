@@ -40,6 +40,9 @@ class PlainExchange:
 
     __slots__ = ("_check", "_connection", "outcome")
 
+    refusal: Final = None
+    """See `Exchange`."""
+
     def __init__(self, connection: RequestContext, check: PasswordCheck) -> None:
         self._connection = connection
         self._check = check

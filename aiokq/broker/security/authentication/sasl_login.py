@@ -5,6 +5,9 @@ other request before a login is complete. A failed login is answered after a del
 connection is closed. A client whose session expires logs in again on the same connection (KIP-368),
 with the same mechanism and as the same principal.
 
+A failed login is counted once, as soon as a credential is refused. Kafka counts it at the end of
+the exchange, and so misses a client that closes the connection after the refusal of its token.
+
 Source: Kafka ``SaslServerAuthenticator.java``, ``KafkaChannel.maybeBeginServerReauthentication``.
 Tests: ``tests/unit/broker/security/authentication/test_sasl_login.py``.
 """
@@ -67,16 +70,20 @@ class ListenerLogin(NamedTuple):
 class _Login:
     """A login in progress.
 
-    `exchange` is None if the login has failed, or must fail because a re-authentication names
-    another mechanism.
+    Attributes:
+        exchange: None if the login has failed, or must fail because a re-authentication names
+            another mechanism.
+        is_noted: whether the login has been counted as failed. It may still succeed, if the
+            mechanism lets the client try another credential.
     """
 
-    __slots__ = ("exchange", "is_again", "mechanism")
+    __slots__ = ("exchange", "is_again", "is_noted", "mechanism")
 
     def __init__(self, mechanism: str, exchange: Exchange | None, *, is_again: bool) -> None:
         self.mechanism = mechanism
         self.exchange = exchange
         self.is_again = is_again
+        self.is_noted = False
 
 
 class SaslLogin:
@@ -213,7 +220,7 @@ class SaslLogin:
         try:
             answer, _ = await self._respond(connection, login, message)
         except ExchangeFailed as failure:
-            self._note(connection, login.mechanism, failure.reason)
+            self._note_login(connection, login, failure.reason)
             raise self.failure(failure.reason, None) from None
         return answer
 
@@ -232,7 +239,7 @@ class SaslLogin:
         """
         exchange = login.exchange
         if exchange is None:
-            self._note(connection, login.mechanism, "another mechanism than before")
+            self._note_login(connection, login, "another mechanism than before")
             raise self.failure("another mechanism than before", None)
         answer = await exchange.respond(message)
         return answer, self._check_outcome(connection, login, exchange)
@@ -240,9 +247,13 @@ class SaslLogin:
     def _check_outcome(self, connection: RequestContext, login: _Login, exchange: Exchange) -> int:
         """If the exchange is complete, log the client in; return the session lifetime in ms, or 0.
 
+        If a credential has been refused, count the login as failed, whatever the client does next.
+
         Raises:
             ExchangeFailed: the client has another principal than before.
         """
+        if exchange.refusal is not None:
+            self._note_login(connection, login, exchange.refusal)
         outcome = exchange.outcome
         if outcome is None:
             return 0
@@ -259,7 +270,7 @@ class SaslLogin:
         self, connection: RequestContext, login: _Login, failure: ExchangeFailed
     ) -> CloseConnection:
         """Record that a client was not authenticated; return the error that ends its connection."""
-        self._note(connection, login.mechanism, failure.reason)
+        self._note_login(connection, login, failure.reason)
         response = SaslAuthenticateResponse(
             error_code=AuthenticationFailed.code,
             error_message=failure.told or _same_for_all(login),
@@ -302,6 +313,12 @@ class SaslLogin:
         return session.expires_at is not None and (
             began is None or _now() - began >= SECONDS_BETWEEN_LOGINS
         )
+
+    def _note_login(self, connection: RequestContext, login: _Login, reason: str) -> None:
+        """Note that a login has failed, unless it has been noted before."""
+        if not login.is_noted:
+            login.is_noted = True
+            self._note(connection, login.mechanism, reason)
 
     def _note(self, connection: RequestContext, mechanism: str, reason: str) -> None:
         """Count a failed login, and pass it to `failed`; without `failed`, log a warning."""

@@ -206,6 +206,9 @@ class ScramExchange:
 
     __slots__ = ("_credential", "_credentials", "_first", "_sent", "outcome")
 
+    refusal: Final = None
+    """See `Exchange`."""
+
     def __init__(self, credentials: ScramCredentials) -> None:
         self._credentials = credentials
         self._first: ClientFirst | None = None

@@ -13,7 +13,12 @@ import pytest
 
 from aiokq import wire
 from aiokq.broker.handlers import APIS
-from aiokq.broker.security.authentication.exchange import Authenticated, ExchangeFailed
+from aiokq.broker.security.authentication.exchange import (
+    Authenticated,
+    ExchangeFailed,
+    Mechanism,
+)
+from aiokq.broker.security.authentication.oauthbearer import OAuthExchange, TokenRefused
 from aiokq.broker.security.authentication.sasl_login import ListenerLogin, SaslLogin
 from aiokq.connection.principal import ANONYMOUS, Principal
 from aiokq.connection.request_context import CloseConnection, RequestContext, SessionState
@@ -28,6 +33,7 @@ class Scripted:
     """An exchange that is complete after the message ``user NAME [MILLISECONDS]``."""
 
     answer = None
+    refusal = None
 
     def __init__(self) -> None:
         self.outcome: Authenticated | None = None
@@ -55,13 +61,14 @@ class Login:
         self.client = RequestContext(1, "10.0.0.9:5000", "10.0.0.9", LISTENER)
         self.client.session.state = SessionState.HANDSHAKE
         self.logged_in = 0
+        self.told: list[tuple[RequestContext, str, str]] = []
         self.client.on_login = self.count
+        self.mechanisms: dict[str, Mechanism] = {
+            "A": lambda _: Scripted(),
+            "B": lambda _: Scripted(),
+        }
         self.logins = SaslLogin(
-            {
-                LISTENER: ListenerLogin(
-                    {"A": lambda _: Scripted(), "B": lambda _: Scripted()}, max_reauth_ms
-                )
-            },
+            {LISTENER: ListenerLogin(self.mechanisms, max_reauth_ms)},
             clock=broker.clock,
             counters=broker.node.counters,
             failure_delay=lambda: DELAY,
@@ -221,6 +228,92 @@ async def test_a_failed_login_is_told_to_the_audit_log() -> None:
         with pytest.raises(CloseConnection):
             await client.token("fail")
         assert told == [(client.client, "A", "a secret reason")]
+
+
+async def validate(connection: RequestContext, token: str) -> Authenticated:
+    if token != "alice":
+        raise TokenRefused(f"not the token of alice, but {len(token)} bytes")
+    return Authenticated(Principal.user("alice"))
+
+
+@asynccontextmanager
+async def refused_token(*, is_again: bool = False, version: int = 1) -> AsyncIterator[Login]:
+    """A client whose first token has been refused and that may still go on.
+
+    Args:
+        is_again: whether it has logged in before.
+        version: of SaslHandshake.
+    """
+    async with login(OAUTHBEARER=60_000) as client:
+        client.mechanisms["OAUTHBEARER"] = lambda connection: OAuthExchange(connection, validate)
+        client.logins._failed = lambda *arguments: client.told.append(arguments)
+        if is_again:
+            await client.handshake("OAUTHBEARER")
+            await client.token(bearer("alice"))
+        await client.handshake("OAUTHBEARER", version)
+        if version:
+            refused = await client.token(bearer("bad"))
+            assert refused.error_code == 0
+            assert refused.auth_bytes == b'{"status":"invalid_token"}'
+        else:
+            assert await client.raw(bearer("bad").encode()) == b'{"status":"invalid_token"}'
+        yield client
+        assert client.told == [
+            (client.client, "OAUTHBEARER", "not the token of alice, but 3 bytes")
+        ]
+        assert dict(client.broker.node.counters.failed_logins) == {"OAUTHBEARER": 1}
+
+
+def bearer(token: str) -> str:
+    return f"n,,\x01auth=Bearer {token}\x01\x01"
+
+
+@pytest.mark.parametrize("is_again", [False, True])
+async def test_a_refused_token_is_counted_at_once(is_again: bool) -> None:
+    """franz-go closes the connection then."""
+    async with refused_token(is_again=is_again) as client:
+        assert len(client.told) == 1
+        assert client.broker.node.counters.failed_logins["OAUTHBEARER"] == 1
+        client.client.disconnected()
+
+
+@pytest.mark.parametrize("is_again", [False, True])
+@pytest.mark.parametrize("message", ["\x01", bearer("worse"), "malformed"])
+async def test_a_refused_token_is_counted_once_if_the_exchange_goes_on(
+    message: str, is_again: bool
+) -> None:
+    """The client that goes on waits for its answer; one that has closed cannot be delayed."""
+    async with refused_token(is_again=is_again) as client:
+        with pytest.raises(CloseConnection) as closed:
+            await client.token(message)
+        assert answered(closed.value, wire.SaslAuthenticateRequest, 2).error_code == 58
+        assert closed.value.delay == DELAY
+
+
+@pytest.mark.parametrize("message", ["\x01", bearer("worse")])
+async def test_a_refused_token_without_a_header_is_counted_once(message: str) -> None:
+    """After version 0 of SaslHandshake."""
+    async with refused_token(version=0) as client:
+        with pytest.raises(CloseConnection) as closed:
+            await client.raw(message.encode())
+        assert closed.value.answer is None
+        assert closed.value.delay == DELAY
+
+
+async def test_a_refused_token_is_counted_if_a_second_one_logs_in() -> None:
+    """It was a failed login, and then there is one that has not failed."""
+    async with refused_token() as client:
+        assert (await client.token(bearer("alice"))).error_code == 0
+        assert client.session.principal.name == "alice"
+        assert dict(client.broker.node.counters.logins) == {"OAUTHBEARER": 1}
+
+
+async def test_another_request_after_a_refused_token_is_not_counted_again() -> None:
+    """It is answered with 34, as during any login."""
+    async with refused_token() as client:
+        with pytest.raises(CloseConnection) as closed:
+            await client.ask(wire.FindCoordinatorRequest(key="g"), 0)
+        assert closed.value.delay == DELAY
 
 
 async def test_a_bug_of_a_mechanism_logs_nobody_in() -> None:
