@@ -15,6 +15,8 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import aiokq
 from aiokq.gateway import Gateway, GatewaySettings
 from aiokq.gateway.accounting import Snapshot
@@ -50,8 +52,19 @@ def directory() -> Iterator[Path]:
         yield Path(path)
 
 
-engine = "producer"
+default_engine = "producer"
 """The engine of the gateways whose configuration names none."""
+
+
+@pytest.fixture(params=["producer", "bruce"])
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Run a test with each engine; its gateways need not name it."""
+    monkeypatch.setitem(globals(), "default_engine", request.param)
+    return str(request.param)
+
+
+both_engines = pytest.mark.usefixtures("engine")
+"""The mark of tests that hold for both engines; their module imports the fixture, too."""
 
 
 class Rig:
@@ -178,7 +191,7 @@ def configuration(path: Path, values: Mapping[str, Any] | None = None) -> Gatewa
         ],
         **(values or {}),
     }
-    given["delivery"] = {"engine": engine, **given.get("delivery", {})}
+    given["delivery"] = {"engine": default_engine, **given.get("delivery", {})}
     return GatewaySettings.checked(given)
 
 

@@ -14,6 +14,7 @@ import signal
 import socket
 import stat
 import struct
+import threading
 import time
 from pathlib import Path
 
@@ -26,11 +27,14 @@ from aiokq.gateway import Gateway, GatewaySettings
 from aiokq.gateway.accounting import Discard
 from tests.fault import gateway_support
 from tests.fault.gateway_support import (
+    LIMIT,
     Rig,
     balanced,
+    both_engines,
     configuration,
     directory,
     discarded,
+    engine,  # noqa: F401
     gateway_process,
     message,
     now_ms,
@@ -38,6 +42,7 @@ from tests.fault.gateway_support import (
     rig,
     values_of,
 )
+from tests.peers.broker_process import broker_process
 
 EXAMPLES = (
     "0000001f0100000000000001740000018bcfe5680000000000000000026869",
@@ -50,15 +55,10 @@ EXAMPLES = (
 KEEP = {"retention_ms": "-1"}
 """The examples are of 2023, and a topic with a retention of days would delete them."""
 
-BATCH_NOW = {"batching": {"mode": "off"}}
 TRANSPORTS = ("unix_datagram", "unix_stream", "tcp")
 
 
-@pytest.fixture(params=["producer", "bruce"], autouse=True)
-def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Each point holds for both engines."""
-    monkeypatch.setattr(gateway_support, "engine", request.param)
-    return str(request.param)
+pytestmark = both_engines
 
 
 @pytest.mark.parametrize("kind", TRANSPORTS)
@@ -77,15 +77,23 @@ async def test_point_01_the_examples_arrive_with_topic_key_and_value(kind: str):
         assert (three.key, three.value, list(three.headers)) == (None, b"", [])
 
 
-async def test_point_04_mode_stale_file_and_removal_of_a_socket():
+@pytest.mark.parametrize("kind", ["unix_datagram", "unix_stream"])
+async def test_point_04_mode_stale_file_and_removal_of_a_socket(kind: str):
     with directory() as path:
-        file = path / "datagram"
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as dead:
+        file = path / "socket"
+        form = socket.SOCK_DGRAM if kind == "unix_datagram" else socket.SOCK_STREAM
+        with socket.socket(socket.AF_UNIX, form) as dead:
             dead.bind(str(file))
-        inputs = [{"type": "unix_datagram", "path": str(file), "mode": "0222"}]
-        settings = configuration(path, {"inputs": inputs})
-        async with Gateway(settings):
+        values = {
+            "inputs": [{"type": kind, "path": str(file), "mode": "0222"}],
+            "delivery": {"shutdown_max_delay_ms": 0},
+        }
+        settings = configuration(path, values)
+        async with Gateway(settings) as gateway:
             assert stat.S_IMODE(os.stat(file).st_mode) == 0o222
+            r = Rig(None, None, gateway, path)  # type: ignore[arg-type]
+            await r.send(message("orders", b"v"), kind=kind)
+            await r.until(lambda: gateway.snapshot().total.received == 1)
             with pytest.raises(ConfigError, match="another process, perhaps a gateway, listens"):
                 async with Gateway(settings):
                     pass
@@ -117,10 +125,12 @@ async def test_point_05_a_discard_of_the_engine_has_the_range_of_client_timestam
         assert max(one.latest_ms for one in noted) == max(stamps)
 
 
+GOOD = message("orders", b"value", b"key")
+
+
 def changed(at: int, data: bytes) -> bytes:
     """Return a valid message with other bytes at a position."""
-    good = message("t", b"value", b"key")
-    return good[:at] + data + good[at + len(data) :]
+    return GOOD[:at] + data + GOOD[at + len(data) :]
 
 
 MALFORMED = {
@@ -129,10 +139,21 @@ MALFORMED = {
     "08 flags": changed(8, b"\0\1"),
     "08 empty topic": changed(10, b"\0\0"),
     "08 negative topic": changed(10, b"\xff\xff"),
-    "08 negative key": changed(21, struct.pack(">i", -1)),
-    "08 negative value": changed(28, struct.pack(">i", -1)),
-    "08 trailing byte": changed(0, struct.pack(">i", 39)) + b"x",
+    "08 negative key": changed(26, struct.pack(">i", -1)),
+    "08 negative value": changed(33, struct.pack(">i", -1)),
+    "08 negative size": changed(0, struct.pack(">i", -1)),
+    "08 trailing byte": changed(0, struct.pack(">i", len(GOOD) + 1)) + b"x",
+    "08 trailing byte that the size leaves out": GOOD + b"x",
 }
+"""Everything else is valid, and the topic exists."""
+
+
+def test_only_one_field_of_each_malformed_message_is_wrong():
+    assert struct.unpack_from(">i3s", GOOD, 26) == (3, b"key")
+    assert struct.unpack_from(">i5s", GOOD, 33) == (5, b"value")
+    for name, data in MALFORMED.items():
+        if name.startswith("08") and "size" not in name:
+            assert struct.unpack_from(">i", data) == (len(data),), name
 
 
 @pytest.mark.parametrize("name", MALFORMED)
@@ -163,7 +184,7 @@ async def test_point_10_the_limit_of_datagrams():
         )
         snapshot = await r.settled(2)
         assert discarded(snapshot) == {"malformed": 1}
-        assert snapshot.total.acked == 1
+        assert values_of(await r.records("orders")) == [bytes(65_536 - overhead)]
 
 
 async def test_point_11_a_datagram_limit_that_the_system_cannot_carry():
@@ -259,6 +280,7 @@ async def test_point_21_ten_thousand_messages_stay_in_order(kind: str):
 async def test_point_22_a_number_of_messages_or_bytes_completes_a_batch(limit: dict[str, int]):
     async with rig({"batching": limit}) as r:
         await r.send(*[message("orders", bytes(100))] * 4)
+        await r.until(lambda: r.gateway.snapshot().total.received == 4)
         await asyncio.sleep(0.3)
         assert r.gateway.snapshot().total.in_flight == 4
         await r.send(message("orders", bytes(100)))
@@ -270,19 +292,25 @@ async def test_point_22_the_age_of_a_message_completes_a_batch():
         began = time.monotonic()
         await r.send(message("orders", b"v"))
         await r.settled(1)
-        assert 0.35 < time.monotonic() - began < 5
+        assert time.monotonic() - began > 0.35
 
 
 async def test_point_22_without_batching_a_message_is_sent_at_once():
-    async with rig(BATCH_NOW) as r:
+    """A topic of its own; the others wait for 100 messages."""
+    values = {"batching": {"messages": 100}, "topics": {"orders": {"batching": {"mode": "off"}}}}
+    async with rig(values, topics={"orders": 1, "others": 1}) as r:
+        await r.send(message("others", b"v"))
         for n in range(1, 6):
             await r.send(message("orders", b"v"))
-            await r.settled(n)
+            await r.until(lambda n=n: r.gateway.snapshot().total.acked == n)
+        assert r.gateway.snapshot().total.in_flight == 1
+        assert [count for _, count in await batches_of(r, "orders")] == [1] * 5
 
 
 async def test_point_22_what_reaches_no_limit_waits():
     async with rig({"batching": {"messages": 100}}) as r:
         await r.send(message("orders", b"v"))
+        await r.until(lambda: r.gateway.snapshot().total.received == 1)
         await asyncio.sleep(0.5)
         assert r.gateway.snapshot().total.in_flight == 1
     assert r.gateway.snapshot().total.acked == 1  # the shutdown has delivered it
@@ -291,16 +319,14 @@ async def test_point_22_what_reaches_no_limit_waits():
 async def test_point_23_a_future_timestamp_pins_no_batch_and_an_ancient_one_sends_it():
     async with rig({"batching": {"time_ms": 400}}) as r:
         await r.send(message("orders", b"future", timestamp_ms=now_ms() + 600_000))
-        began = time.monotonic()
         await r.settled(1)
-        assert time.monotonic() - began < 2
     async with rig({"batching": {"time_ms": 60_000}}) as r:
         await r.send(message("orders", b"new"), message("orders", b"ancient", timestamp_ms=12345))
         await r.settled(2)
 
 
-async def codecs_of(r: Rig, topic: str) -> set[int]:
-    """Return the codecs of the batches of a topic."""
+async def batches_of(r: Rig, topic: str) -> list[tuple[int, int]]:
+    """Return codec and number of records of each batch in partition 0."""
     from aiokq.wire import FetchPartition, FetchRequest, FetchTopic
 
     async with aiokq.Cluster(r.kafka.bootstrap_servers) as cluster:
@@ -322,21 +348,24 @@ async def codecs_of(r: Rig, topic: str) -> set[int]:
             node=(topic, 0),
         )
     data = bytes(response.responses[0].partitions[0].records or b"")
-    found = set()
+    found = []
     at = 0
     while at < len(data):
-        found.add(data[at + 22] & 7)
+        (count,) = struct.unpack_from(">i", data, at + 57)
+        found.append((data[at + 22] & 7, count))
         at += 12 + struct.unpack_from(">i", data, at + 8)[0]
     return found
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
 async def test_point_26_compression_by_topic_with_minimum_size_and_ratio(codec: str):
+    compression = {"type": codec, "min_bytes": 1000, "max_ratio": 0.75}
     values = {
-        "batching": {"time_ms": 200},
+        "batching": {"mode": "off"},
         "topics": {
-            name: {"compression": {"type": codec, "min_bytes": 1000, "max_ratio": 0.75}}
-            for name in ("text", "short", "noise")
+            "text": {"batching": {"mode": "per_topic", "messages": 10}, "compression": compression},
+            "short": {"compression": compression},
+            "noise": {"compression": compression},
         },
     }
     number = {"gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}[codec]
@@ -349,10 +378,39 @@ async def test_point_26_compression_by_topic_with_minimum_size_and_ratio(codec: 
             message("plain", b"text" * 1000),
         )
         await r.settled(13)
-        codecs = {name: await codecs_of(r, name) for name in ("text", "short", "noise", "plain")}
-        assert codecs == {"text": {number}, "short": {0}, "noise": {0}, "plain": {0}}
+        found = {name: await batches_of(r, name) for name in ("text", "short", "noise", "plain")}
+        assert found == {
+            "text": [(number, 10)],
+            "short": [(0, 1)],
+            "noise": [(0, 1)],
+            "plain": [(0, 1)],
+        }
         assert values_of(await r.records("text")) == [b"text" * 100] * 10
         assert values_of(await r.records("noise")) == [noise]
+
+
+async def test_point_27_a_set_is_limited_before_compression():
+    """100 messages that would be one small batch; the limit is `batch_size` of the producers."""
+    kafka: dict[str, object] = {"bootstrap_servers": "127.0.0.1:1"}
+    delivery = {}
+    if gateway_support.default_engine == "producer":
+        kafka["batch_size"] = 10_000
+    else:
+        delivery["message_max_bytes"] = 10_000
+    values = {
+        "kafka": kafka,
+        "delivery": delivery,
+        "compression": {"type": "zstd"},
+        "batching": {"messages": 100},
+    }
+    async with rig(values) as r:
+        sent = [b"%03d" % n * 300 for n in range(100)]
+        await r.send(*(message("orders", value) for value in sent))
+        await r.settled(100)
+        for codec, count in await batches_of(r, "orders"):
+            assert codec == 4
+            assert count * 900 <= 10_000
+        assert values_of(await r.records("orders")) == sent
 
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])
@@ -401,11 +459,12 @@ async def test_point_29_a_full_pool_discards_exactly_and_recovers(kind: str):
         assert len(await r.records("orders")) == 2002 - lost
 
 
-@pytest.mark.parametrize("kind", ["unix_datagram", "unix_stream"])
+@pytest.mark.parametrize("kind", TRANSPORTS)
 async def test_point_29_an_input_that_blocks_loses_nothing(kind: str):
-    """The sender waits instead of losing messages."""
+    """While the pool is full, messages wait in the socket, and then the sender waits."""
     with directory() as path:
-        one = {"type": kind, "path": f"{path}/in", "when_full": "block"}
+        place = {"port": 0} if kind == "tcp" else {"path": f"{path}/in"}
+        one = {"type": kind, **place, "when_full": "block"}
         values = {"pool": {"max_bytes": "64 KiB"}, "inputs": [one]}
         async with aiokq.EmbeddedCluster() as kafka, aiokq.Admin(kafka.bootstrap_servers) as admin:
             await admin.create_topics([aiokq.NewTopic("orders", 1)])
@@ -414,15 +473,30 @@ async def test_point_29_an_input_that_blocks_loses_nothing(kind: str):
             )
             async with Gateway(settings) as gateway:
                 r = Rig(kafka, admin, gateway, path)
-                await r.send(*(message("orders", bytes(1000)) for _ in range(2000)), kind=kind)
-                snapshot = await r.settled(2000)
-                assert snapshot.total.acked == 2000
+                await r.send(message("orders", b"first"), kind=kind)
+                await r.settled(1)
+                gateway.engine.suspend()
+                data = message("orders", bytes(1000))
+                sending = asyncio.create_task(r.send(*[data] * 2000, kind=kind))
+                # A topic may have seven eighths of the pool.
+                await r.until(lambda: gateway.pool.counts().used_bytes > 50_000)
+                await asyncio.sleep(0.2)
+                counts = gateway.pool.counts()
+                assert counts.received < 70
+                assert counts.used_bytes <= 64 * 1024
+                gateway.engine.resume()
+                await sending
+                snapshot = await r.settled(2001)
+                assert snapshot.total.acked == 2001
+                assert gateway.inputs[0].counts().blocked_ms > 0
 
 
 async def test_point_30_a_rate_limit_of_five_discards_three_of_eight():
     values = {"rate_limit": {"interval_ms": 1500, "max_messages": 5}}
     async with rig(values) as r:
-        await r.send(*(message("orders", b"%d" % n) for n in range(8)))
+        # One write, which is read at once: on a busy machine 8 writes may take a whole window.
+        data = b"".join(message("orders", b"%d" % n) for n in range(8))
+        await r.send(data, kind="unix_stream")
         snapshot = await r.settled(8)
         assert snapshot.total.acked == 5
         assert discarded(snapshot) == {"rate_limit": 3}
@@ -519,14 +593,14 @@ async def ended_by_sigterm(servers: str) -> None:
             type = "unix_datagram"
             path = "{path}/datagram"
             [delivery]
-            engine = "{gateway_support.engine}"
+            engine = "{gateway_support.default_engine}"
             [batching]
             messages = 1000
             '''
         )
         async with gateway_process("--config", str(file)) as process:
             await process.started()
-            assert process.ready["engine"] == gateway_support.engine
+            assert process.ready["engine"] == gateway_support.default_engine
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
                 sender.connect(f"{path}/datagram")
                 for n in range(10):
@@ -539,11 +613,62 @@ async def ended_by_sigterm(servers: str) -> None:
         assert values_of(found) == [b"%d" % n for n in range(10)]
 
 
-async def test_point_43_a_hung_broker_does_not_hold_up_the_end():
-    """What was not delivered within the budget is discarded, and counted."""
+async def test_point_43_sigterm_with_a_hung_broker_ends_within_the_budget():
+    """Without a budget, messages would wait until the broker goes on."""
+    with directory() as path, broker_process(path / "data") as broker:
+        assert broker.process is not None
+        servers = broker.bootstrap_servers
+        async with aiokq.Admin(servers) as admin:
+            await admin.create_topics([aiokq.NewTopic("orders", 1)])
+        file = path / "gateway.toml"
+        file.write_text(
+            f'''
+            [kafka]
+            bootstrap_servers = "{servers}"
+            [[inputs]]
+            type = "unix_datagram"
+            path = "{path}/datagram"
+            [http]
+            port = 0
+            [delivery]
+            engine = "{gateway_support.default_engine}"
+            shutdown_max_delay_ms = 1000
+            [batching]
+            mode = "off"
+            '''
+        )
+        async with gateway_process("--config", str(file)) as process:
+            await process.started()
+            url = process.ready["http"] + "/accounting/json"
+            sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            sender.connect(f"{path}/datagram")
+
+            async def sent(count: int, **expected: int) -> None:
+                for _ in range(count):
+                    await asyncio.to_thread(sender.send, message("orders", b"v"))
+                async with asyncio.timeout(LIMIT):
+                    while True:
+                        found = json.loads((await fetch(url))[1])
+                        if {name: found[name] for name in expected} == expected:
+                            return
+
+            with sender:
+                await sent(1, acked=1)
+                broker.process.send_signal(signal.SIGSTOP)
+                try:
+                    await sent(100, received=101, in_flight=100)
+                    process.signal(signal.SIGTERM)
+                    assert await process.ended() == 0
+                finally:
+                    broker.process.send_signal(signal.SIGCONT)
+            assert "received=101 acked=1 discarded=100 " in await process.errors()
+
+
+async def test_point_43_what_was_not_delivered_within_the_budget_is_discarded():
+    """A broker that accepts connections and never answers."""
     with directory() as path, socket.socket() as hung:
         hung.bind(("127.0.0.1", 0))
-        hung.listen(10)  # accepts connections and never answers
+        hung.listen(10)
         servers = f"127.0.0.1:{hung.getsockname()[1]}"
         values = {"delivery": {"shutdown_max_delay_ms": 1000}}
         settings = GatewaySettings.of(configuration(path, values), bootstrap_servers=servers)
@@ -552,9 +677,10 @@ async def test_point_43_a_hung_broker_does_not_hold_up_the_end():
             await r.send(*[message("orders", b"v")] * 500)
             await r.until(lambda: gateway.snapshot().total.received == 500)
             began = time.monotonic()
-        assert 0.9 < time.monotonic() - began < 4
-        assert discarded(gateway.snapshot()) == {"shutdown": 500}
-        balanced(gateway.snapshot())
+            snapshot = await asyncio.wait_for(gateway.close(), LIMIT)
+            assert time.monotonic() - began > 0.9
+        assert discarded(snapshot) == {"shutdown": 500}
+        balanced(snapshot)
 
 
 async def test_point_43_messages_in_flight_are_discarded_at_the_end_of_the_budget():
@@ -566,9 +692,7 @@ async def test_point_43_messages_in_flight_are_discarded_at_the_end_of_the_budge
         await r.send(*[message("orders", b"v")] * 100)
         await r.until(lambda: r.gateway.snapshot().total.received == 101)
         await asyncio.sleep(0.2)
-        began = time.monotonic()
-        snapshot = await r.gateway.close()
-        assert time.monotonic() - began < 5
+        snapshot = await asyncio.wait_for(r.gateway.close(), LIMIT)
         assert discarded(snapshot) == {"shutdown": 100}
         balanced(snapshot)
 
@@ -628,32 +752,37 @@ async def test_point_47_received_is_acked_discarded_and_in_flight_at_any_moment(
         assert found == snapshot.total.acked
 
 
-async def test_point_49_a_storm_of_requests_does_not_stall_the_intake():
-    """Messages are received by a thread; a sender never waits for the event loop."""
+async def test_point_49_a_storm_of_requests_does_not_stall_the_intake(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """Messages are received by threads: here requests occupy the event loop until all are sent."""
     async with rig({"http": {"port": 0}}) as r:
         assert r.gateway.http is not None
-        url = r.gateway.http.where + "/accounting/json"
-        opened = r.socket()
-        waits: list[float] = []
+        began, sent = threading.Event(), threading.Event()
+        queues = r.gateway.reports.queues
+
+        def busy() -> object:
+            began.set()
+            assert sent.wait(LIMIT), "the sender waits for the event loop"
+            return queues()
+
+        monkeypatch.setattr(r.gateway.reports, "queues", busy)
+        senders = [r.socket(kind) for kind in TRANSPORTS]
 
         def send() -> None:
-            for n in range(2000):
-                began = time.monotonic()
-                opened.send(message("orders", b"%d" % n))
-                waits.append(time.monotonic() - began)
-                time.sleep(0.0005)
+            assert began.wait(LIMIT)
+            for n in range(1000):
+                for opened in senders:
+                    opened.sendall(message("orders", b"%d" % n))
+            sent.set()
 
-        sending = asyncio.get_running_loop().run_in_executor(None, send)
-        requests = 0
-        while not sending.done():
-            answers = await asyncio.gather(*[fetch(url) for _ in range(20)])
-            requests += len(answers)
-            assert {status for status, _ in answers} == {200}
+        sending = asyncio.create_task(asyncio.to_thread(send))
+        url = r.gateway.http.where
+        answers = await asyncio.gather(*[fetch(url + "/queues/json") for _ in range(20)])
+        assert {status for status, _ in answers} == {200}
         await sending
-        await r.settled(2000)
-        assert requests >= 20
-        waits.sort()
-        assert waits[len(waits) // 2] < 0.01
+        snapshot = await r.settled(3000)
+        assert snapshot.total.acked == 3000
 
 
 async def test_point_50_unknown_paths_are_404():

@@ -11,8 +11,15 @@ import shutil
 
 import pytest
 
-from tests.fault import gateway_support
-from tests.fault.gateway_support import Rig, discarded, now_ms, rig, values_of
+from tests.fault.gateway_support import (
+    Rig,
+    both_engines,
+    discarded,
+    engine,  # noqa: F401
+    now_ms,
+    rig,
+    values_of,
+)
 from tests.gateway_messages import EXAMPLES, NOW
 from tests.peers import dory
 
@@ -28,13 +35,6 @@ OPTION = {
     "unix_stream": "--stream-socket-path",
     "tcp": "--port",
 }
-
-
-@pytest.fixture(params=["producer", "bruce"], autouse=True)
-def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Each point holds for both engines."""
-    monkeypatch.setattr(gateway_support, "engine", request.param)
-    return str(request.param)
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +59,7 @@ def test_the_programs_are_dory_s_own() -> None:
         pytest.skip(dory.ABSENT)
 
 
+@both_engines
 @pytest.mark.parametrize("kind", OPTION)
 async def test_point_02_to_dory_writes_over_each_transport(kind: str, to_dory: dory.ToDory) -> None:
     """Values, keys, partition keys and many messages in order."""
@@ -84,6 +85,7 @@ async def test_point_02_to_dory_writes_over_each_transport(kind: str, to_dory: d
         assert values_of(others) == [b"%05d v" % number for number in range(1, 501)]
 
 
+@both_engines
 async def test_point_03_the_client_library_in_c(library: dory.Library) -> None:
     """The examples of the format to the byte, and a message to a gateway."""
     for expected, topic, key, value, partition_key in EXAMPLES:
@@ -101,6 +103,7 @@ async def test_point_03_the_client_library_in_c(library: dory.Library) -> None:
         assert (last.partition, last.key) == (3, b"k")
 
 
+@both_engines
 @pytest.mark.parametrize("kind", OPTION)
 async def test_point_06_a_bad_message_is_malformed_and_harms_nobody(
     kind: str, to_dory: dory.ToDory

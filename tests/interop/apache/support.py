@@ -44,6 +44,17 @@ async def create_topic(
         await eventually(lambda: admin.describe_topics(topic, raise_errors=True))
 
 
+async def led(servers: str, topic: str, partitions: int) -> None:
+    """Wait until the brokers lead the partitions of a new topic, which metadata names before.
+
+    For what a refused request would fail or bring into another order: `Cluster.produce`, and the
+    gateway's engine `bruce`.
+    """
+    wanted: Any = {(topic, number): "latest" for number in range(partitions)}
+    async with aiokq.Admin(servers) as admin:
+        await eventually(lambda: admin.list_offsets(wanted, raise_errors=True))
+
+
 def logged_batches(
     apache: ApacheKafka, topic: str, partition: int = 0, node: int = 1
 ) -> list[BatchHeader]:

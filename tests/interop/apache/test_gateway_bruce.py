@@ -90,11 +90,12 @@ async def test_point_25_sets_that_are_too_large_are_split(apache, topic):
 @pytest.mark.parametrize(
     "point",
     [
+        points.test_point_20_a_request_has_one_partition_per_topic,
         points.test_point_24_a_combined_batch_mixes_topics_and_one_of_a_topic_does_not,
         points.test_point_25_the_data_of_a_request_is_limited,
     ],
 )
-async def test_points_24_and_25_through_a_gateway(apache, topic, point, monkeypatch):
+async def test_points_20_24_and_25_through_a_gateway(apache, topic, point, monkeypatch):
     """The tests with the mock cluster, whose partitions 8 and 9 are led by one broker, too."""
     for name in (topic, f"{topic}-other", f"{topic}-own"):
         await create_topic(apache, name, 10)

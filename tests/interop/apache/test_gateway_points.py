@@ -2,7 +2,8 @@
 
 They are the tests of tests/fault/test_gateway_points.py, test_gateway_reports.py and
 tests/interop/test_gateway_programs_of_dory.py, with one node of Apache Kafka in place of the
-embedded broker. Points 4, 11 and 16 need no Kafka; point 20 needs brokers that answer slowly.
+embedded broker. Points 4, 11 and 16 need no Kafka; those of the engine `bruce` alone are in
+test_gateway_bruce.py.
 """
 
 from __future__ import annotations
@@ -20,9 +21,15 @@ from aiokq.errors import TopicExists
 from aiokq.gateway import Gateway, GatewaySettings
 from tests.fault import test_gateway_points as points
 from tests.fault import test_gateway_reports as reports
-from tests.fault.gateway_support import Rig, configuration, directory
+from tests.fault.gateway_support import (
+    Rig,
+    both_engines,
+    configuration,
+    directory,
+    engine,  # noqa: F401
+    message,
+)
 from tests.fault.test_gateway_points import (  # noqa: F401
-    engine,
     test_point_01_the_examples_arrive_with_topic_key_and_value,
     test_point_05_a_discard_has_the_range_of_client_timestamps,
     test_point_05_a_discard_of_the_engine_has_the_range_of_client_timestamps,
@@ -40,6 +47,7 @@ from tests.fault.test_gateway_points import (  # noqa: F401
     test_point_22_without_batching_a_message_is_sent_at_once,
     test_point_23_a_future_timestamp_pins_no_batch_and_an_ancient_one_sends_it,
     test_point_26_compression_by_topic_with_minimum_size_and_ratio,
+    test_point_27_a_set_is_limited_before_compression,
     test_point_27_no_batch_is_larger_than_the_topic_allows,
     test_point_28_an_overlong_message_is_discarded_and_the_next_delivered,
     test_point_29_a_full_pool_discards_exactly_and_recovers,
@@ -54,7 +62,7 @@ from tests.fault.test_gateway_points import (  # noqa: F401
     test_points_07_and_08_malformed_messages,
 )
 from tests.fault.test_gateway_reports import (  # noqa: F401
-    test_point_5_timestamps_of_the_client_are_in_the_discard_report,
+    test_point_05_timestamps_of_the_client_are_in_the_discard_report,
     test_point_15_half_a_message_counts_with_its_transport_and_bytes,
     test_point_30_messages_above_the_limit_are_in_both_maps,
     test_point_40_metadata_that_did_not_change_is_updated_and_not_modified,
@@ -62,9 +70,11 @@ from tests.fault.test_gateway_reports import (  # noqa: F401
     test_point_45_every_report_is_json_with_any_bytes_in_topics,
     test_point_46_the_queues_add_up_at_any_moment,
     test_point_48_every_discard_has_a_line_in_the_log,
+    test_point_49_a_sender_loses_nothing_in_a_storm_of_requests,
     test_point_50_unknown_paths_are_404_and_both_update_urls_are_accepted,
 )
 from tests.interop import test_gateway_programs_of_dory as programs
+from tests.interop.apache.support import led
 from tests.interop.test_gateway_programs_of_dory import (  # noqa: F401
     library,
     test_point_02_to_dory_writes_over_each_transport,
@@ -73,8 +83,9 @@ from tests.interop.test_gateway_programs_of_dory import (  # noqa: F401
     to_dory,
 )
 from tests.peers.apache_kafka import ApacheKafka
+from tests.peers.other_clients import confluent_messages
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300), both_engines]
 
 SECONDS = 20.0
 
@@ -93,6 +104,7 @@ def on_apache(apache: ApacheKafka, monkeypatch: pytest.MonkeyPatch) -> None:
                 before = set(await admin.list_topics())
                 for name, partitions in (topics or {"orders": 1}).items():
                     await created(admin, aiokq.NewTopic(name, partitions))
+                    await led(servers, name, partitions)
                 settings = GatewaySettings.of(
                     configuration(path, values), bootstrap_servers=servers
                 )
@@ -110,6 +122,20 @@ def on_apache(apache: ApacheKafka, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(points, "rig", rig)
     monkeypatch.setattr(programs, "rig", rig)
     monkeypatch.setattr(reports, "rig", rig)
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+async def test_point_26_compressed_sets_are_read_by_a_stock_consumer(codec: str) -> None:
+    """That of librdkafka, with keys and values."""
+    values = {"compression": {"type": codec}, "batching": {"messages": 100}}
+    async with points.rig(values) as r:
+        sent = [(b"k%d" % n, b"text" * 50 + b"%d" % n) for n in range(100)]
+        await r.send(*(message("orders", value, key) for key, value in sent))
+        await r.settled(100)
+        assert all(number > 0 for number, _ in await points.batches_of(r, "orders"))
+        servers = r.kafka.bootstrap_servers
+        found = await asyncio.to_thread(confluent_messages, servers, "orders", 100)
+        assert [(one.key(), one.value()) for one in found] == sent
 
 
 async def test_point_42_sigterm_delivers_half_full_batches_and_ends_with_0(

@@ -14,7 +14,7 @@ from aiokq.records.compression import CODEC_NAMES
 from tests.interop.apache.support import (
     BASE_TIME,
     create_topic,
-    eventually,
+    led,
     logged_batches,
     value,
 )
@@ -297,22 +297,12 @@ async def test_a_thousand_tasks_each_awaiting_its_own(apache, topic):
     assert found == 1000
 
 
-async def led(apache, topic, partitions):
-    """Wait until the brokers lead the partitions of a new topic, which metadata names before.
-
-    `Cluster.produce` sends one request, and does not repeat it.
-    """
-    wanted = {(topic, number): "latest" for number in range(partitions)}
-    async with aiokq.Admin(apache.bootstrap_servers) as admin:
-        await eventually(lambda: admin.list_offsets(wanted, raise_errors=True))
-
-
 @pytest.mark.parametrize("codec", CODECS)
 async def test_single_requests_are_stored_unchanged(apache, topic, codec):
     """Cluster.produce needs no producer id; Kafka names the records of a compacted topic that it
     refuses (KIP-467)."""
     await create_topic(apache, topic, 2)
-    await led(apache, topic, 2)
+    await led(apache.bootstrap_servers, topic, 2)
     async with aiokq.Cluster(apache.bootstrap_servers) as cluster:
         await cluster.refresh(topic)
         batch = cluster.create_batch(compression_type=codec)
@@ -335,7 +325,7 @@ async def test_the_records_that_kafka_refuses_are_named(apache, topic):
     """A compacted topic refuses records without a key; the others can be sent again."""
     async with aiokq.Admin(apache.bootstrap_servers) as admin:
         await admin.create_topics(topic, configs={"cleanup.policy": "compact"})
-    await led(apache, topic, 1)
+    await led(apache.bootstrap_servers, topic, 1)
     async with aiokq.Cluster(apache.bootstrap_servers) as cluster:
         await cluster.refresh(topic)
         batch = cluster.create_batch()
