@@ -42,15 +42,8 @@ from tests.fault.gateway_support import (
     rig,
     values_of,
 )
+from tests.gateway_messages import EXAMPLES
 from tests.peers.broker_process import broker_process
-
-EXAMPLES = (
-    "0000001f0100000000000001740000018bcfe5680000000000000000026869",
-    "0000002f010100000000ffffffff00066f72646572730000018bcfe568000000000275370000000"
-    "77b226e223a317d",
-    "0000002301000000000000077765622e6c6f670000018bcfe568000000000000000000",
-)
-"""The three examples of the format, of AnyPartition, PartitionKey and an empty message."""
 
 KEEP = {"retention_ms": "-1"}
 """The examples are of 2023, and a topic with a retention of days would delete them."""
@@ -67,7 +60,7 @@ async def test_point_01_the_examples_arrive_with_topic_key_and_value(kind: str):
         for topic in ("t", "web.log"):
             await r.create(topic, **KEEP)
         await r.create("orders", 3, **KEEP)
-        await r.send(*map(bytes.fromhex, EXAMPLES), kind=kind)
+        await r.send(*(bytes.fromhex(example[0]) for example in EXAMPLES), kind=kind)
         await r.settled(3)
         (one,) = await r.records("t")
         assert (one.key, one.value, one.timestamp_ms) == (None, b"hi", 1_700_000_000_000)

@@ -20,7 +20,7 @@ from tests.fault.gateway_support import (
     rig,
     values_of,
 )
-from tests.gateway_messages import EXAMPLES, NOW
+from tests.gateway_messages import vectors
 from tests.peers import dory
 
 pytestmark = [
@@ -87,10 +87,9 @@ async def test_point_02_to_dory_writes_over_each_transport(kind: str, to_dory: d
 
 @both_engines
 async def test_point_03_the_client_library_in_c(library: dory.Library) -> None:
-    """The examples of the format to the byte, and a message to a gateway."""
-    for expected, topic, key, value, partition_key in EXAMPLES:
-        message = library.encode(topic.encode(), key.encode(), value.encode(), NOW, partition_key)
-        assert message == bytes.fromhex(expected)
+    """The golden vectors to the byte, and a message to a gateway."""
+    for expected, topic, key, value, timestamp_ms, partition_key in vectors():
+        assert library.encode(topic, key, value, timestamp_ms, partition_key) == expected
     async with rig(topics={"orders": 4}) as r:
         path = where(r, "unix_datagram")[1]
         for partition_key, value in ((None, b"any"), (-1, b"last")):

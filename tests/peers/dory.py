@@ -96,7 +96,8 @@ class OurLibrary:
     def encode(
         self, topic: bytes, key: bytes, value: bytes, timestamp_ms: int, partition_key: int | None
     ) -> bytes:
-        buffer, size = ctypes.create_string_buffer(1 << 17), ctypes.c_size_t(0)
+        size = ctypes.c_size_t(0)
+        buffer = ctypes.create_string_buffer(len(topic) + len(key) + len(value) + 32)
         code = self._library.header_encode(
             *(buffer, ctypes.c_size_t(len(buffer)), ctypes.byref(size)),
             *(int(partition_key is not None), ctypes.c_uint32((partition_key or 0) & 0xFFFFFFFF)),

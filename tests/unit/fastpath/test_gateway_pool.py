@@ -17,7 +17,7 @@ from aiokq.fastpath import gateway
 from aiokq.fastpath.gateway.pure_pool import OPEN_OVERHEAD
 from aiokq.fastpath.gateway.values import NAME_BYTES
 from tests.forking import in_child, needs_fork
-from tests.gateway_messages import EXAMPLES, NOW, encode
+from tests.gateway_messages import EXAMPLES, NOW, encode, vectors
 
 OVERHEAD = gateway.Pool.MESSAGE_OVERHEAD
 MIB = 1 << 20
@@ -109,6 +109,20 @@ def test_the_golden_examples(
     assert bench.pool.unresolved() == [(topic.encode(), 1)]
     (message,) = bench.take(bench.pool.register(topic.encode()))
     assert message == (key.encode(), value.encode(), NOW, NOW, partition_key, 0)
+
+
+def test_the_golden_vectors_are_decoded_to_the_byte(benches: Any) -> None:
+    """The limits of all fields; names that Kafka does not allow are counted, and not malformed."""
+    bench = benches(64 * MIB)
+    bad = 0
+    for data, topic, key, value, timestamp_ms, partition_key in vectors():
+        assert bench.feed(data, max_message_bytes=32 * MIB) == len(data)
+        if len(topic) > 249 or topic == b"\xff":
+            bad += 1
+            continue
+        (message,) = bench.take(bench.pool.register(topic))
+        assert message[:5] == (key, value, timestamp_ms, NOW, partition_key)
+    assert bench.discarded() == {"bad_topic": bad}
 
 
 MALFORMED = {

@@ -6,6 +6,7 @@ import itertools
 import mmap
 import struct
 import time
+from typing import Any
 
 import pytest
 
@@ -16,8 +17,7 @@ from aiokq.gateway.client import (
     TopicTooLarge,
     encode,
 )
-
-NOW = 1_700_000_000_000
+from tests.gateway_messages import NOW, vectors
 
 
 def fields(message: bytes) -> tuple[int | None, bytes, int, bytes, bytes]:
@@ -49,27 +49,11 @@ def fields(message: bytes) -> tuple[int | None, bytes, int, bytes, bytes]:
     return partition_key, topic, timestamp, key, value
 
 
-@pytest.mark.parametrize(
-    ("message", "expected"),
-    [
-        (
-            encode("t", b"hi", timestamp_ms=NOW),
-            "0000001f 0100 0000 0000 0001 74 0000018bcfe56800 00000000 00000002 6869",
-        ),
-        (
-            encode("orders", b'{"n":1}', key=b"u7", partition_key=0xFFFFFFFF, timestamp_ms=NOW),
-            "0000002f 0101 0000 0000 ffffffff 0006 6f7264657273 0000018bcfe56800 00000002 7537"
-            " 00000007 7b226e223a317d",
-        ),
-        (
-            encode("web.log", b"", timestamp_ms=NOW),
-            "00000023 0100 0000 0000 0007 7765622e6c6f67 0000018bcfe56800 00000000 00000000",
-        ),
-    ],
-)
-def test_the_examples_of_the_format_are_encoded_to_the_byte(message: bytes, expected: str) -> None:
-    """The bytes that the C libraries of Bruce and Dory write."""
-    assert message == bytes.fromhex(expected)
+def test_the_golden_vectors_are_encoded_to_the_byte() -> None:
+    """The examples, which the C libraries of Bruce and Dory write, and the limits of all fields."""
+    for expected, topic, key, value, timestamp_ms, partition_key in vectors():
+        fields: dict[str, Any] = {"timestamp_ms": timestamp_ms, "partition_key": partition_key}
+        assert encode(topic, value, key=key, **fields) == expected
 
 
 def test_every_field_is_encoded_at_its_limits() -> None:
