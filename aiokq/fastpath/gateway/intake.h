@@ -59,6 +59,8 @@
 typedef struct aiokq_connection {
     struct aiokq_connection *before;
     struct aiokq_connection *after;
+    struct aiokq_connection *open_before; /* in `aiokq_open_connections` */
+    struct aiokq_connection *open_after;
     unsigned char *partial; /* the beginning of a message; `capacity` bytes are charged */
     int64_t capacity;
     int64_t used;  /* bytes of the message that are there, those in `head` included */
@@ -162,6 +164,59 @@ static inline int aiokq_allowed(const aiokq_intake *intake, uint32_t user) {
         if (intake->users[n] == user)
             return 1;
     return 0;
+}
+
+/* ---------------------------------------------------------------- forks */
+
+/* The accepted connections of all inputs of the process. A forked child closes its copies of them.
+ * Otherwise the programs would not notice the end of this process as long as the child lives.
+ *
+ * A connection is accepted and closed under the mutex, which a thread that forks holds meanwhile: so
+ * the list that the child has is whole, and has all connections. A thread that holds the mutex waits
+ * for no other. */
+static aiokq_connection *aiokq_open_connections;
+static pthread_mutex_t aiokq_open_mutex = PTHREAD_MUTEX_INITIALIZER;
+
+static void aiokq_before_fork(void) {
+    pthread_mutex_lock(&aiokq_open_mutex);
+}
+
+static void aiokq_after_fork_in_parent(void) {
+    pthread_mutex_unlock(&aiokq_open_mutex);
+}
+
+static void aiokq_after_fork_in_child(void) {
+    for (aiokq_connection *one = aiokq_open_connections; one != NULL; one = one->open_after)
+        close(one->fd);
+    aiokq_open_connections = NULL; /* a child of the child has other files at these numbers */
+    pthread_mutex_unlock(&aiokq_open_mutex);
+}
+
+static int aiokq_watch_error;
+
+static void aiokq_watch_once(void) {
+    aiokq_watch_error = pthread_atfork(aiokq_before_fork, aiokq_after_fork_in_parent,
+                                       aiokq_after_fork_in_child);
+}
+
+/* Watches the forks of the process from the first call on; returns 0 or an errno. */
+static inline int aiokq_watch_forks(void) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, aiokq_watch_once);
+    return aiokq_watch_error;
+}
+
+/* Closes the descriptor of a connection that was accepted. */
+static inline void aiokq_connection_close(aiokq_connection *connection) {
+    pthread_mutex_lock(&aiokq_open_mutex);
+    if (connection->open_before != NULL)
+        connection->open_before->open_after = connection->open_after;
+    else
+        aiokq_open_connections = connection->open_after;
+    if (connection->open_after != NULL)
+        connection->open_after->open_before = connection->open_before;
+    close(connection->fd);
+    pthread_mutex_unlock(&aiokq_open_mutex);
 }
 
 /* ---------------------------------------------------------------- blocks of incomplete messages */
@@ -589,14 +644,14 @@ static inline void aiokq_connection_end(aiokq_intake *intake, aiokq_connection *
     if (connection->displaced)
         intake->displacing = 0;
     if (connection->fd >= 0) {
-        /* A forked child may hold the connection, too. Then close() alone would not end it, and the
-         * poller would report events of the freed connection. */
+        /* A child between vfork() and exec() may hold the connection, too. Then close() alone would
+         * not end it, and the poller would report events of the freed connection. */
 #if defined(__linux__)
         if (intake->poller >= 0)
             epoll_ctl(intake->poller, EPOLL_CTL_DEL, connection->fd, NULL);
 #endif
         shutdown(connection->fd, SHUT_RDWR);
-        close(connection->fd);
+        aiokq_connection_close(connection);
     }
     free(connection);
 }
@@ -615,20 +670,23 @@ static inline uint32_t aiokq_sender_of(const aiokq_intake *intake, int fd) {
     return (uint32_t)intake->counts.accepted;
 }
 
-static inline aiokq_connection *aiokq_connection_new(aiokq_intake *intake, int fd) {
+/* Returns a connection without a descriptor, or NULL. */
+static inline aiokq_connection *aiokq_connection_new(void) {
     aiokq_connection *connection = (aiokq_connection *)calloc(1, sizeof *connection);
-    if (connection == NULL)
-        return NULL;
-    connection->fd = fd;
-    connection->sender = aiokq_sender_of(intake, fd);
-    connection->since = -1;
+    if (connection != NULL)
+        connection->fd = connection->since = -1;
+    return connection;
+}
+
+/* Adds a connection to those of the input. */
+static inline void aiokq_connection_begin(aiokq_intake *intake, aiokq_connection *connection) {
+    connection->sender = aiokq_sender_of(intake, connection->fd);
     connection->last = aiokq_ms(CLOCK_MONOTONIC);
     aiokq_pool_lock(intake->pool);
     aiokq_connection_link(intake, connection);
     intake->counts.connections++;
     intake->counts.accepted++;
     aiokq_pool_unlock(intake->pool);
-    return connection;
 }
 
 #if defined(__linux__)
@@ -892,11 +950,30 @@ static inline int aiokq_connection_read(aiokq_intake *intake, aiokq_connection *
     return -1;
 }
 
-static inline void aiokq_refuse(aiokq_intake *intake, int fd) {
+/* Accepts a connection; returns 0, or the errno. */
+static inline int aiokq_connection_accept(aiokq_intake *intake, aiokq_connection *connection) {
+    int error = 0;
+    pthread_mutex_lock(&aiokq_open_mutex);
+    connection->fd = accept4(intake->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (connection->fd >= 0) {
+        connection->open_after = aiokq_open_connections;
+        if (connection->open_after != NULL)
+            connection->open_after->open_before = connection;
+        aiokq_open_connections = connection;
+    } else {
+        error = errno;
+    }
+    pthread_mutex_unlock(&aiokq_open_mutex);
+    return error;
+}
+
+/* Closes and frees a connection that does not belong to the input yet. */
+static inline void aiokq_refuse(aiokq_intake *intake, aiokq_connection *connection) {
     aiokq_pool_lock(intake->pool);
     intake->counts.refused++;
     aiokq_pool_unlock(intake->pool);
-    close(fd);
+    aiokq_connection_close(connection);
+    free(connection);
 }
 
 /* Returns the idle connection to close for a waiting connection; NULL if there is none. Among the
@@ -975,15 +1052,17 @@ static inline int aiokq_accept_connections(aiokq_intake *intake) {
         /* An ending input without a connection accepts one even if only reserved descriptors are
          * free, so that the waiting connections are read. */
         int last = intake->drain_began && intake->counts.connections == 0;
-        int fd, lacks = !last && aiokq_lacks_descriptors(intake);
-        if (!lacks)
-            fd = accept4(intake->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        else
-            fd = -1, errno = EMFILE;
-        if (fd < 0) {
-            if (errno == EBADF || errno == EINVAL || errno == ENOTSOCK || errno == EOPNOTSUPP)
-                return errno;
-            if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
+        int error = !last && aiokq_lacks_descriptors(intake) ? EMFILE : 0;
+        connection = aiokq_connection_new();
+        if (connection == NULL)
+            error = ENOMEM;
+        else if (error == 0)
+            error = aiokq_connection_accept(intake, connection);
+        if (error) {
+            free(connection);
+            if (error == EBADF || error == EINVAL || error == ENOTSOCK || error == EOPNOTSUPP)
+                return error;
+            if (error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS) {
                 intake->accept_at = aiokq_ms(CLOCK_MONOTONIC) + AIOKQ_LACK_MS;
                 aiokq_displace(intake);
             }
@@ -992,21 +1071,17 @@ static inline int aiokq_accept_connections(aiokq_intake *intake) {
         if (intake->checks_users) {
             struct ucred peer;
             socklen_t size = sizeof peer;
-            if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0 ||
+            if (getsockopt(connection->fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0 ||
                 !aiokq_allowed(intake, peer.uid)) {
-                aiokq_refuse(intake, fd);
+                aiokq_refuse(intake, connection);
                 continue;
             }
         }
-        connection = aiokq_connection_new(intake, fd);
-        if (connection == NULL) {
-            aiokq_refuse(intake, fd);
-            continue;
-        }
+        aiokq_connection_begin(intake, connection);
         memset(&event, 0, sizeof event);
         event.events = EPOLLIN;
         event.data.ptr = connection;
-        if (epoll_ctl(intake->poller, EPOLL_CTL_ADD, fd, &event) < 0) {
+        if (epoll_ctl(intake->poller, EPOLL_CTL_ADD, connection->fd, &event) < 0) {
             aiokq_pool_lock(intake->pool);
             intake->counts.accepted--;
             intake->counts.refused++;

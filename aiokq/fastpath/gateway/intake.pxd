@@ -37,6 +37,7 @@ cdef extern from "aiokq/fastpath/gateway/intake.h" nogil:
         int started
         aiokq_intake_counts counts
 
+    int aiokq_watch_forks() noexcept
     int aiokq_intake_start(aiokq_intake *intake) noexcept
     int aiokq_intake_change(aiokq_intake *intake, const aiokq_intake *using) noexcept nogil
     void aiokq_intake_stop(aiokq_intake *intake, int64_t drain_ms) noexcept

@@ -28,6 +28,7 @@ if cython.compiled:
         aiokq_intake_counts,
         aiokq_intake_start,
         aiokq_intake_stop,
+        aiokq_watch_forks,
     )
     from cython.cimports.aiokq.fastpath.gateway.pool import aiokq_pool_lock, aiokq_pool_unlock
     from cython.cimports.aiokq.fastpath.native import AIOKQ_SOURCE_HASH
@@ -250,5 +251,7 @@ class Intake:
 
 if cython.compiled:
     SOURCE_HASH: str = AIOKQ_SOURCE_HASH.decode()
+    if aiokq_watch_forks():
+        raise MemoryError
 else:
     from aiokq.fastpath.gateway.pure_intake import Intake

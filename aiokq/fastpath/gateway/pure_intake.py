@@ -17,7 +17,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Final
 
 from aiokq.fastpath.gateway.pure_pool import (
@@ -69,6 +69,32 @@ SHAKE_SECONDS: Final = 0.01
 SYN_RECEIVED: Final = "03"
 """The state of a handshake in /proc/net/tcp."""
 _CREDENTIALS: Final = struct.Struct("=iII")
+
+
+_open: Final[set[socket.socket]] = set()
+"""The connections of all inputs of the process, and their copies of listening sockets.
+
+A forked child closes what it has of them. Otherwise the programs would not notice the end of this
+process as long as the child lives.
+"""
+
+_open_lock: Final = threading.RLock()
+"""Held while a socket is opened or closed, and by a thread that forks: so the child has the whole
+set. Reentrant, because a signal handler may fork while its thread is about to fork."""
+
+
+def _after_fork_in_child() -> None:
+    for sock in _open:
+        sock.close()
+    _open.clear()
+    _open_lock.release()
+
+
+os.register_at_fork(
+    before=_open_lock.acquire,
+    after_in_parent=_open_lock.release,
+    after_in_child=_after_fork_in_child,
+)
 
 
 class Connection:
@@ -684,7 +710,9 @@ class Intake:
                 last = self._drain_began and not self._connections
                 if not last and self._lacks_descriptors():
                     raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-                sock, _ = listening.accept()
+                with _open_lock:
+                    sock, _ = listening.accept()
+                    _open.add(sock)
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
@@ -696,7 +724,7 @@ class Intake:
             if not self._allows(sock):
                 with self._pool.lock:
                     self._refused += 1
-                sock.close()
+                _close(sock)
                 continue
             sock.setblocking(False)
             connection = Connection(sock, time.monotonic(), self._sender_of(sock))
@@ -878,8 +906,9 @@ class Intake:
             if connection.buffer:
                 self._lost(UNCLEAN_DISCONNECT, len(connection.buffer), bytes(connection.buffer))
         with contextlib.suppress(OSError):
-            connection.sock.shutdown(socket.SHUT_RDWR)  # a forked child may hold it, too
-        connection.sock.close()
+            # A child between vfork() and exec() may hold it, too.
+            connection.sock.shutdown(socket.SHUT_RDWR)
+        _close(connection.sock)
 
     def _postpone(self, seconds: float) -> None:
         """Move the beginning of all time limits by the time in which nothing was read.
@@ -922,14 +951,27 @@ class Intake:
                 connection.sock.shutdown(socket.SHUT_RD)
 
 
-def _copy(fd: int) -> socket.socket:
-    """Return the socket of a descriptor, with a descriptor of its own."""
-    copied = os.dup(fd)
+@contextlib.contextmanager
+def _copy(fd: int) -> Iterator[socket.socket]:
+    """Yield the socket of a descriptor, with a descriptor of its own."""
+    with _open_lock:
+        copied = os.dup(fd)
+        try:
+            sock = socket.socket(fileno=copied)
+        except OSError:  # it is not that of a socket
+            os.close(copied)
+            raise
+        _open.add(sock)
     try:
-        return socket.socket(fileno=copied)
-    except OSError:  # it is not that of a socket
-        os.close(copied)
-        raise
+        yield sock
+    finally:
+        _close(sock)
+
+
+def _close(sock: socket.socket) -> None:
+    with _open_lock:
+        _open.discard(sock)
+        sock.close()
 
 
 def _has_handshakes(listening: socket.socket) -> bool | None:

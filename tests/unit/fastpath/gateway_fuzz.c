@@ -426,8 +426,11 @@ static void fuzz_bytes(uint64_t seed, int64_t rounds) {
                     piece = (unsigned char *)malloc((size_t)part);
                     memcpy(piece, exact + at, (size_t)part);
                     at += part;
-                    while (connection == NULL)
-                        connection = aiokq_connection_new(&intake, -1);
+                    if (connection == NULL) {
+                        while (connection == NULL)
+                            connection = aiokq_connection_new();
+                        aiokq_connection_begin(&intake, connection);
+                    }
                     if (!aiokq_connection_data(&intake, connection, piece, part) || chance(300) == 0) {
                         aiokq_connection_end(&intake, connection);
                         connection = NULL;
@@ -517,7 +520,8 @@ static void check_locks(void) {
     intake.limit = VALUE + 64;
     watched.mutex = &pool.mutex;
     /* The message of a connection, of which the topic is not known yet, and one that is fed. */
-    connection = aiokq_connection_new(&intake, -1);
+    connection = aiokq_connection_new();
+    aiokq_connection_begin(&intake, connection);
     for (int64_t at = 0; at < size; at += AIOKQ_READ_BYTES)
         CHECK(aiokq_connection_data(&intake, connection, message + at,
                                     size - at < AIOKQ_READ_BYTES ? size - at : AIOKQ_READ_BYTES));
