@@ -7,10 +7,12 @@ import contextlib
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -23,8 +25,9 @@ from aiokq.gateway.client import (
     GatewayClient,
     MessageTooLarge,
     QueueFull,
+    blocking,
 )
-from tests.forking import in_child, needs_fork
+from tests.forking import fork, in_child, needs_fork
 from tests.peers.gateway_reader import Reader, decode, split
 from tests.peers.ports import free_ports
 
@@ -287,12 +290,112 @@ def test_a_signal_handler_may_send_while_its_thread_is_sending(tmp_path: Path) -
         GatewayClient(**reader.address, when_unavailable="drop", timeout=1) as client,
     ):
         nested: list[bool] = []
-        with alarm(lambda: nested.append(client.send("t", b"nested")), 0.05):
+        errors: list[str] = []
+
+        def handler() -> None:
+            nested.append(client.send("t", b"nested"))
+            errors.append(str(client.last_error))
+
+        with alarm(handler, 0.05):
             begun = time.monotonic()
             assert client.send("t", bytes(LARGE)) is False
         assert time.monotonic() - begun < 5
         assert nested
         assert not any(nested)
+        assert all("a signal handler has interrupted" in error for error in errors)
+
+
+@pytest.mark.parametrize("policy", ["raise", "drop", "wait"])
+def test_a_signal_handler_may_send_at_any_moment_of_a_send(policy: Any, tmp_path: Path) -> None:
+    """At each line of `send`, its message is sent whole, or refused at once.
+
+    Regression: just before and after the message, the thread waited for itself.
+    """
+
+    def nested() -> None:
+        try:
+            done.append(client.send("t", b"nested"))
+        except QueueFull:
+            done.append(False)
+        if not done[-1]:
+            assert "a signal handler has interrupted" in str(client.last_error)
+
+    def trace(frame: FrameType, event: str, argument: object) -> Any:
+        nonlocal left
+        if Path(frame.f_code.co_filename).parent != Path(blocking.__file__).parent:
+            return None
+        if event == "line":
+            left -= 1
+            if left == 0:
+                nested()  # Python traces nothing meanwhile
+        return trace
+
+    done: list[bool] = []
+    with (
+        Reader("unix_stream", tmp_path) as reader,
+        GatewayClient(**reader.address, when_unavailable=policy, timeout=5) as client,
+    ):
+        reader.read()
+        outer = 0
+        while len(done) == outer:  # until there is no such line
+            outer += 1
+            left = outer
+            before = sys.gettrace()
+            sys.settrace(trace)
+            try:
+                assert client.send("t", bytes(300_000))
+            finally:
+                sys.settrace(before)
+        values = [one.value for one in reader.messages(outer + sum(done))]
+        assert values.count(bytes(300_000)) == outer
+        assert values.count(b"nested") == sum(done) > 0
+        assert client.counts().connects == 1
+
+
+def test_a_signal_handler_closes_the_client_that_its_thread_uses(tmp_path: Path) -> None:
+    """The message is completed, and then the socket is closed."""
+    with Reader("unix_stream", tmp_path) as reader:
+        client = GatewayClient(**reader.address, timeout=20)
+
+        def close() -> None:
+            client.close()
+            reader.read()
+
+        with alarm(close, 0.1):
+            assert client.send("t", bytes(LARGE))
+        assert len(reader.messages(1)[0].value) == LARGE
+        reader.wait_for(lambda: reader.ended == 1)
+        with pytest.raises(ClientClosed):
+            client.send("t", b"v")
+
+
+@needs_fork
+def test_a_signal_handler_may_fork_while_its_thread_is_sending(tmp_path: Path) -> None:
+    """The message is the parent's. The child goes on with a connection of its own."""
+    with (
+        Reader("unix_stream", tmp_path) as reader,
+        GatewayClient(**reader.address, timeout=20) as client,
+    ):
+        children: list[int] = []
+
+        def handler() -> None:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            children.append(fork())
+            if children[0]:
+                reader.read()
+
+        sent = False
+        try:
+            with contextlib.suppress(GatewayAway), alarm(handler, 0.1):
+                sent = client.send("t", bytes(LARGE))
+            if children == [0]:
+                os._exit(0 if not sent and client.send("t", b"child") else 1)
+        finally:
+            if children == [0]:
+                os._exit(2)
+        assert sent
+        assert os.waitpid(children[0], 0)[1] == 0
+        assert sorted(len(one.value) for one in reader.messages(2)) == [5, LARGE]
 
 
 @needs_fork

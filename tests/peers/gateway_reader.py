@@ -74,12 +74,14 @@ class Reader:
     Attributes:
         connections: the bytes of each connection, in the order in which they were accepted; for
             datagrams, one list element per datagram.
+        ended: number of connections that their programs have closed.
     """
 
     def __init__(self, transport: str, directory: Path, port: int = 0) -> None:
         self.transport = transport
         self.directory = directory
         self.connections: list[bytearray] = []
+        self.ended = 0
         self._accepted: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
         self._stopped = False
@@ -167,3 +169,4 @@ class Reader:
         with contextlib.suppress(OSError):
             while piece := accepted.recv(1 << 16):
                 data += piece
+            self.ended += 1

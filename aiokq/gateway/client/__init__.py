@@ -30,6 +30,7 @@ from aiokq.gateway.client.errors import (
     PathTooLong,
     QueueFull,
     TopicTooLarge,
+    WrongType,
 )
 from aiokq.gateway.client.message import encode
 
@@ -49,6 +50,7 @@ __all__ = [
     "PathTooLong",
     "QueueFull",
     "TopicTooLarge",
+    "WrongType",
     "encode",
     "get_include",
 ]

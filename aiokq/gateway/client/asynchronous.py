@@ -78,8 +78,9 @@ class AsyncGatewayClient:
             MessageTooLarge: the message does not fit into the format, or into a datagram of the
                 socket.
             TopicTooLarge: the topic has more than 32767 bytes.
-            InvalidMessage: the topic is empty, or a number is out of range.
-            TypeError: key or value is not bytes, or the topic is neither str nor bytes.
+            InvalidMessage: the topic is empty or has lone surrogates, or a number is out of range.
+            WrongType: key or value is not bytes, the topic is neither str nor bytes, or a number is
+                not an int.
             ClientClosed: the client is closed.
         """
         message = encode(

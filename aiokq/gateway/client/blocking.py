@@ -21,9 +21,9 @@ __all__ = ["GatewayClient"]
 class GatewayClient:
     """Writes messages to the gateway's socket.
 
-    Threads may share a client: messages never mix. A forked child may go on using its copy: the
-    child opens a socket of its own, and its counts begin at 0. The first message opens the socket.
-    After a restart of the gateway, the next message opens another one.
+    Threads and signal handlers may share a client: messages never mix. A forked child may go on
+    using its copy: the child opens a socket of its own, and its counts begin at 0. The first
+    message opens the socket. After a restart of the gateway, the next message opens another one.
 
     Args:
         unix_datagram: the path of a datagram socket.
@@ -68,8 +68,10 @@ class GatewayClient:
             send_buffer_bytes=send_buffer_bytes,
         )
         self._connection = Connection(address, when_unavailable, timeout)
-        self._lock = threading.Lock()
-        self._owner: int | None = None
+        # Reentrant, because a signal handler may interrupt its own thread with the lock.
+        self._lock = threading.RLock()
+        self._sending = False
+        """Whether the thread that has the lock is sending a message."""
         watch_forks(self)
 
     def send(
@@ -93,8 +95,9 @@ class GatewayClient:
             MessageTooLarge: the message does not fit into the format, or into a datagram of the
                 socket.
             TopicTooLarge: the topic has more than 32767 bytes.
-            InvalidMessage: the topic is empty, or a number is out of range.
-            TypeError: key or value is not bytes, or the topic is neither str nor bytes.
+            InvalidMessage: the topic is empty or has lone surrogates, or a number is out of range.
+            WrongType: key or value is not bytes, the topic is neither str nor bytes, or a number is
+                not an int.
             ClientClosed: the client is closed.
         """
         message = encode(
@@ -104,21 +107,17 @@ class GatewayClient:
         if connection.closed:
             raise ClientClosed("the client is closed")
         deadline = time.monotonic() + connection.timeout
-        if not self._acquire(deadline):
+        lock = self._lock
+        if not lock.acquire(timeout=min(connection.timeout, threading.TIMEOUT_MAX)):
             return connection.refuse(QueueFull("another message is still being sent"))
         try:
-            steps = connection.send(message, deadline)
-            try:
-                while True:
-                    _wait(next(steps))
-            except StopIteration as end:
-                sent: bool = end.value
-                return sent
-            finally:
-                # A signal handler may have raised while a part of the message was written.
-                steps.close()
+            if self._sending:
+                return connection.refuse(
+                    QueueFull("a signal handler has interrupted a message that is being sent")
+                )
+            return self._send(message, deadline)
         finally:
-            self._release()
+            lock.release()
 
     def counts(self) -> Counts:
         """Return the numbers of this process's messages, by outcome."""
@@ -133,15 +132,19 @@ class GatewayClient:
         """Close the socket. Sent messages stay in the kernel. May be called twice.
 
         A thread that waits for the gateway raises ClientClosed. A message that a stream took in
-        part is completed first, for at most `timeout` seconds.
+        part is completed first, for at most `timeout` seconds. If it is the message that a signal
+        handler has interrupted which calls `close`, the socket is closed after the handler.
         """
         self._connection.closed = True
-        # Another thread may be writing a message, at most for `timeout` seconds.
-        if self._acquire(time.monotonic() + self._connection.timeout):
+        # Another thread may be writing a message, at most for `timeout` seconds. Its `send` closes
+        # the socket then.
+        lock = self._lock
+        if lock.acquire(timeout=min(self._connection.timeout, threading.TIMEOUT_MAX)):
             try:
-                self._connection.disconnect()
+                if not self._sending:
+                    self._connection.disconnect()
             finally:
-                self._release()
+                lock.release()
 
     def __enter__(self) -> Self:
         return self
@@ -154,25 +157,31 @@ class GatewayClient:
     ) -> None:
         self.close()
 
-    def _acquire(self, deadline: float) -> bool:
-        if not self._lock.acquire(blocking=False):
-            if self._owner == threading.get_ident():
-                return False  # a signal handler has interrupted this thread's own `send`
-            left = max(0.0, deadline - time.monotonic())
-            if not self._lock.acquire(timeout=min(left, threading.TIMEOUT_MAX)):
-                return False
-        self._owner = threading.get_ident()
-        return True
-
-    def _release(self) -> None:
-        self._owner = None
-        self._lock.release()
+    def _send(self, message: bytes, deadline: float) -> bool:
+        """Send a message; the caller has the lock, and no call that it has interrupted sends."""
+        connection = self._connection
+        steps = connection.send(message, deadline)
+        try:
+            self._sending = True
+            while True:
+                _wait(next(steps))
+        except StopIteration as end:
+            sent: bool = end.value
+            return sent
+        finally:
+            try:
+                # A signal handler may have raised while a part of the message was written.
+                steps.close()
+            finally:
+                self._sending = False
+            if connection.closed:  # `close` did not wait for this message
+                connection.disconnect()
 
     def forked(self) -> None:
         """Drop the parent's socket and lock in a forked child; called by this package."""
         # A thread of the parent may have held the lock, and does not exist in the child.
-        self._lock = threading.Lock()
-        self._owner = None
+        self._lock = threading.RLock()
+        self._sending = False
         self._connection.forked()
 
 

@@ -12,6 +12,7 @@ __all__ = [
     "PathTooLong",
     "QueueFull",
     "TopicTooLarge",
+    "WrongType",
 ]
 
 
@@ -21,6 +22,10 @@ class GatewayClientError(Exception):
 
 class InvalidMessage(GatewayClientError, ValueError):
     """A field has a value that the format does not allow. The message can never be sent."""
+
+
+class WrongType(InvalidMessage, TypeError):
+    """An argument has a type that the format does not allow. The text names the argument."""
 
 
 class TopicTooLarge(InvalidMessage):
@@ -70,7 +75,8 @@ class GatewayAway(GatewayUnavailable):
 class QueueFull(GatewayUnavailable):
     """The gateway does not take messages as fast as programs write them.
 
-    It is also raised if another call of the same client was still sending a message.
+    It is also raised if another call of the same client was still sending a message. This may be
+    the call that a signal handler has interrupted.
     """
 
 

@@ -9,6 +9,7 @@ import pickle
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -107,11 +108,20 @@ def test_a_path_is_as_long_as_an_address_holds(kind: Callable[..., object]) -> N
 @pytest.mark.parametrize("timeout", [math.inf, 1e300])
 def test_a_thread_may_wait_for_another_without_a_limit(tmp_path: Path, timeout: float) -> None:
     """Regression: OverflowError."""
+    has_lock = threading.Event()
+
+    def work() -> None:
+        with given._lock:
+            has_lock.set()
+            time.sleep(0.05)
+
     with GatewayClient(unix_stream=tmp_path / "none", timeout=timeout) as given:
-        given._lock.acquire()
-        threading.Timer(0.05, given._lock.release).start()
+        other = threading.Thread(target=work)
+        other.start()
+        has_lock.wait()
         with pytest.raises(GatewayAway):
             given.send("t", b"v")
+        other.join()
 
 
 def test_errors_survive_pickling() -> None:

@@ -15,6 +15,7 @@ from aiokq.gateway.client import (
     InvalidMessage,
     MessageTooLarge,
     TopicTooLarge,
+    WrongType,
     encode,
 )
 from tests.gateway_messages import NOW, vectors
@@ -124,3 +125,43 @@ def test_any_bytes_are_accepted_and_text_is_refused_with_the_fix() -> None:
         encode("t", "text")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="key is of type int, and must be bytes"):
         encode("t", b"", key=5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("wrong", [None, 5, 1.5, "5", object(), [1], {}])
+@pytest.mark.parametrize("name", ["topic", "value", "key", "partition_key", "timestamp_ms"])
+def test_an_argument_of_a_wrong_type_is_named(name: str, wrong: Any) -> None:
+    """Regression: the error was that of a line of `encode`, such as struct.error."""
+    optional = {"partition_key": None, "timestamp_ms": None}
+    numbers: tuple[type, ...] = (int,) if name in optional else ()
+    texts: tuple[type, ...] = (str,) if name == "topic" else ()
+    if isinstance(wrong, numbers + texts) or (wrong is None and name in optional):
+        return
+    arguments = {"topic": "t", "value": b"v", name: wrong}
+    kind = "str" if isinstance(wrong, str) and name in ("value", "key") else type(wrong).__name__
+    with pytest.raises(WrongType, match=f"^{name} is (a|of type) {kind}") as caught:
+        encode(**arguments)
+    assert isinstance(caught.value, TypeError)
+    assert isinstance(caught.value, InvalidMessage)
+
+
+def test_numbers_and_bytes_of_other_classes() -> None:
+    """Such as numpy's, and parts of larger buffers."""
+
+    class Number:
+        def __index__(self) -> int:
+            return 7
+
+    number: Any = Number()
+    assert encode("t", b"v", partition_key=number, timestamp_ms=number) == encode(
+        "t", b"v", partition_key=7, timestamp_ms=7
+    )
+    every_second = memoryview(b"v-a-l")[::2]
+    assert encode("t", every_second, timestamp_ms=0) == encode("t", b"val", timestamp_ms=0)
+    wide: Any = memoryview(b"topictop").cast("i")
+    assert fields(encode(wide, b""))[1] == b"topictop"
+    released = memoryview(b"v")
+    released.release()
+    with pytest.raises(InvalidMessage, match="value cannot be read: operation forbidden"):
+        encode("t", released)
+    with pytest.raises(InvalidMessage, match="topic cannot be encoded as UTF-8: surrogates"):
+        encode("\udcff", b"v")
