@@ -191,19 +191,14 @@ class Accounting:
         for call in self.on_forget:
             call(counts)
 
-    def drain(self) -> int:
-        """Empty the pool's queue of refused messages: log them, or make them dead letters.
-
-        Returns:
-            The number of messages in the queue.
-        """
+    def drain(self) -> None:
+        """Empty the pool's queue of refused messages: log them, or make them dead letters."""
         dead = self.dead_letters
-        count = charge = 0
+        charge = 0
         letters: dict[tuple[bytes, int], RefusedMessages] = {}
         discarded: list[Refused] = []
         lost = RefusedMessages()
         for one in self._pool.refused():
-            count += 1
             if one.charge:
                 topic = one.topic.decode("utf-8", "replace")
                 key = one.topic, one.reason
@@ -228,7 +223,6 @@ class Accounting:
         if discarded:
             for call in self.on_refused:
                 call(discarded)
-        return count
 
     def _counts_by_topic(self, topic: str, reason: int) -> bool:
         """Return whether a message that the pool refused is counted here for its topic.

@@ -187,6 +187,8 @@ class Intake:
         self._pid = os.getpid()
         self._thread: threading.Thread | None = None
         self._stopping = self._keeping = False
+        self._stop_seconds: float | None = None
+        """For how long the thread may read on by the first call of `stop`; None before."""
         self._drain_seconds = 0.0
         """For how long the thread reads on once it is to stop; 0 if it does not."""
         self._drain_limit = math.inf
@@ -214,11 +216,13 @@ class Intake:
         if self._thread is not None:
             raise RuntimeError("the input was started before")
         if self._datagram:
-            with (
-                contextlib.suppress(OSError) if self._allowed is None else contextlib.nullcontext(),
-                _copy(self._fd) as sock,
-            ):
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+            try:
+                with _copy(self._fd) as sock:
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+            except OSError as error:
+                # The thread reports a descriptor that is not that of a socket.
+                if self._allowed is not None and error.errno not in (errno.ENOTSOCK, errno.EBADF):
+                    raise
         self._begin()
 
     def _begin(self) -> None:
@@ -249,7 +253,7 @@ class Intake:
         with self._ending:
             if self._thread is None or self._stopping or os.getpid() != self._pid:
                 raise RuntimeError("the input does not run")
-            self._end_thread(0, keep=True)
+            self._end_thread(0.0, keep=True)
             self._limit = max_message_bytes
             self._block = when_full == "block"
             self._max_connections = max_connections
@@ -278,19 +282,22 @@ class Intake:
     def stop(self, *, drain_ms: int = 0) -> None:
         if self._thread is None or os.getpid() != self._pid:
             return
+        seconds = drain_ms / 1000
         with self._pool.lock:
-            if self._stopping and drain_ms > 0:
-                limit = time.monotonic() + drain_ms / 1000
-                self._drain_limit = min(self._drain_limit, limit)
+            if self._stop_seconds is None:
+                self._stop_seconds = seconds
+            elif seconds > 0:
+                self._drain_limit = min(self._drain_limit, time.monotonic() + seconds)
+            seconds = self._stop_seconds
         with self._ending:
-            if not self._stopping:
-                self._end_thread(drain_ms, keep=False)
+            if self._thread is not None and not self._stopping:
+                self._end_thread(seconds, keep=False)
 
-    def _end_thread(self, drain_ms: int, *, keep: bool) -> None:
+    def _end_thread(self, seconds: float, *, keep: bool) -> None:
         """End the thread, and wait for its end; `keep` leaves the connections open."""
         assert self._thread is not None
         with self._pool.lock:
-            self._drain_seconds, self._drain_limit = drain_ms / 1000, math.inf
+            self._drain_seconds = seconds
             self._stopping, self._keeping = True, keep
             self._pool.memory.notify_all()
         if self._spool is not None:

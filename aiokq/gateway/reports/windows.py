@@ -195,9 +195,10 @@ class DiscardWindows:
     def _refused(self, messages: Sequence[Refused]) -> None:
         """Note the timestamps of messages that the pool left to the loop, perhaps windows ago."""
         for one in messages:
-            name = one.topic.decode("utf-8", "replace")
-            if one.charge and one.reason not in WITHOUT_TOPIC and self._accounting.knows(name):
-                _widen(self._spans, name, one.timestamp_ms, one.timestamp_ms)
+            if one.charge and one.reason not in WITHOUT_TOPIC:
+                name = one.topic.decode("utf-8", "replace")
+                if self._accounting.knows(name):
+                    _widen(self._spans, name, one.timestamp_ms, one.timestamp_ms)
 
     def _duplicated(self, topic: str, taken: Taken, rows: Sequence[int]) -> None:
         stamps = [taken.message(row).timestamp_ms for row in rows]

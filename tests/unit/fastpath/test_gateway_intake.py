@@ -30,6 +30,7 @@ from aiokq.fastpath.gateway.pure_intake import RESERVE
 from aiokq.fastpath.gateway.values import NAME_BYTES
 from aiokq.gateway.inputs import InputSocket
 from aiokq.gateway.settings_tables import InputSettings
+from tests import cores
 from tests.forking import LIMIT, fork, in_child, needs_fork
 from tests.gateway_messages import encode
 
@@ -452,14 +453,20 @@ def test_wrong_arguments(core: SimpleNamespace) -> None:
             core.Intake(pool, 0, "tcp", **options)
 
 
-@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize(
+    ("transport", "options"),
+    [
+        *((transport, {}) for transport in TRANSPORTS),
+        *((transport, {"allowed_uids": [0]}) for transport in TRANSPORTS if transport != "tcp"),
+    ],
+)
 def test_a_socket_that_is_none_ends_the_thread_with_its_error(
-    core: SimpleNamespace, transport: str
+    core: SimpleNamespace, transport: str, options: dict[str, Any]
 ) -> None:
     open_before = open_files()
     read, write = os.pipe()
     pool = core.Pool(1000, wake_fd=write)
-    intake = core.Intake(pool, read, transport)
+    intake = core.Intake(pool, read, transport, **options)
     intake.start()
     until(lambda: not intake.counts().running)
     assert intake.counts().error == errno.ENOTSOCK
@@ -1372,6 +1379,51 @@ def test_an_input_ends_in_its_time_although_programs_write_all_the_time(inputs: 
     assert not ending.is_alive()
     for writer in writers:
         writer.end()
+
+
+class Gate:
+    """A lock that is given in the order of the calls, once there are `calls` of them."""
+
+    def __init__(self, calls: int) -> None:
+        self._calls = calls
+        self._order: list[int] = []
+        self._changed = threading.Condition()
+
+    @property
+    def waiting(self) -> int:
+        return len(self._order)
+
+    def __enter__(self) -> None:
+        own = threading.get_ident()
+        with self._changed:
+            self._order.append(own)
+            self._calls -= 1
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._calls <= 0 and self._order[0] == own)
+
+    def __exit__(self, *_: object) -> None:
+        with self._changed:
+            del self._order[0]
+            self._changed.notify_all()
+
+
+def test_a_second_stop_limits_the_first_before_that_has_begun(tmp_path: Path) -> None:
+    """Regression: without the compiled core, the first one forgot the limit of the second."""
+    given = Input(cores.core("pure"), tmp_path, "tcp", 1 << 26).start()
+    gate = given.intake._ending = Gate(2)
+    writer = Writer(given)
+    until(lambda: given.intake.counts().connections == 1)
+    first, second = (
+        threading.Thread(target=given.intake.stop, kwargs={"drain_ms": ms}) for ms in (600_000, 100)
+    )
+    first.start()
+    until(lambda: gate.waiting == 1)
+    second.start()
+    for thread in (first, second):
+        thread.join(20)
+        assert not thread.is_alive()
+    writer.end()
+    given.close()
 
 
 def test_a_socket_of_systemd_keeps_what_comes_for_the_next_process(inputs: Any) -> None:

@@ -280,7 +280,7 @@ def test_a_message_that_the_queue_has_cut_does_not_become_a_dead_letter():
     dead: Any = letters
     books.accounting.dead_letters = dead
     books.feed("orders", *[b"too long for it"] * 3)
-    assert books.accounting.drain() == 3
+    assert books.accounting.snapshot().total.in_flight == 1
     (letter,) = letters.accepted
     assert letter.taken.message(0).value == b"too long for it"
     assert books.accounting.snapshot().total.discarded[TOO_LONG] == 2
