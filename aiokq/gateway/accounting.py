@@ -362,7 +362,6 @@ class Accounting:
                 self._spool.finished_one(taken.refused[row].sequence)
         else:
             self._spool.finished(taken, rows)
-        self._spool.released()
 
     def in_all(self) -> Totals:
         """Return the numbers of all topics together. Context: loop."""

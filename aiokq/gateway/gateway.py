@@ -634,6 +634,7 @@ class Gateway:
         self.router.notice()
         if self.spool is not None:
             self.spool.note_discards()
+            self.spool.released()
         if delay_ms is not None:
             loop = asyncio.get_running_loop()
             pump = self._supervisor.guarded(self._pump, name="pump")

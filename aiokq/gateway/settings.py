@@ -93,9 +93,9 @@ class GatewaySettings(Section):
     delivery: DeliverySettings = DeliverySettings()
     """How messages are delivered."""
     batching: BatchingSettings = DEFAULT_BATCHING
-    """When messages are sent: a batch is sent at the first limit that it reaches, or earlier if
-    an eighth of the pool or less is free. Without this table, `time_ms` is 10 and `bytes` is 128
-    KiB."""
+    """When messages are sent: a batch is sent at the first limit that it reaches, or earlier if the
+    pool is nearly full of messages that wait in batches. Without this table, `time_ms` is 10 and
+    `bytes` is 128 KiB."""
     combined: CombinedSettings | None = None
     """Combined batches of the engine `bruce`."""
     compression: CompressionSettings = CompressionSettings()

@@ -280,7 +280,8 @@ class DeliverySettings(Section):
 class BatchingSettings(Section):
     """The limits of batches. A batch is sent at the first limit that it reaches.
 
-    It is sent earlier if an eighth of the pool or less is free.
+    It is sent earlier if an eighth of the pool or less is free, and the messages that wait in
+    batches use at least as much.
     """
 
     mode: Literal["per_topic", "combined", "off"] = "per_topic"

@@ -33,7 +33,7 @@
 #define AIOKQ_VERSIONS 64
 #define AIOKQ_EVALUATED 65536 /* a longer backlog of a new topic is due at once */
 #define AIOKQ_NEVER INT64_MAX
-#define AIOKQ_RESERVED 8 /* all messages become due when an eighth or less of the pool is free */
+#define AIOKQ_RESERVED 8 /* when an eighth or less of the pool is free, see aiokq_press_if_full() */
 
 /* The number of unregistered topics is limited. At the limit, a new topic replaces an old topic
  * with few messages, of the group of senders with the most unregistered topics. */
@@ -345,6 +345,7 @@ typedef struct {
     int woken;
     int must_wake; /* write to wake_fd after unlocking */
     int pressed;   /* there is hardly any room, so the next aiokq_due() makes all messages due */
+    int starved;   /* the loop waits for room: it is woken when memory is freed */
     int closed;
     int spooled; /* whether `finished` names the fed messages that were discarded */
     int fixed_clock;
@@ -387,6 +388,7 @@ typedef struct {
 
     int outcome; /* of the last message: -1, or the reason for which it was discarded */
     int64_t used;
+    int64_t pending; /* the part of `used` of messages that wait for their batches */
     int64_t partial;
     int64_t held;
     int64_t taken;
@@ -457,6 +459,10 @@ static inline void aiokq_wake(aiokq_pool *pool) {
 static inline void aiokq_memory_freed(aiokq_pool *pool) {
     if (pool->waiting)
         pthread_cond_broadcast(&pool->memory);
+    if (pool->starved) {
+        pool->starved = 0;
+        aiokq_wake(pool);
+    }
 }
 
 static inline int aiokq_pool_make(aiokq_pool *pool, int64_t max_bytes, int wake_fd, uint64_t seed) {
@@ -558,6 +564,7 @@ static inline void aiokq_set_deadline(aiokq_pool *pool, aiokq_slot *slot, int64_
 
 /* Makes the first `count` messages of a registered slot due. */
 static inline void aiokq_mark_due(aiokq_pool *pool, aiokq_slot *slot, int64_t count) {
+    pool->pending -= slot->pending_bytes + slot->pending * AIOKQ_MESSAGE_OVERHEAD;
     slot->pending = slot->pending_bytes = 0;
     aiokq_heap_remove(pool, slot);
     if (count > 0 && slot->due == 0) {
@@ -576,8 +583,12 @@ static inline void aiokq_press(aiokq_pool *pool) {
     aiokq_wake(pool);
 }
 
+/* The same if an eighth or less of the pool is free, and the messages that wait for their batches use
+ * at least as much. If they use less, others fill the pool, for example those of a topic without a
+ * leader: then smaller batches would free hardly any memory. */
 static inline void aiokq_press_if_full(aiokq_pool *pool) {
-    if (pool->used >= pool->max_bytes - pool->max_bytes / AIOKQ_RESERVED)
+    int64_t left = pool->max_bytes - pool->used;
+    if (left <= pool->max_bytes / AIOKQ_RESERVED && left <= pool->pending)
         aiokq_press(pool);
 }
 
@@ -1108,6 +1119,7 @@ static inline void aiokq_account(aiokq_pool *pool, aiokq_slot *slot, int64_t siz
     }
     slot->pending++;
     slot->pending_bytes += size;
+    pool->pending += size + AIOKQ_MESSAGE_OVERHEAD;
     if ((slot->batch_messages > 0 && slot->pending >= slot->batch_messages) ||
         (slot->batch_bytes > 0 && slot->pending_bytes >= slot->batch_bytes) ||
         (slot->batch_messages == 0 && slot->batch_bytes == 0 && slot->batch_ms == -1)) {
@@ -1305,8 +1317,10 @@ again:
         (need > pool->max_bytes ||
          (when_full != AIOKQ_FORCE && (pool->used + need > pool->max_bytes ||
                                        aiokq_over_share(pool, slot, need))))) {
-        if (need <= pool->max_bytes)
+        if (need <= pool->max_bytes && pool->used + need > pool->max_bytes)
             aiokq_press(pool);
+        else if (need <= pool->max_bytes && slot->registered)
+            aiokq_mark_due(pool, slot, slot->held); /* the topic has its share: only that helps it */
         if (when_full == AIOKQ_WAIT && need <= pool->max_bytes) {
             aiokq_drop_filled(pool, filled);
             return 0;
@@ -1450,9 +1464,13 @@ static inline int64_t aiokq_feed(aiokq_pool *pool, const unsigned char *data, in
             at = size;
             break;
         }
-        if (own > size - at || !aiokq_accept_at(pool, data + at, own, mono, wall, arrival,
-                                                AIOKQ_FED, 0, when_full, sequence))
+        if (own > size - at)
             break;
+        if (!aiokq_accept_at(pool, data + at, own, mono, wall, arrival, AIOKQ_FED, 0, when_full,
+                             sequence)) {
+            pool->starved = 1;
+            break;
+        }
         pool->replayed += replayed;
         sequence += sequence >= 0;
         at += own;
@@ -1856,7 +1874,7 @@ static inline aiokq_ring *aiokq_ring_of(aiokq_pool *pool, int reason, int transp
 
 /* Frees what the pool holds; the counts stay. */
 static inline void aiokq_pool_clear(aiokq_pool *pool) {
-    pool->max_bytes = 0; /* an input that still runs finds no room */
+    pool->max_bytes = pool->pending = 0; /* an input that still runs finds no room */
     for (int32_t n = 0; n < pool->slot_count; n++) {
         if (pool->slots[n] != NULL) {
             aiokq_segments_free(pool->slots[n]->head);
@@ -1934,7 +1952,7 @@ static inline void aiokq_survey_rows(const aiokq_segment *segment, int64_t from,
                                    int64_t earliest, int64_t latest, aiokq_survey *found) {
     memset(found, 0, sizeof *found);
     found->oldest = found->earliest = AIOKQ_NEVER;
-    found->latest = -AIOKQ_NEVER;
+    found->latest = from < to ? INT64_MIN : -AIOKQ_NEVER;
     for (int64_t n = from; n < to; n++) {
         const aiokq_row *row = aiokq_row_at(segment, n);
         found->empty_keys += row->key_end == aiokq_key_start(segment, n);

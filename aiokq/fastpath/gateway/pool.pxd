@@ -80,6 +80,7 @@ cdef extern from "aiokq/fastpath/gateway/pool.h" nogil:
 
     ctypedef struct aiokq_pool:
         int closed
+        int starved
         int spooled
         int fixed_clock
         int64_t fixed_mono

@@ -463,8 +463,9 @@ class Pool:
         wake_fd: an eventfd, or the writing end of a pipe; when messages become due, 8 bytes are
             written, but only once until the next `due()`. The same is written when a topic is new,
             when a message may become due before the time that `due()` returned, when `refused()`
-            has a message, when the pool is nearly full, and when the thread of an input ends by
-            itself. -1 to write nothing.
+            has a message, when the pool is nearly full, when memory is freed for which a call of
+            `feed` or `press` waits, and when the thread of an input ends by itself. -1 to write
+            nothing.
         topic_share: the messages of a topic that were not taken may use this many times as much as
             is free. A topic with none may use all that is free. 0 for no limit.
         sample_bytes: number of bytes of a sample.
@@ -854,15 +855,24 @@ class Pool:
         aiokq_pool_unlock(self.pool)
 
     def press(self):
-        """Make all messages due at the next `due()`, because there is no room for further ones.
+        """Make all messages due at the next `due()`, because the caller waits for room.
 
-        The pool does that itself when less than an eighth of it is free, or when a message that is
-        fed, or comes from an input, has no room.
+        The pool does that itself when a message has no room. It does it earlier when an eighth or
+        less of the pool is free, and messages that wait for their batches use at least as much.
+
+        When memory is freed, `wake_fd` is written. After `feed` has stopped for lack of room,
+        it is written without this call.
+
+        Returns:
+            The bytes of the pool in use.
         """
         self._check_open()
         aiokq_pool_lock(self.pool)
         aiokq_press(self.pool)
+        self.pool.starved = 1
+        used: int64_t = self.pool.used
         aiokq_pool_unlock(self.pool)
+        return used
 
     def charge(self, size):
         """Charge `size` more bytes for messages that were taken, until their `release`.

@@ -55,7 +55,7 @@ FEW: Final = 64
 FEW_BYTES: Final = 16 * 1024
 SENDERS: Final = 1024
 RESERVED: Final = 8
-"""If less than this part of the pool is free (an eighth), all messages become due."""
+"""If this part of the pool or less is free (an eighth), see `Pool._press_if_full`."""
 
 DISCARD, WAIT, FORCE = range(3)
 """What `accept` does with a message for which there is no room.
@@ -394,8 +394,9 @@ class Pool:
         wake_fd: an eventfd, or the writing end of a pipe; when messages become due, 8 bytes are
             written, but only once until the next `due()`. The same is written when a topic is new,
             when a message may become due before the time that `due()` returned, when `refused()`
-            has a message, when the pool is nearly full, and when the thread of an input ends by
-            itself. -1 to write nothing.
+            has a message, when the pool is nearly full, when memory is freed for which a call of
+            `feed` or `press` waits, and when the thread of an input ends by itself. -1 to write
+            nothing.
         topic_share: the messages of a topic that were not taken may use this many times as much as
             is free. A topic with none may use all that is free. 0 for no limit.
         sample_bytes: number of bytes of a sample.
@@ -478,6 +479,8 @@ class Pool:
         self._armed: int | None = None
         self._pressed = False
         """Whether there is hardly any room, so that the next `due()` makes all messages due."""
+        self._starved = False
+        """Whether the loop waits for room, so that it is woken when memory is freed."""
         self._used = self._partial = 0
         self._held = self._taken = self._unresolved = self._names = 0
         self._received = self._received_bytes = self._replayed = self._sequence = 0
@@ -605,7 +608,7 @@ class Pool:
             if self._spooled:
                 self._finished.extend(row.sequence for row in slot.rows)
             self._sample_topic(topic, self.now()[1])
-            self._memory.notify_all()
+            self._freed()
             return count
 
     def take_unresolved(self, topic: bytes) -> Taken | None:
@@ -668,7 +671,7 @@ class Pool:
             known.held_bytes -= taken.charge
             self._taken += taken.count
             if self._topic_share:
-                self._memory.notify_all()  # the topic holds less of its share
+                self._freed()  # the topic holds less of its share
             return taken
 
     def limit_whole(self, per_s: int) -> None:
@@ -678,10 +681,12 @@ class Pool:
         with self._lock:
             self._whole_rate, self._whole_next = per_s, 0
 
-    def press(self) -> None:
+    def press(self) -> int:
         self._check()
         with self._lock:
             self._press()
+            self._starved = True
+            return self._used
 
     def charge(self, size: int) -> None:
         self._check()
@@ -699,7 +704,7 @@ class Pool:
             self._taken -= messages
             self._held -= messages
             self._used -= charge
-            self._memory.notify_all()
+            self._freed()
 
     # ------------------------------------------------------------ reports
 
@@ -797,6 +802,7 @@ class Pool:
                     break
                 message = bytes(view[at : at + size])
                 if not self.accept(message, mono, wall, FED, when_full, sequence, arrival):
+                    self._starved = True
                     break
                 self._replayed += replayed
                 sequence += sequence >= 0
@@ -814,7 +820,7 @@ class Pool:
             self._fresh.clear()
             self._ready.clear()
             self._refused.clear()
-            self._memory.notify_all()
+            self._freed()
 
     def set_clock(self, monotonic_ms: int, wall_ms: int) -> None:
         self._check()
@@ -872,8 +878,10 @@ class Pool:
             when_full != FORCE
             and (self._used + need > self.max_bytes or self._over_share(slot, need))
         ):
-            if need <= self.max_bytes:
+            if need <= self.max_bytes < self._used + need:
                 self._press()
+            elif need <= self.max_bytes and slot is not None and slot.registered:
+                self._mark_due(slot)  # the topic has its share: only that helps it
             if when_full == WAIT and need <= self.max_bytes:
                 return False
             self._receive(data)
@@ -965,7 +973,7 @@ class Pool:
         self._used += size
         self._partial += size
         if size < 0:
-            self._memory.notify_all()
+            self._freed()
         else:
             self._press_if_full()
         return True
@@ -1075,7 +1083,7 @@ class Pool:
         self._end_name(slot)
         del self._topics[slot.topic]
         self._drop(slot)
-        self._memory.notify_all()
+        self._freed()
 
     def _limit(
         self,
@@ -1125,7 +1133,7 @@ class Pool:
                 slot.account(row, held, wall, mono)
         self._wake_for(slot, 0)
         self._press_if_full()
-        self._memory.notify_all()
+        self._freed()
 
     def _mark_due(self, slot: Slot) -> None:
         """Make all messages of a slot due."""
@@ -1151,8 +1159,23 @@ class Pool:
             self.wake()
 
     def _press_if_full(self) -> None:
-        if self._used >= self.max_bytes - self.max_bytes // RESERVED:
+        """Call `_press` if little is free, and messages that wait for batches use at least as much.
+
+        If they use less, others fill the pool, for example those of a topic without a leader: then
+        smaller batches would free hardly any memory.
+        """
+        left = self.max_bytes - self._used
+        if left <= self.max_bytes // RESERVED and left <= sum(
+            slot.pending_bytes + slot.pending * MESSAGE_OVERHEAD for slot in self._slots.values()
+        ):
             self._press()
+
+    def _freed(self) -> None:
+        """Wake those who wait for memory."""
+        self._memory.notify_all()
+        if self._starved:
+            self._starved = False
+            self.wake()
 
     def _receive(self, data: bytes) -> None:
         self._received += 1

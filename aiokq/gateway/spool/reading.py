@@ -181,8 +181,11 @@ class Reader:
             run = self._runs[0]
             data = self._fitting(run, self._room - used)
             if not data:
-                self._pool.press()
-                return False, True
+                in_use = self._pool.press()
+                if in_use >= used:
+                    return False, True
+                used = in_use  # some was freed meanwhile, or the pool has discarded messages
+                continue
             size = len(data)
             taken = self._pool.feed(
                 data,

@@ -36,7 +36,7 @@ __all__ = ["Spool"]
 logger = logging.getLogger("aiokq.gateway")
 
 RETRY_SECONDS: Final = 0.1
-"""Seconds until the pool or a failed file is tried again."""
+"""Seconds until a failed file is tried again."""
 
 CHANGE_SECONDS: Final = 0.005
 """Seconds between two Changes, so that one writes the outcomes of many batches."""
@@ -188,9 +188,6 @@ class Spool:
         """Continue to feed the pool, which may have room again."""
         if self._stalled:
             self._stalled = False
-            if self._feed_at is not None:  # the timer that checks a full pool again
-                self._feed_at.cancel()
-                self._feed_at = None
             self._feed_soon()
 
     # hot: once per outcome of messages that were taken together
@@ -270,8 +267,7 @@ class Spool:
         self._stalled = full
         if more:
             self._feed_soon()
-        elif full or reader.error is not None:
-            # When an incomplete message ends, room becomes free without a call of `released`.
+        elif not full and reader.error is not None:
             self._feed_at = self._loop.call_later(RETRY_SECONDS, self._guarded(self._feed))
 
     def note_discards(self) -> None:

@@ -917,6 +917,90 @@ def test_what_waits_for_the_share_of_its_topic_makes_its_batches_due(benches: An
     assert bench.due() == [slot]
 
 
+def test_a_topic_at_its_share_makes_no_batches_of_others_due(benches: Any) -> None:
+    bench = benches(10_000, topic_share=1)
+    message = b"x" * (1000 - OVERHEAD)
+    limits = {"batch_messages": 1_000_000}
+    slots = [bench.pool.register(name, **limits) for name in (b"t", b"u")]
+    bench.feed(encode(b"u", message))
+    while bench.feed(encode(b"t", message), stop_when_full=True):
+        assert bench.due() == []
+    assert bench.due() == slots[:1]
+    assert bench.feed(encode(b"t", message)) > 0
+    assert bench.discarded() == {"no_memory": 1}
+    assert bench.due() == [], "its messages are due already"
+
+
+@pytest.mark.parametrize("stuck", [1, 2, 10])
+def test_batches_keep_their_limits_beside_topics_that_take_nothing(
+    benches: Any, stuck: int
+) -> None:
+    """Regression: the pool is nearly full then, and all other batches were due at once."""
+    bench = benches(1_000_000, topic_share=7)
+    message = b"x" * (100 - OVERHEAD)
+    for n in range(stuck):
+        bench.pool.register(b"stuck-%d" % n, batch_messages=50, batch_ms=10)
+    bench.feed(*[encode(b"stuck-%d" % n, message) for n in range(stuck)] * 10_000)
+    by_count = bench.pool.register(b"count", batch_messages=10)
+    by_size = bench.pool.register(b"size", batch_bytes=10 * len(message))
+    by_time = bench.pool.register(b"time", batch_ms=10)
+    bench.move(10)
+    bench.due()
+    assert bench.pool.used_bytes() >= 1_000_000 * 7 // 8
+    for turn in range(20):
+        for size in range(1, 10):
+            bench.feed(encode(b"count", message), encode(b"size", message))
+            bench.feed(encode(b"time", message, timestamp=bench.wall))
+            bench.feed(*[encode(b"stuck-0", message)] * 3)
+            assert bench.due() == [], (turn, size)
+        bench.feed(encode(b"count", message), encode(b"size", message))
+        assert bench.due() == [by_count, by_size]
+        bench.move(10)
+        assert bench.due() == [by_time]
+        assert [len(bench.take(slot)) for slot in (by_count, by_size, by_time)] == [10, 10, 9]
+    topics = bench.pool.counts(topics=True).topics
+    assert [topics[slot].no_memory for slot in (by_count, by_size, by_time)] == [0, 0, 0]
+
+
+def test_memory_for_which_the_loop_waits_wakes_it(benches: Any) -> None:
+    bench = benches(10_000, topic_share=7)
+    slot = bench.pool.register(b"t")
+    message = encode(value=bytes(900))
+    while bench.feed(message, stop_when_full=True):
+        pass
+    bench.due()
+    bench.woken()
+    taken = bench.pool.take(slot, max_bytes=1)
+    assert bench.woken(), "the topic has less than its share again"
+    bench.due()
+    bench.pool.release(taken.count, taken.charge)
+    assert not bench.woken(), "nobody waits any more"
+    assert bench.feed(message, stop_when_full=True) == len(message)
+    used = bench.pool.used_bytes()
+    assert bench.pool.press() == used
+    bench.due()
+    bench.woken()
+    taken = bench.pool.take(slot, max_bytes=1)
+    assert bench.woken()
+    bench.due()
+    assert bench.pool.press() == used
+    bench.pool.release(taken.count, taken.charge)
+    assert bench.woken()
+    assert bench.pool.press() == used - taken.charge
+
+
+def test_names_for_which_there_is_no_room_wake_the_loop_when_there_is(benches: Any) -> None:
+    bench = benches(max_topic_names=1)
+    bench.feed(encode(b"a"))
+    other = encode(b"b")
+    assert bench.feed(other, stop_when_full=True) == 0
+    bench.due()
+    bench.woken()
+    bench.pool.discard_unresolved(b"a", gateway.BAD_TOPIC)
+    assert bench.woken()
+    assert bench.feed(other, stop_when_full=True) == len(other)
+
+
 def test_batches_that_a_full_pool_cannot_complete_are_due(benches: Any) -> None:
     """Regression: without a limit of time, batches larger than the pool kept it full for ever."""
     bench = benches(100 * (52 + OVERHEAD))
@@ -956,6 +1040,7 @@ def test_a_pressed_pool_has_everything_due(bench: Bench) -> None:
     slot = bench.pool.register(b"t", batch_messages=10)
     bench.feed(encode(b"t"))
     assert bench.due() == []
+    bench.woken()
     bench.pool.press()
     assert bench.woken()
     assert bench.due() == [slot]
@@ -975,6 +1060,15 @@ def test_a_message_without_room_makes_the_others_due(benches: Any) -> None:
     assert bench.due() == [slot]
     assert len(bench.take(slot)) == 1
     assert bench.feed(large, stop_when_full=True) == len(large)
+
+
+def test_the_oldest_possible_timestamp(bench: Bench) -> None:
+    slot = bench.pool.register(b"t")
+    oldest = -(1 << 63)
+    bench.feed(encode(timestamp=oldest))
+    taken = bench.pool.take(slot)
+    assert taken.timestamps() == (oldest, oldest)
+    assert taken.select([]).timestamps() == (gateway.NEVER, -gateway.NEVER)
 
 
 def test_more_than_was_taken_cannot_be_released(bench: Bench) -> None:
@@ -1082,14 +1176,16 @@ def test_refused_messages_are_kept_whole_only_while_the_pool_has_room(benches: A
 
 def test_memory_that_is_charged_in_addition(bench: Bench) -> None:
     slot = bench.pool.register(b"t", batch_messages=2)
-    bench.feed(encode())
+    bench.feed(encode(value=bytes(2000 - OVERHEAD)))
     bench.pool.due()
     bench.pool.charge(1000)
-    assert bench.pool.used_bytes() == 1000 + OVERHEAD
-    bench.pool.charge(MIB - 2000)
-    assert bench.due() == [slot]  # because there is hardly any room
-    bench.pool.release(0, MIB - 1000)
-    assert bench.pool.used_bytes() == OVERHEAD
+    assert bench.pool.used_bytes() == 3000
+    bench.pool.charge(MIB - 5001)
+    assert bench.due() == []  # the message uses less than is free
+    bench.pool.charge(1)
+    assert bench.due() == [slot]
+    bench.pool.release(0, MIB - 4000)
+    assert bench.pool.used_bytes() == 2000
     with pytest.raises(ValueError, match="negative"):
         bench.pool.charge(-1)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import socket
 import struct
 import sys
 import threading
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 
 from aiokq.errors import ConfigError
-from aiokq.fastpath.gateway import BAD_TOPIC, SPOOL_HEADER_BYTES, Pool, spool_frames
+from aiokq.fastpath.gateway import BAD_TOPIC, SPOOL_HEADER_BYTES, Intake, Pool, spool_frames
 from aiokq.gateway import GatewaySettings
 from aiokq.gateway.accounting import Accounting
 from aiokq.gateway.engine import TopicState
@@ -36,13 +37,30 @@ def settings(path: Path, **options: Any) -> SpoolSettings:
 class Run:
     """One process: a spool and a pool, whose topic "t" is registered."""
 
-    def __init__(self, path: Path, *, pool_bytes: int = MIB, **options: Any) -> None:
+    def __init__(
+        self, path: Path, *, pool_bytes: int = MIB, topic_share: int = 7, **options: Any
+    ) -> None:
         self.spool = Spool(settings(path, **options))
         self.spool.open()
-        self.pool = Pool(pool_bytes, spooled=True)
+        self.ready: set[int] = set()
+        self.pool = Pool(pool_bytes, wake_fd=self._wake_fd(), topic_share=topic_share, spooled=True)
         self.slot = self.pool.register(b"t")
         self.spool.start(self.pool, lambda callback: callback)
         self.held: list[Any] = []
+
+    def _wake_fd(self) -> int:
+        """Return a descriptor by which the pool wakes the loop, as in a gateway."""
+        loop = asyncio.get_running_loop()
+        fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self.spool._stack.callback(os.close, fd)
+        loop.add_reader(fd, self._woken, fd)
+        self.spool._stack.callback(loop.remove_reader, fd)
+        return fd
+
+    def _woken(self, fd: int) -> None:
+        os.read(fd, 8)
+        self.ready.update(self.pool.due()[0])
+        self.spool.released()
 
     def append(self, *values: bytes, together: bool = False, topic: bytes = b"t") -> None:
         messages = [encode(topic, value) for value in values]
@@ -64,7 +82,6 @@ class Run:
             self.pool.release(taken.count, taken.charge)
             if rows:
                 self.spool.finished(taken, rows)
-            self.spool.released()
         self.held = []
 
     async def values(self, count: int) -> list[bytes]:
@@ -75,6 +92,12 @@ class Run:
                 await asyncio.sleep(0.001)
         await asyncio.sleep(0.01)
         return found + self.take()
+
+    async def stalled(self) -> None:
+        """Wait until the pool has no room for the next message."""
+        async with asyncio.timeout(10):
+            while not self.spool._stalled:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
 
     async def written(self) -> None:
         """Wait until the files have all outcomes."""
@@ -343,18 +366,61 @@ async def test_the_outcomes_of_discarded_messages_cost_no_call_per_message(path:
 
 
 async def test_a_full_pool_is_fed_when_messages_are_released(path: Path) -> None:
-    """Not at the next time of a timer."""
     run = Run(path, pool_bytes=64 * 1024, max_bytes=8 * MIB, segment_bytes=MIB)
     run.append(*[bytes(500)] * 2000, together=True)
-    loop = asyncio.get_running_loop()
     found = 0
-    begin = loop.time()
     async with asyncio.timeout(20):
         while found < 2000:
             found += len(run.take())
             run.settle()
             await asyncio.sleep(0)
-    assert loop.time() - begin < 1.0  # the timer alone would need two seconds
+    await run.close()
+
+
+async def test_a_full_pool_is_fed_when_a_topic_has_less_than_its_share(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: nothing was fed until a message had its outcome, or a timer ended."""
+    monkeypatch.setattr("aiokq.gateway.spool.spool.RETRY_SECONDS", 1000.0)
+    run = Run(path, pool_bytes=64 * 1024, topic_share=1)
+    run.append(*numbers(0, 2000), together=True)
+    async with asyncio.timeout(20):
+        await run.stalled()
+        assert run.pool.used_bytes() < 33 * 1024
+        found = run.take()
+        while len(found) < 1000:
+            await asyncio.sleep(0.001)
+            found += run.take()  # without an outcome of any of them
+    assert found == numbers(0, len(found))
+    await run.close()
+
+
+async def test_a_full_pool_is_fed_when_an_incomplete_message_ends(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: nothing was fed until a timer ended."""
+    monkeypatch.setattr("aiokq.gateway.spool.spool.RETRY_SECONDS", 1000.0)
+    run = Run(path, pool_bytes=64 * 1024)
+    address = str(path.parent / "s")
+    with socket.socket(socket.AF_UNIX) as listening, socket.socket(socket.AF_UNIX) as client:
+        listening.bind(address)
+        listening.listen()
+        intake = Intake(run.pool, listening.fileno(), "unix_stream", max_message_bytes=MIB)
+        intake.start()
+        try:
+            run.append(b"first")
+            assert await run.values(1) == [b"first"]
+            client.connect(address)
+            client.sendall(encode(b"t", bytes(40_000))[:-1])
+            async with asyncio.timeout(20):
+                while run.pool.counts().partial_bytes < 40_000:  # noqa: ASYNC110  of a thread
+                    await asyncio.sleep(0.001)
+            run.append(bytes(30_000))
+            await run.stalled()
+            client.close()
+            assert await run.values(1) == [bytes(30_000)]
+        finally:
+            intake.stop()
     await run.close()
 
 
@@ -397,7 +463,7 @@ async def test_batches_are_due_when_nothing_can_be_fed(path: Path) -> None:
     found: list[bytes] = []
     async with asyncio.timeout(10):
         while len(found) < 3:
-            if run.pool.due()[0]:
+            if run.ready:
                 found += run.take()
             await asyncio.sleep(0.001)
     run.settle()
