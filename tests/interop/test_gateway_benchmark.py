@@ -31,20 +31,30 @@ def test_rates_have_a_row_per_input(program: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_memory_of_held_messages(program: Path) -> None:
-    [row] = suite._memory(program, 1_000, silent).rows
-    assert row[1] == "1,000"
-    assert row[2].endswith(" MB")
+    section = suite._memory(program, 1_000, silent)
+    assert [row[:3] for row in section.rows] == [
+        [name, *messages]
+        for name in ("UNIX datagram", "UNIX stream", "TCP")
+        for messages in (("100", "1,000"), ("1,024", "200"))
+    ]
+    assert all(len(row) == len(section.columns) for row in section.rows)
 
 
 def test_senders_under_load(program: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name, value in (("REPORTED", 20), ("RATE", 500), ("CROWD", 100)):
         monkeypatch.setattr(suite, name, value)
-    section = suite._senders(program, tmp_path, 1.5, 1, silent)
-    assert [row[:2] for row in section.rows] == [
-        [reader, sender]
-        for sender in ("blocking", "not blocking")
-        for reader in ("gateway", "bare loop")
+    section = suite._senders(program, tmp_path, 1.0, 1, silent)
+    expected = []
+    for name in ("UNIX datagram", "UNIX stream", "TCP"):
+        for size in ("100", "1,024"):
+            expected.append([name, size, "blocking", "gateway"])
+            if name == "UNIX datagram":
+                expected.append([name, size, "blocking", "bare loop"])
+    expected += [
+        ["UNIX datagram", "100", "not blocking", reader] for reader in ("gateway", "bare loop")
     ]
+    assert [row[:4] for row in section.rows] == expected
+    assert all(len(row) == len(section.columns) for row in section.rows)
 
 
 def test_delivery_latency() -> None:
