@@ -325,6 +325,37 @@ async def test_point_48_every_discard_has_a_line_in_the_log():
         assert b"info: MALFORMED topic: 0[] key: 0[] msg: 12[Z2FyYmFnZSE=]" in log.read_bytes()
 
 
+@both_engines
+async def test_point_48_the_log_rotates_and_the_oldest_files_are_deleted():
+    with directory() as path:
+        log = path / "log" / "discards"
+        discards = {
+            "log_path": str(log),
+            "log_max_prefix_bytes": 30_000,
+            "log_max_file_bytes": 500_000,
+            "log_max_archive_bytes": 1_000_000,
+        }
+        values = {"discards": discards, "topics": {"orders": {"max_message_bytes": 100}}}
+        async with rig(values) as r:
+            for start in range(0, 100, 10):
+                stamps = range(start, start + 10)
+                await r.send(*(message("orders", bytes(30_000), timestamp_ms=n) for n in stamps))
+                await r.settled(start + 10)
+                await r.gateway.reports.scribe.flush()
+        old = sorted(log.parent.glob("discards.*"), key=lambda file: int(file.suffix[1:]))
+        assert len(old) >= 2
+        assert sum(file.stat().st_size for file in old) <= 1_000_000
+        assert all(file.stat().st_size <= 500_000 for file in (*old, log))
+        found = [
+            int(stamp)
+            for file in (*old, log)
+            for stamp, _, info, _, _, value in LINE.findall(file.read_bytes())
+            if info == b"LONG_MSG" and b64decode(value) == bytes(30_000)
+        ]
+        assert found == list(range(100 - len(found), 100))
+        assert 20 < len(found) < 100
+
+
 async def test_a_discard_log_that_cannot_be_written_stops_nothing():
     with directory() as path:
         (path / "file").write_text("")

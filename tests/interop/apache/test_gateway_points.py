@@ -70,6 +70,7 @@ from tests.fault.test_gateway_reports import (  # noqa: F401
     test_point_45_every_report_is_json_with_any_bytes_in_topics,
     test_point_46_the_queues_add_up_at_any_moment,
     test_point_48_every_discard_has_a_line_in_the_log,
+    test_point_48_the_log_rotates_and_the_oldest_files_are_deleted,
     test_point_49_a_sender_loses_nothing_in_a_storm_of_requests,
     test_point_50_unknown_paths_are_404_and_both_update_urls_are_accepted,
 )
