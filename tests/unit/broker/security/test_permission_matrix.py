@@ -1,8 +1,9 @@
 """The permission matrix: this broker answers as Apache Kafka 4.2 has answered.
 
 `tests/golden/permission_matrix.txt` has the responses of Apache Kafka, which `make interop` checks
-again. The differences that remain stand in `permission_differences.txt`, each under its reason. A
-difference that is not listed fails the test, and so does a listed one that no longer exists.
+again. The differences that remain stand in `permission_differences.txt`, each under its reason and
+the clients whose answers differ. A difference that is not listed fails the test, and so does a
+listed one that no longer exists, for any client.
 """
 
 from __future__ import annotations
@@ -11,12 +12,17 @@ import json
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import NamedTuple
+
+import pytest
 
 from aiokq import wire
 from aiokq.broker.handlers import APIS
 from aiokq.broker.permissions import PERMISSIONS
+from aiokq.broker.security.authorization.standard_authorizer import StandardAuthorizer
 from aiokq.connection.principal import ANONYMOUS, Principal
 from aiokq.connection.request_context import CloseConnection, RequestContext
+from aiokq.core.acls import parse_acl
 from tests.peers.permission_matrix import (
     ADMIN,
     CLIENT_ID,
@@ -33,6 +39,7 @@ from tests.peers.permission_matrix import (
 )
 from tests.peers.whole_answers import MASK, MASKED
 from tests.unit.broker.harness import Broker
+from tests.unit.broker.security.test_acl_index import record
 
 DIRECTORY = "/data/node-1"
 LISTENERS = {"PLAINTEXT": 9001, "SASL": 9002, "CONTROLLER": 9003}
@@ -98,30 +105,129 @@ def served() -> dict[int, tuple[int, int]]:
     return {**versions, 0: (3, versions[0][1])}
 
 
-def listed() -> list[str]:
-    return [line for line in LIST.read_text().splitlines() if line and not line.startswith("#")]
+class Listed(NamedTuple):
+    """A line of the list of differences.
+
+    Attributes:
+        reason: the comment above the line.
+        clients: the line "for" above it, which `named` reads.
+        cells: pattern of the cells.
+        text: the field and its two values, as in `Difference.text`.
+    """
+
+    reason: str
+    clients: str
+    cells: str
+    text: str
+
+
+def listed() -> list[Listed]:
+    found = []
+    reason = clients = ""
+    for line in LIST.read_text().splitlines():
+        if not line:
+            reason = clients = ""
+        elif line.startswith("# "):
+            reason += line[2:]
+        elif line.startswith("for "):
+            clients = line[4:]
+        else:
+            cells, _, text = line.partition(" ")
+            found.append(Listed(reason, clients, cells, text))
+    return found
+
+
+def named(clients: str) -> set[str]:
+    """Return the clients that a line "for" names.
+
+    Such a line is "everyone"; "those with PERMISSION"; or "those who lack PERMISSION". A permission
+    is written as in an ACL. Several of them have "and" or "or" between them.
+    """
+    authorizer = StandardAuthorizer([f"User:{ADMIN}"])
+    acls = [
+        str(acl)
+        for user, lines in users().items()
+        for line in lines
+        for acl in parse_acl(f"User:{user} {line}")
+    ]
+    authorizer.load(record(line, number) for number, line in enumerate(acls))
+
+    def may(user: str, permission: str) -> bool:
+        client = RequestContext(7, "127.0.0.1:1", "127.0.0.1", "SASL")
+        client.session.principal = Principal.user(user)
+        (acl,) = parse_acl(f"User:{user} Allow {permission}")
+        return bool(
+            authorizer.authorize(client, acl.operation, acl.resource_type, [acl.resource_name])
+        )
+
+    if clients == "everyone":
+        return set(users())
+    with_, _, of_with = clients.partition("those with ")
+    lack, _, of_lack = clients.partition("those who lack ")
+    assert "" in (with_, lack), clients
+    permissions = of_with or of_lack
+    word, combined = (" or ", any) if " or " in permissions else (" and ", all)
+    return {
+        user
+        for user in users()
+        if combined(may(user, one) is bool(of_with) for one in permissions.split(word))
+    }
 
 
 async def test_every_client_is_answered_as_by_apache_kafka():
-    """A line of the list is a pattern of cells, then a field and its values in all of them."""
+    """But for the differences in the list."""
     recorded = recording()
-    found: dict[tuple[str, str], list[str]] = {}
+    found: dict[tuple[str, str], set[str]] = {}
     for one in all_differences(recorded, await recorded_here()):
-        found.setdefault((one.cell, one.text), []).append(one.user)
-    known = set()
-    for entry in listed():
-        pattern, _, text = entry.partition(" ")
+        found.setdefault((one.cell, one.text), set()).add(one.user)
+    wrong = []
+    for _, line, pattern, text in listed():
         cells = [cell for cell in recorded if fnmatchcase(cell, pattern)]
-        gone = [cell for cell in cells if (cell, text) not in found]
-        assert cells, f"no such cell: {entry}"
-        assert not gone, f"no longer so in {gone}: {entry}"
-        known |= {(cell, text) for cell in cells}
-    new = [
-        f"{cell} {text}  ({len(users)} users, {users[0]} is one)"
-        for (cell, text), users in found.items()
-        if (cell, text) not in known
+        assert cells, f"no such cell: {pattern}"
+        clients = named(line)
+        assert clients, f"nobody: {line}"
+        for cell in cells:
+            differ = found.pop((cell, text), set())
+            wrong += [f"no longer for {user}: {cell} {text}" for user in clients - differ]
+            wrong += [f"not listed for {user}: {cell} {text}" for user in differ - clients]
+    wrong += [
+        f"not listed, for {len(differ)} clients, {min(differ)} is one: {cell} {text}"
+        for (cell, text), differ in found.items()
     ]
-    assert not new, "not in the list:\n" + "\n".join(new)
+    assert not wrong, "\n".join(sorted(wrong))
+
+
+@pytest.mark.parametrize(
+    ("line", "some", "others"),
+    [
+        ("everyone", {"none", "elsewhere", ADMIN, ANONYMOUS.name}, set()),
+        (
+            "those with Create Topic:m.gone or Create Cluster",
+            {"creator", "CREATE-TOPIC-any", "but-TOPIC", "but-CLUSTER", ADMIN},
+            {"none", "elsewhere", "WRITE-TOPIC-any"},
+        ),
+        (
+            "those with Read Group:m.group and Read Topic:m.here",
+            {"consumer", "exactly-once", "but-CLUSTER"},
+            {"READ-GROUP-any", "READ-TOPIC-any", "but-GROUP", "observer"},
+        ),
+        (
+            "those who lack Write Topic:m.here",
+            {"none", "writer-but", "elsewhere", ANONYMOUS.name},
+            {"WRITE-TOPIC-prefix", "transactional-producer", ADMIN},
+        ),
+        (
+            "those who lack Read Group:m.group or Read Topic:m.here",
+            {"READ-GROUP-any", "READ-TOPIC-any", "none"},
+            {"consumer", "exactly-once", ADMIN},
+        ),
+    ],
+)
+def test_the_list_names_clients_by_what_they_may_do(
+    line: str, some: set[str], others: set[str]
+) -> None:
+    assert named(line) >= some
+    assert not named(line) & others
 
 
 def test_each_masked_field_has_a_reason_and_is_in_a_response():
@@ -158,15 +264,10 @@ def test_the_recording_has_every_api_and_client():
         assert {user for names in answers.values() for user in names} == set(users()), cell
 
 
-def test_each_difference_has_a_reason():
-    reason = None
-    for line in LIST.read_text().splitlines():
-        if line.startswith("# "):
-            reason = line
-        elif not line:
-            reason = None
-        else:
-            assert reason is not None, line
+def test_each_difference_has_a_reason_and_clients():
+    for line in listed():
+        assert line.reason, line
+        assert line.clients, line
 
 
 def test_the_matrix_has_every_permission_alone():
