@@ -29,8 +29,15 @@ from tests.peers.pki import Pki
 _numbers = itertools.count()
 REASON = why_absent()
 KAFKA_OAUTH = "org.apache.kafka.common.security.oauthbearer"
-SHORT = 4
+SHORT = 2
 """Life of a token, in seconds, in the tests of sessions."""
+SHORT_OF_JAVA = 4
+"""The same for Java, which refreshes a token after 80 to 85 % of its life.
+
+If the token has ended before that, because the machine is busy, Java waits for ten seconds and has
+no session meanwhile (``ExpiringCredentialRefreshingLogin.java``). With tokens of two seconds, this
+happened in each run beside two other busy processes.
+"""
 
 
 class Oidc(NamedTuple):
@@ -375,8 +382,12 @@ async def test_sessions_end_with_their_tokens_and_nothing_is_lost(
     """Producer, consumer and admin log in again on their connections, also with a new key."""
     monkeypatch.setattr(oidc.server, "life", SHORT)
     topic, before = new_topic(), oidc.server.count
+    logins = oidc.kafka.node.counters.logins
+    renewed = logins["OAUTHBEARER again"]
+    loop = asyncio.get_running_loop()
     received: list[int] = []
     lost: list[BrokerDown] = []
+    latest = 0.0
     async with (
         asyncio.timeout(60),
         Cluster(**oidc.settings()) as cluster,
@@ -387,6 +398,7 @@ async def test_sessions_end_with_their_tokens_and_nothing_is_lost(
         ) as consumer,
         asyncio.TaskGroup() as tasks,
     ):
+        began = loop.time()
 
         async def consume() -> None:
             async for record in consumer:
@@ -399,24 +411,37 @@ async def test_sessions_end_with_their_tokens_and_nothing_is_lost(
                 if isinstance(event, BrokerDown):
                     lost.append(event)
 
+        async def beat() -> None:
+            nonlocal latest
+            while True:
+                due = loop.time() + 0.005
+                await asyncio.sleep(0.005)
+                latest = max(latest, loop.time() - due)
+
         consuming = tasks.create_task(consume())
-        watching = tasks.create_task(watch())
-        began, count, is_rotated = time.monotonic(), 0, False
-        while time.monotonic() < began + 3 * SHORT:
+        watching, beating = tasks.create_task(watch()), tasks.create_task(beat())
+        count, is_rotated = 0, False
+        while oidc.server.count < before + 5:
             values = [(None, b"%d" % (count + n)) for n in range(20)]
             await (await producer.send_many(topic, values))
             count += len(values)
             await admin.describe_cluster()
-            if not is_rotated and time.monotonic() > began + SHORT:
-                oidc.server.rotate()
+            if not is_rotated and oidc.server.count == before + 2:
+                await asyncio.to_thread(oidc.server.rotate)
                 is_rotated = True
             await asyncio.sleep(0.01)
         await producer.send(topic, b"")
         await consuming
         watching.cancel()
+        beating.cancel()
+        took = loop.time() - began
     assert received == list(range(count))
-    assert lost == []
-    assert 3 <= oidc.server.count - before <= 8
+    assert logins["OAUTHBEARER again"] > renewed
+    # The renewal begins at 95 % of the session at the latest. While the loop does not run, a
+    # session can end before its renewal, and the broker closes the connection.
+    assert lost == [] or latest > 0.03 * SHORT
+    # The connections share a token. A renewal may request one while it is being refreshed.
+    assert oidc.server.count - before <= 2 + 2 * took / (0.8 * SHORT)
 
 
 @pytest.mark.full
@@ -430,15 +455,16 @@ def test_sessions_of_librdkafka_end_with_their_tokens_and_nothing_is_lost(
     topic, before = new_topic(), oidc.server.count
     failures: list[object] = []
     producer = Producer({**oidc.librdkafka(), "error_cb": failures.append, "linger.ms": 0})
-    ends, count = time.monotonic() + 3 * SHORT, 0
-    while time.monotonic() < ends:
+    ends, count, is_rotated = time.monotonic() + 60, 0, False
+    while oidc.server.count < before + 4 and time.monotonic() < ends:
         producer.produce(topic, b"%d" % count)
         count += 1
         producer.poll(0.01)
-        if count == 300:
+        if not is_rotated and oidc.server.count == before + 2:
             oidc.server.rotate()
-    assert producer.flush(10) == 0, failures
-    assert oidc.server.count - before >= 3
+            is_rotated = True
+    assert producer.flush(30) == 0, failures
+    assert oidc.server.count >= before + 4, failures
     monkeypatch.undo()
     assert asyncio.run(read(oidc.settings(), topic, count)) == [b"%d" % n for n in range(count)]
 
@@ -450,7 +476,7 @@ def test_sessions_of_java_end_with_their_tokens_and_nothing_is_lost(
     oidc: Oidc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It refreshes tokens in the background, and logs in again before a request."""
-    monkeypatch.setattr(oidc.server, "life", SHORT)
+    monkeypatch.setattr(oidc.server, "life", SHORT_OF_JAVA)
     topic, before = new_topic(), oidc.server.count
     command = oidc.java(tmp_path, CREDENTIALS, "ConsoleProducer", "--topic", topic)
     process = subprocess.Popen(
@@ -458,19 +484,20 @@ def test_sessions_of_java_end_with_their_tokens_and_nothing_is_lost(
     )
     assert process.stdin is not None
     try:
-        ends, count = time.monotonic() + 4 * SHORT, 0
-        while time.monotonic() < ends and process.poll() is None:
+        ends, count, is_rotated = time.monotonic() + 60, 0, False
+        while oidc.server.count < before + 4 and time.monotonic() < ends and process.poll() is None:
             process.stdin.write(f"{count}\n")
             process.stdin.flush()
             count += 1
             time.sleep(0.05)
-            if count == 100:
+            if not is_rotated and oidc.server.count == before + 2:
                 oidc.server.rotate()
+                is_rotated = True
         told, _ = process.communicate(timeout=30)
     finally:
         process.kill()
         process.wait()
     assert "Exception" not in told, told
-    assert oidc.server.count - before >= 3
+    assert oidc.server.count >= before + 4, told
     monkeypatch.undo()
     assert asyncio.run(read(oidc.settings(), topic, count)) == [b"%d" % n for n in range(count)]

@@ -117,7 +117,7 @@ class AuthorizationServer:
         from cryptography.hazmat.primitives.hashes import SHA256
 
         key_id, key = list(self._keys.items())[-1]
-        now = int(time.time())
+        now = time.time()
         payload = {
             "sub": sub,
             "aud": self.audience,
