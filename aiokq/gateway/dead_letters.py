@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Sequence
@@ -78,6 +79,12 @@ LOG_SECONDS: Final = 30.0
 
 ROWS: Final = 20
 """Number of dead letters after which other tasks get a turn."""
+
+PRODUCER_SECONDS: Final = 2.0
+"""Longest time for which the letters of a closed producer may have no outcome."""
+
+LEAST_PRODUCER_SECONDS: Final = 0.1
+"""The same, if a shutdown has no more time."""
 
 SHUTDOWN_SHARE: Final = 0.25
 """Part of the time of a shutdown that is kept for dead letters of undelivered messages."""
@@ -279,25 +286,29 @@ class DeadLetters:
             except Closed:
                 self._failed = True
 
-    async def drain(self, deadline: float) -> None:
-        """Wait until all dead letters have an outcome, or until `deadline` on the loop's clock."""
+    async def drain(self, until: float) -> None:
+        """Wait until all dead letters have an outcome, or until a time on the loop's clock."""
         loop = asyncio.get_running_loop()
         # Polled, because many tasks change `held`.
-        while self.held and not self._failed and loop.time() < deadline:  # noqa: ASYNC110
+        while self.held and not self._failed and loop.time() < until:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
-    async def close(self, deadline: float) -> None:
-        """Wait for the dead letters until `deadline`; then those without an outcome fail.
+    async def close(self, until: float, end_by: float = math.inf) -> None:
+        """Wait for the dead letters until `until`; then those without an outcome fail.
 
-        The end of the producer may take two seconds more. If the gateway has failed, the call does
-        not wait.
+        If the gateway has failed, the call does not wait.
+
+        Args:
+            until: a time on the loop's clock.
+            end_by: time on the loop's clock at which the producer has to end, too. It has at least
+                LEAST_PRODUCER_SECONDS and at most PRODUCER_SECONDS.
         """
         loop = asyncio.get_running_loop()
         try:
-            self._spawn(self.drain(deadline), "end of dead letters")
+            self._spawn(self.drain(until), "end of dead letters")
         except Closed:
             self._failed = True
-        await self.drain(deadline)
+        await self.drain(until)
         self._closing = True
         if self._unlogged:
             logger.error("dead letters failed: messages=%s", self._unlogged)
@@ -307,7 +318,8 @@ class DeadLetters:
             self._lookup = None
         if self._producer is not None:
             await self._producer.close(timeout=0)  # the deliveries fail
-        await self.drain(loop.time() + 2.0)
+        now = loop.time()
+        await self.drain(min(now + PRODUCER_SECONDS, max(now + LEAST_PRODUCER_SECONDS, end_by)))
         if self._open and not self._failed:
             logger.error("dead letters have no outcome: messages=%s", self.held)
         self._queue.extend(self._open.values())

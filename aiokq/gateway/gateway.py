@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from aiokq.gateway.engine import Engine, TopicState
     from aiokq.gateway.http import Http
     from aiokq.gateway.inputs import InputTotals, OpenInput
+    from aiokq.gateway.reload import InputChanges
     from aiokq.gateway.served import Problems
     from aiokq.gateway.spool.spool import Spool
     from aiokq.metrics import HasClientCounters
@@ -63,7 +64,7 @@ CLOSING_SHARE: Final = 0.1
 CLOSING_MOST: Final = 1.0
 """Part of the time of a shutdown, and its largest number of seconds, that is kept for what follows
 the last delivery: a million messages are discarded and counted, or stay in the spool, and
-connections and files are closed."""
+connections and files are closed. CLOSING_MOST is also the least time for connections and files."""
 
 
 class Gateway:
@@ -145,6 +146,8 @@ class Gateway:
         """Time on the loop's clock at which a shutdown has to end."""
         self._accepting = False
         self._reloading = asyncio.Lock()
+        self._opening_more: asyncio.Timeout | None = None
+        """The opening of inputs and HTTP by a reload in progress; `close` ends it."""
         self._inputs = InputSet()
         self._final: Snapshot | None = None
         self.http: Http | None = None
@@ -239,7 +242,7 @@ class Gateway:
             on_topic=self._feed,
         )
         self.reports = Reports(self)
-        stack.push_async_callback(self._close_reports)
+        stack.push_async_callback(self._close_reports_and_http)
         self.router.start()
         loop.add_reader(read_fd, self._supervisor.guarded(self._woken, name="wake"), read_fd)
         stack.callback(loop.remove_reader, read_fd)
@@ -248,7 +251,6 @@ class Gateway:
             await self.spool.delete_finished()
             if settings.spool is not None and settings.spool.fsync == "interval":
                 self._spawn(self.spool.sync_forever(), "sync of the spool")
-        stack.push_async_callback(self._close_http)
         self.http = await self._open_http(settings)
         # The inputs are read last, because a start that fails could lose the data that they have
         # read. Unread data of a socket that systemd passed in is kept for the next start.
@@ -266,9 +268,10 @@ class Gateway:
     async def close(self) -> Snapshot:
         """Read the inputs to their end, close them, and deliver the received messages.
 
-        All of this takes at most `shutdown_max_delay_ms`. Messages that are not delivered by then
-        stay in the spool. Without a spool they are discarded, or written as dead letters. May be
-        called twice and concurrently. A `start` in progress is ended, and raises Closed.
+        All of this takes at most `shutdown_max_delay_ms`, and two seconds more if connections or
+        log files do not end. Messages that are not delivered by then stay in the spool. Without a
+        spool they are discarded, or written as dead letters. May be called twice and concurrently.
+        A `start` in progress is ended, and raises Closed.
 
         Returns:
             The final counts of the gateway.
@@ -442,10 +445,7 @@ class Gateway:
         inputs = self._inputs
         differ = input_changes(inputs.inputs, settings.inputs)
         async with contextlib.AsyncExitStack() as undo:
-            opened = await inputs.open_added(differ, undo)
-            http = self.http
-            if settings.http != old.http:
-                http = await self._exchange_http(settings, undo)
+            opened, http = await self._open_more(differ, settings, undo)
             if http is not None and settings.http is not None:
                 if http is self.http and old.http is not None:
                     undo.callback(http.change, old.http)
@@ -467,6 +467,31 @@ class Gateway:
         self._limit_refused(settings)
         self.router.configure(settings, self.engine.max_message_bytes)
         await inputs.settle(differ, opened, replaced, settings.inputs)
+
+    async def _open_more(
+        self, differ: InputChanges, settings: GatewaySettings, undo: contextlib.AsyncExitStack
+    ) -> tuple[list[OpenInput], Http | None]:
+        """Open the sockets of new inputs, and the HTTP interface of other settings.
+
+        A locked directory, or the name of a host, may delay it; `close` does not wait for it.
+
+        Raises:
+            ConfigError: a socket cannot be opened, or the gateway is closed meanwhile.
+        """
+        limit = self._opening_more = asyncio.timeout(None)
+        http = self.http
+        try:
+            async with limit:
+                opened = await self._inputs.open_added(differ, undo)
+                if settings.http != self.settings.http:
+                    http = await self._exchange_http(settings, undo)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise ConfigError("the gateway is shutting down; nothing was changed") from None
+        finally:
+            self._opening_more = None
+        return opened, http
 
     def _limit_refused(self, settings: GatewaySettings) -> None:
         """Set how many messages refused by the pool may become dead letters per second."""
@@ -588,12 +613,12 @@ class Gateway:
             undo.push_async_callback(http.close)
         return http
 
-    async def _close_http(self) -> None:
+    async def _close_reports_and_http(self) -> None:
+        seconds = self._end_by - asyncio.get_running_loop().time()
+        closing = [self.reports.close(seconds)]
         if self.http is not None:
-            await self.http.close()
-
-    async def _close_reports(self) -> None:
-        await self.reports.close(self._end_by - asyncio.get_running_loop().time())
+            closing.append(self.http.close(seconds))
+        await asyncio.gather(*closing)
 
     async def _close_cluster(self, first: Cluster) -> None:
         # A reload may have replaced the cluster.
@@ -672,6 +697,9 @@ class Gateway:
         deadline = self._end_by - min(CLOSING_SHARE * seconds, CLOSING_MOST)
         try:
             self._accepting = False
+            if self._opening_more is not None:
+                self._opening_more.reschedule(loop.time())
+                self._opening_more = None
             self._inputs.remove_files()
             self._flushing = True
             # A reload in progress ends first; the inputs that it ends have no more time.
@@ -713,7 +741,7 @@ class Gateway:
         if self.spool is not None:
             await self.engine.close()
             self.accounting.keeps = True
-            await self.dead_letters.close(deadline)
+            await self.dead_letters.close(deadline, self._end_by)
             kept = self.accounting.in_all().in_flight
             if kept:
                 logger.warning("messages stay in the spool: %s", kept)
@@ -724,7 +752,7 @@ class Gateway:
                 rows = range(taken.count)
                 self.accounting.discarded(topic, taken, rows, SHUTDOWN, taken.charge)
         await self.engine.close()
-        await self.dead_letters.close(deadline)
+        await self.dead_letters.close(deadline, self._end_by)
         lost = self.accounting.in_all()
         if lost.discarded[SHUTDOWN]:
             logger.error("messages were discarded at shutdown: %s", lost.discarded[SHUTDOWN])
@@ -744,6 +772,8 @@ class Gateway:
     async def _close_parts(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        # Also after a shutdown that had less time, or none.
+        self._end_by = max(self._end_by, asyncio.get_running_loop().time() + CLOSING_MOST)
         try:
             self._final = self.snapshot()
         finally:

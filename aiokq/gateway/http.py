@@ -120,9 +120,13 @@ class Http:
         """The port, once started."""
         return self._server.port
 
-    async def close(self) -> None:
-        """Stop listening, and end the connections. May be called twice."""
-        await self._server.close(SHUTDOWN_SECONDS)
+    async def close(self, seconds: float = SHUTDOWN_SECONDS) -> None:
+        """Stop listening, and end the connections. May be called twice.
+
+        Args:
+            seconds: the time in which programs may read their answers, at most SHUTDOWN_SECONDS.
+        """
+        await self._server.close(min(seconds, SHUTDOWN_SECONDS))
 
     @property
     def where(self) -> str:

@@ -103,9 +103,15 @@ class HttpServer:
             OSError: the system refuses the address.
         """
         loop = asyncio.get_running_loop()
-        self._listener = await loop.create_server(
-            lambda: _Connection(self), host, port, reuse_address=True
+        listener = await loop.create_server(
+            lambda: _Connection(self), host, port, reuse_address=True, start_serving=False
         )
+        try:
+            await listener.start_serving()
+        except BaseException:  # such as a cancellation
+            listener.close()
+            raise
+        self._listener = listener
         # A forked child must not hold the port.
         self._inherited = [forks.Descriptor(one.fileno()) for one in self._listener.sockets]
         self.port = self._listener.sockets[0].getsockname()[1]
@@ -122,10 +128,12 @@ class HttpServer:
             one.end()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
-        while self._open and loop.time() < deadline:  # noqa: ASYNC110  no event tells
-            await asyncio.sleep(0.01)
-        for one in list(self._open):
-            one.abort()
+        try:
+            while self._open and loop.time() < deadline:  # noqa: ASYNC110  no event tells
+                await asyncio.sleep(0.01)
+        finally:
+            for one in list(self._open):
+                one.abort()
 
     def opened(self, connection: _Connection) -> None:
         """Add a connection; at the limit, abort the oldest one.

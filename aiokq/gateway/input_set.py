@@ -10,6 +10,7 @@ import contextlib
 import errno
 import functools
 import logging
+import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -59,7 +60,8 @@ class InputSet:
         self._closed = dict.fromkeys(TRANSPORTS, InputTotals())
         self._ending: list[OpenInput] = []
         """Inputs that read what the kernel holds, and then stop."""
-        self._drain_seconds = DRAIN_SECONDS
+        self._end_by = math.inf
+        """Time on the monotonic clock at which inputs stop to read, once a shutdown has begun."""
         self.inputs: tuple[OpenInput, ...] = ()
         self.unguarded_ends = 0
 
@@ -108,13 +110,13 @@ class InputSet:
             each.socket.remove_file()
 
     async def hurry(self, seconds: float) -> None:
-        """Limit the time in which inputs end, and wait for those that a reload ends now."""
-        self._drain_seconds = min(self._drain_seconds, seconds)
+        """Let all inputs that a reload ends stop within `seconds`, and wait for those of now."""
+        self._end_by = time.monotonic() + seconds
         await self._stopped(tuple(self._ending))
 
     async def drain(self, seconds: float) -> None:
         """End all inputs after they have read the data queued in the kernel, within `seconds`."""
-        self._drain_seconds = min(self._drain_seconds, seconds)
+        self._end_by = time.monotonic() + seconds
         await self._ended(self.inputs)
 
     def stop(self) -> None:
@@ -135,18 +137,21 @@ class InputSet:
         """Open the sockets of new inputs, and return the inputs. `replace` reads from them.
 
         Args:
-            undo: gets callbacks that close the inputs again.
+            undo: gets a callback that closes the inputs again.
 
         Raises:
             ConfigError: a socket cannot be opened, or a limit or user is wrong.
         """
         _check([*changes.added, *(one.new for one in changes.changed)])
-        opened = []
+        opened: list[OpenInput] = []
+        undo.push_async_callback(self._close_added, opened)
         for one in changes.added:
             socket = await open_input_soon(one)
-            undo.callback(socket.close)
-            opened.append(self._input(socket))
-            undo.push_async_callback(self._close_added, opened[-1])
+            try:
+                opened.append(self._input(socket))
+            except BaseException:
+                socket.close()
+                raise
         return opened
 
     def change_sockets(self, changes: InputChanges, undo: contextlib.AsyncExitStack) -> None:
@@ -169,7 +174,7 @@ class InputSet:
         for added in opened:
             added.intake.start()
         new = list(opened)
-        replaced = []
+        replaced: list[OpenInput] = []
         for one in changes.changed:
             undo.push_async_callback(self._read_as_before, one)
             if one.keeps_connections and one.input.counts().running:
@@ -180,11 +185,13 @@ class InputSet:
         await self._stopped(replaced)
         # The socket of a replaced input stays open, so the kernel queues data that is written
         # meanwhile.
+        readers: list[OpenInput] = []
+        undo.push_async_callback(self._close_readers, readers)
         for old in replaced:
-            new.append(self._input(old.socket))
-            new[-1].intake.start()
-            undo.push_async_callback(self._close_reader, new[-1])
-        return new
+            reader = self._input(old.socket)
+            reader.intake.start()
+            readers.append(reader)
+        return [*new, *readers]
 
     async def settle(
         self,
@@ -218,25 +225,31 @@ class InputSet:
 
     # ------------------------------------------------------------ internal
 
-    async def _close_added(self, added: OpenInput) -> None:
-        """Close a new input after a reload that failed.
+    async def _close_added(self, opened: Sequence[OpenInput]) -> None:
+        """Close new inputs after a reload that failed.
 
-        First, what programs have written to it is read: they have got no error.
+        First, what programs have written to them is read: they have got no error.
         """
-        added.socket.remove_file()
+        for added in opened:
+            added.socket.remove_file()
+            try:
+                added.intake.start()
+            except RuntimeError:  # the reload has started it already
+                pass
+            except OSError as error:
+                logger.error("input was closed unread: input=%s error=%s", added.where, error)
         try:
-            added.intake.start()
-        except RuntimeError:  # the reload has started it already
-            pass
-        except OSError as error:
-            logger.error("input was closed unread: input=%s error=%s", added.where, error)
-        await self._ended((added,))
-        self._closed[added.type] = self._closed[added.type].plus(added.counts())
+            await self._ended(opened)
+        finally:
+            for added in opened:
+                self._closed[added.type] = self._closed[added.type].plus(added.counts())
+                added.socket.close()
 
-    async def _close_reader(self, reader: OpenInput) -> None:
-        """Stop the new reader of a changed input after a reload that failed."""
-        await self._stopped((reader,))
-        self._keep_counts(reader)
+    async def _close_readers(self, readers: Sequence[OpenInput]) -> None:
+        """Stop the new readers of changed inputs after a reload that failed."""
+        await self._stopped(readers)
+        for reader in readers:
+            self._keep_counts(reader)
 
     def _keep_counts(self, reader: OpenInput) -> None:
         """Keep the counts of a reader when another one replaces it."""
@@ -288,7 +301,7 @@ class InputSet:
     async def _end_together(
         self, end: Callable[[float, OpenInput], None], inputs: Sequence[OpenInput]
     ) -> None:
-        until = time.monotonic() + self._drain_seconds
+        until = min(time.monotonic() + DRAIN_SECONDS, self._end_by)
         self._ending += inputs
         try:
             await _in_threads(functools.partial(end, until), inputs)

@@ -459,6 +459,27 @@ async def test_a_program_that_does_not_read_its_answers_is_disconnected(
             await r.until(lambda: http._server.connections == 0)
 
 
+async def test_a_shutdown_does_not_wait_for_a_program_that_does_not_read_its_answers(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """Regression: HTTP took a second more than the time of the shutdown."""
+    monkeypatch.setattr("aiokq.gateway.http.SHUTDOWN_SECONDS", 3600)
+    values = {**WITH_HTTP, "delivery": {"shutdown_max_delay_ms": 100}}
+    async with rig(values) as r:
+        assert r.gateway.http is not None
+        http = r.gateway.http
+        page = GET.replace(b"/healthz", b"/")
+        with socket.create_connection(("127.0.0.1", http.port)) as deaf:
+            deaf.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                for _ in range(3000):
+                    deaf.send(page)
+            await r.until(lambda: any(one.unsent for one in http._server._open))
+            async with asyncio.timeout(LIMIT):
+                await r.gateway.close()
+            assert http._server.connections == 0
+
+
 async def test_large_answers_that_nobody_reads_take_limited_memory():
     """Regression: 256 connections that did not read reports of many topics took hundreds of MB."""
     body = bytes(8 << 20)  # more than the system takes

@@ -28,6 +28,7 @@ from aiokq.errors import ConfigError
 from aiokq.fastpath.gateway import TOO_LONG, UNCLEAN_DISCONNECT, Intake
 from aiokq.gateway import Gateway, input_set, inputs, metrics
 from aiokq.gateway.accounting import Snapshot
+from aiokq.gateway.http_server import HttpServer
 from aiokq.gateway.input_set import InputSet
 from aiokq.gateway.inputs import OpenInput
 from aiokq.gateway.settings_tables import InputSettings
@@ -863,6 +864,44 @@ async def test_a_locked_directory_does_not_stop_the_loop():
         os.close(directory)
         assert await reload == ["inputs"]
         assert longest < 0.5
+
+
+@pytest.mark.parametrize("delayed", ["input", "http"])
+async def test_a_shutdown_does_not_wait_for_what_a_reload_opens(
+    delayed: str, monkeypatch: pytest.MonkeyPatch
+):
+    """Regression: nor for a lock that a program holds, nor for the name of a host."""
+    monkeypatch.setattr(inputs, "LOCK_SECONDS", 3600)
+    begun = asyncio.Event()
+
+    async def unanswered(*given: Any, **options: Any) -> None:
+        begun.set()
+        await asyncio.sleep(3600)
+
+    async with running() as (r, _):
+        directory = os.open(r.path, os.O_RDONLY)
+        fcntl.flock(directory, fcntl.LOCK_EX)
+        if delayed == "http":
+            monkeypatch.setattr(HttpServer, "start", unanswered)
+            reload = asyncio.create_task(r.reload(http=free_port()))
+        else:
+            monkeypatch.setattr(input_set, "open_input_soon", _noting(begun))
+            r.inputs.append(STREAM)
+            reload = asyncio.create_task(r.reload())
+        async with asyncio.timeout(LIMIT):
+            await begun.wait()
+            await r.gateway.close()
+        os.close(directory)
+        with pytest.raises(ConfigError, match="is shutting down; nothing was changed"):
+            await reload
+
+
+def _noting(begun: asyncio.Event) -> Any:
+    async def open_input_soon(settings: InputSettings) -> Any:
+        begun.set()
+        return await inputs.open_input_soon(settings)
+
+    return open_input_soon
 
 
 async def test_a_signal_before_the_start_or_after_the_end_is_only_logged(

@@ -11,7 +11,7 @@ import pytest
 
 from aiokq.errors import AuthenticationFailed, BufferFull, Closed, RequestTimeout
 from aiokq.fastpath.gateway import BAD_TOPIC, ERROR_ACK, SHUTDOWN, TOO_LONG, Pool, Refused
-from aiokq.gateway import GatewaySettings
+from aiokq.gateway import GatewaySettings, dead_letters
 from aiokq.gateway.accounting import Accounting
 from aiokq.gateway.client import encode
 from aiokq.gateway.dead_letters import LETTER_OVERHEAD, DeadLetters, Rate, RefusedMessages
@@ -288,6 +288,25 @@ async def test_after_the_gateway_failed_close_discards_dead_letters_at_once(keep
     desk.check()
     total = desk.accounting.in_all()
     assert (total.in_flight, total.discarded[TOO_LONG]) == ((2, 0) if keeps else (0, 2))
+
+
+async def test_the_end_of_a_producer_is_a_part_of_the_time_of_a_shutdown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Regression: it could take two seconds more."""
+    monkeypatch.setattr(dead_letters, "PRODUCER_SECONDS", 3600)
+    desk = Desk()
+    desk.topic("orders")
+    desk.pool.feed(encode("orders", b"too long: 0"))
+    desk.check()
+    letters = desk.letters
+    letter = letters._queue.popleft()
+    letters._open[id(letter)] = letter  # it is being written, and gets no outcome
+    async with asyncio.timeout(20):
+        await letters.close(0.0, asyncio.get_running_loop().time())
+    assert letters.held == 0
+    assert desk.accounting.in_all().discarded[TOO_LONG] == 1
+    desk.check()
 
 
 async def test_dead_letters_that_were_accepted_keep_their_topic() -> None:
