@@ -6,6 +6,7 @@ the listener presents the same certificate after each of them.
 
 from __future__ import annotations
 
+import re
 import socket
 import ssl
 import time
@@ -188,7 +189,9 @@ def test_a_store_of_another_type_with_its_password(node: Node, files: Files) -> 
     ok, output = configs(node, "--describe", "--all")
     assert ok, output
     assert "changeit" not in output
-    assert f"{PREFIX}keystore.password=null sensitive=true" in output
+    # Apache Kafka 4.2 describes a listener's settings as they were at its start, without this one.
+    shown = re.findall(rf"{PREFIX}keystore\.password=(\S*) sensitive=(\w+)", output)
+    assert set(shown) <= {("null", "true")}
     ok, output = configs(
         node, "--alter", "--delete-config", ",".join(f"{PREFIX}{name}" for name in values)
     )
