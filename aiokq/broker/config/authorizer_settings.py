@@ -13,13 +13,20 @@ from aiokq.core.errors import ConfigError
 if TYPE_CHECKING:
     from aiokq.broker.config.setting import SettingValue
 
-__all__ = ["AUTHORIZER", "STANDARD_AUTHORIZER", "check_authorizer", "super_users"]
+__all__ = [
+    "AUTHORIZER",
+    "OF_THE_AUTHORIZER",
+    "STANDARD_AUTHORIZER",
+    "check_authorizer",
+    "super_users",
+]
 
 AUTHORIZER: Final = "authorizer.class.name"
 STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 """The only value of `AUTHORIZER`, besides an empty one."""
 
-_OF_THE_AUTHORIZER: Final = ("super.users", "allow.everyone.if.no.acl.found")
+OF_THE_AUTHORIZER: Final = ("super.users", "allow.everyone.if.no.acl.found")
+"""The settings that only the authorizer reads. Kafka itself does not declare them."""
 
 
 def super_users(text: str) -> tuple[str, ...]:
@@ -51,7 +58,7 @@ def check_authorizer(values: Mapping[str, SettingValue]) -> list[str]:
     authorizer = str(values.get(AUTHORIZER, "")).strip()
     super_users(str(values.get("super.users", "")))
     if not authorizer:
-        return [name for name in _OF_THE_AUTHORIZER if name in values]
+        return [name for name in OF_THE_AUTHORIZER if name in values]
     if authorizer != STANDARD_AUTHORIZER:
         raise ConfigError(
             f"{AUTHORIZER}={authorizer}: this broker cannot load Java classes, and has only "

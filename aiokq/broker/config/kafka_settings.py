@@ -91,6 +91,19 @@ those settings of TLS and SASL that `prefixed_setting` knows.
 """
 
 
+_PER_MECHANISM: Final = (
+    "connections.max.reauth.ms",
+    "sasl.jaas.config",
+    "sasl.login.callback.handler.class",
+    "sasl.login.class",
+    "sasl.server.callback.handler.class",
+)
+"""Settings whose types Kafka also knows after `listener.name.<name>.<mechanism>.`.
+
+Others, such as `sasl.oauthbearer.jwks.endpoint.url`, may have this prefix, too, but then count as
+unknown.
+"""
+
 _READ_BY_PLUG_INS: Final = {
     "metrics.jmx.exclude": "string",
     "metrics.jmx.include": "string",
@@ -141,18 +154,17 @@ def is_of_kafka(name: str) -> bool:
     if name in DYNAMIC_ONLY:
         return True
     if name.startswith(_LISTENER_PREFIX):
-        base = _base_name(name)
+        base = _without_mechanism(_base_name(name))
         return _is_of_kafka(base, of_listener=True) or base in _LIMITS_OF_CONNECTIONS
     return _is_of_kafka(name, of_listener=False)
 
 
 def kafka_type(name: str) -> str | None:
-    """Return Kafka's type of a broker setting; None if Kafka does not declare the setting."""
-    base = _base_name(name) if name.startswith(_LISTENER_PREFIX) else name
-    kind = KAFKA_SETTING_TYPES.get(base) or DYNAMIC_ONLY.get(base)
-    if kind is None and ".sasl." in base:
-        kind = KAFKA_SETTING_TYPES.get("sasl." + base.partition(".sasl.")[2])
-    return kind
+    """Return Kafka's type of a broker setting; None if Kafka does not know the type."""
+    if not name.startswith(_LISTENER_PREFIX):
+        return KAFKA_SETTING_TYPES.get(name) or DYNAMIC_ONLY.get(name)
+    base = _without_mechanism(_base_name(name))
+    return KAFKA_SETTING_TYPES.get(base) or DYNAMIC_ONLY.get(base)
 
 
 def is_sensitive(name: str) -> bool:
@@ -166,6 +178,11 @@ def is_sensitive(name: str) -> bool:
 def _base_name(name: str) -> str:
     """Return the name of a listener's setting without `listener.name.NAME.`."""
     return name[len(_LISTENER_PREFIX) :].partition(".")[2]
+
+
+def _without_mechanism(base: str) -> str:
+    """Return a listener's setting without a mechanism, if it is one of `_PER_MECHANISM`."""
+    return next((one for one in _PER_MECHANISM if base.endswith(f".{one}")), base)
 
 
 def _is_of_kafka(name: str, *, of_listener: bool) -> bool:

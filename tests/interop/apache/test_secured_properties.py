@@ -259,6 +259,87 @@ def tool(setup: Setup, client: str, name: str, *arguments: str, stdin: str = "")
     return done.stdout, done.stderr + done.stdout
 
 
+UNTOLD = (
+    "super.users",
+    "allow.everyone.if.no.acl.found",
+    "listener.name.sasl_ssl.plain.sasl.jaas.config",
+    "listener.name.sasl_ssl.scram-sha-256.sasl.jaas.config",
+    "listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config",
+    "listener.name.sasl_ssl.oauthbearer.sasl.jaas.config",
+    "listener.name.sasl_ssl.oauthbearer.sasl.oauthbearer.jwks.endpoint.url",
+    "listener.name.sasl_ssl.oauthbearer.sasl.oauthbearer.expected.audience",
+    "listener.name.internal.plain.sasl.jaas.config",
+    "listener.name.controller.plain.sasl.jaas.config",
+)
+"""Settings of the file that are shown without their values, as sensitive ones."""
+
+UNGIVEN_SECRETS = (
+    *("sasl.jaas.config", "ssl.key.password", "ssl.keystore.certificate.chain"),
+    *("ssl.keystore.key", "ssl.keystore.password"),
+    *("ssl.truststore.certificates", "ssl.truststore.password"),
+)
+"""Sensitive settings that the file does not have, and that are shown all the same."""
+
+TOLD = (
+    *("sasl.mechanism.inter.broker.protocol", "sasl.enabled.mechanisms", "authorizer.class.name"),
+    *("listener.name.sasl_ssl.sasl.enabled.mechanisms", "sasl.server.max.receive.size"),
+    "listener.name.sasl_ssl.oauthbearer.sasl.server.callback.handler.class",
+    "listener.name.sasl_ssl.connections.max.reauth.ms",
+    "listener.name.sasl_ssl.scram-sha-256.connections.max.reauth.ms",
+    *("ssl.keystore.type", "ssl.keystore.location"),
+    *("ssl.truststore.type", "ssl.truststore.location", "ssl.enabled.protocols"),
+    *("listener.name.mutual.ssl.client.auth", "listener.name.mutual.ssl.principal.mapping.rules"),
+    *("max.connections", "max.connections.per.ip", "max.connections.per.ip.overrides"),
+    *("listener.name.mutual.max.connections", "max.connection.creation.rate"),
+    *("quota.window.num", "quota.window.size.seconds"),
+    *("controller.quota.window.num", "controller.quota.window.size.seconds"),
+    "connection.failed.authentication.delay.ms",
+)
+"""Settings of the file whose values are shown."""
+
+SYNONYMS = {
+    "listener.name.mutual.max.connections": (
+        "STATIC_BROKER_CONFIG:listener.name.mutual.max.connections=100, "
+        "STATIC_BROKER_CONFIG:max.connections=1000, DEFAULT_CONFIG:max.connections=2147483647"
+    ),
+    "listener.name.mutual.ssl.client.auth": (
+        "STATIC_BROKER_CONFIG:listener.name.mutual.ssl.client.auth=required, "
+        "DEFAULT_CONFIG:ssl.client.auth=none"
+    ),
+    "super.users": "STATIC_BROKER_CONFIG:super.users=null",
+    "ssl.keystore.key": "",
+}
+
+
+def test_the_same_settings_are_shown_without_their_values(node: Setup):
+    """Passwords, and settings whose types Kafka does not know, as its authorizer's."""
+    described, errors = tool(
+        *(node, "admin", "kafka.admin.ConfigCommand", "--describe", "--all"),
+        *("--entity-type", "brokers", "--entity-name", "1"),
+    )
+    line = r"^  (\S+?)=(.*) sensitive=(true|false) synonyms=\{(.*)\}$"
+    shown = {
+        name: (value, is_sensitive == "true", synonyms)
+        for name, value, is_sensitive, synonyms in re.findall(line, described, re.MULTILINE)
+    }
+    assert shown, errors
+    text = node.server.read_text().replace("\\\n", "")
+    given = dict(row.split("=", 1) for row in text.splitlines() if "=" in row)
+    for name in (*UNTOLD, *UNGIVEN_SECRETS):
+        assert shown[name][:2] == ("null", True), name
+        assert (name in given) == (name in UNTOLD), name
+    for name in TOLD:
+        assert shown[name][:2] == (given[name], False), name
+    for name, synonyms in SYNONYMS.items():
+        assert shown[name][2] == synonyms, name
+    secret = {name for name, (_, is_sensitive, _) in shown.items() if is_sensitive}
+    # Settings that have no effect in aiokq are not shown there.
+    unused = ("config.providers.", "delegation.token.", "sasl.oauthbearer.")
+    assert {name for name in secret if not name.startswith(unused)} == {*UNTOLD, *UNGIVEN_SECRETS}
+    assert "User:admin" not in described
+    assert "-secret" not in described
+
+
 def error_in(text: str) -> str:
     """Return the name of the first error of Kafka in the output of a tool."""
     found = re.search(r"\b(\w+(?:AuthorizationException|AuthenticationException))\b", text)

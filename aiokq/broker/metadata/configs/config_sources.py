@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
+from aiokq.broker.config.authorizer_settings import OF_THE_AUTHORIZER
 from aiokq.broker.config.dynamic_settings import DynamicSettings, base_name, is_dynamic
 from aiokq.broker.config.security_settings import prefixed_setting
 from aiokq.broker.config.setting import PASSWORD, Setting, SettingValue, java_text
-from aiokq.broker.config.settings import SETTINGS
+from aiokq.broker.config.settings import PER_LISTENER, SETTINGS
 from aiokq.broker.metadata.configs.group_configs import GROUP_CONFIGS, GroupConfigs
 from aiokq.broker.metadata.configs.loggers import logger_levels
 from aiokq.broker.metadata.configs.topic_configs import TOPIC_CONFIGS, config_text, log_config
@@ -167,7 +168,10 @@ def group_config_entries(group_id: str, configs: GroupConfigs) -> Iterator[Confi
 
 
 def broker_config_entries(node: ConfiguredNode) -> Iterator[ConfigEntry]:
-    """Yield the settings that have an effect on a node, and all stored dynamic settings."""
+    """Yield the settings that have an effect on a node, and all stored dynamic settings.
+
+    The settings that only the authorizer reads are left out if nobody has given them, as in Kafka.
+    """
     settings = node.dynamic_settings
     facts = {fact.name: (fact, value) for fact, value in _facts(node)}
     for fact, value in facts.values():
@@ -177,7 +181,10 @@ def broker_config_entries(node: ConfiguredNode) -> Iterator[ConfigEntry]:
     stored = {**settings.stored_cluster, **settings.stored_own}
     for row, value_in_effect in settings.current.rows():
         name = row.name
-        if name not in shown and (row.has_effect or name in stored):
+        if name in OF_THE_AUTHORIZER:
+            if name in settings.static.explicit and name not in stored:
+                yield _untyped_entry(name, STATIC_BROKER_CONFIG)
+        elif name not in shown and (row.has_effect or name in stored):
             shown.add(name)
             names = next((names for names in _OF_ONE_VALUE if name in names), (name,))
             synonyms = _server_synonyms(name, names, settings)
@@ -190,22 +197,59 @@ def broker_config_entries(node: ConfiguredNode) -> Iterator[ConfigEntry]:
             if name in settings.stored_own:
                 source = DYNAMIC_BROKER_CONFIG
             yield _stored_entry(name, text, source)
-    yield from _listener_entries(settings.static, stored)
+    yield from _listener_entries(settings, stored)
 
 
-def _listener_entries(static: BrokerSettings, stored: Collection[str]) -> Iterator[ConfigEntry]:
-    """Yield the settings of TLS and SASL that are given for one listener at the start of the node.
+def _listener_entries(settings: DynamicSettings, stored: Collection[str]) -> Iterator[ConfigEntry]:
+    """Yield the settings that are given for one listener at the start of the node.
 
     Args:
         stored: the dynamic settings; a setting among them is left out.
     """
+    for listener, base, value in _of_listeners(settings.static):
+        name = f"listener.name.{listener.lower()}.{base}"
+        if name in stored:
+            continue
+        row = SETTINGS[prefixed_setting(base) or base]
+        if _is_untyped(name, row):
+            yield _untyped_entry(name, STATIC_BROKER_CONFIG)
+            continue
+        synonyms: list[Synonym] = [(name, _text(value), STATIC_BROKER_CONFIG)]
+        synonyms += [
+            synonym
+            for synonym in _server_synonyms(row.name, (row.name,), settings)
+            if synonym[2] in (STATIC_BROKER_CONFIG, DEFAULT_CONFIG)
+        ]
+        yield _entry(name, _text(value), row, synonyms, read_only=not is_dynamic(name))
+
+
+def _of_listeners(static: BrokerSettings) -> Iterator[tuple[str, str, SettingValue]]:
+    """Yield listener, name and value of the settings that are given for one listener."""
     for listener, values in static.listener_settings.items():
         for base, value in values.items():
-            name = f"listener.name.{listener.lower()}.{base}"
-            row = SETTINGS[prefixed_setting(base) or base]
-            synonyms: list[Synonym] = [(name, _text(value), STATIC_BROKER_CONFIG)]
-            if name not in stored:
-                yield _entry(name, _text(value), row, synonyms, read_only=not is_dynamic(name))
+            yield listener, base, value
+    for base, field in PER_LISTENER.items():
+        for listener, limit in getattr(static, field):
+            yield listener, base, limit
+
+
+def _is_untyped(name: str, row: Setting) -> bool:
+    """Whether Kafka does not know the type of a setting, unless the setting is of aiokq's own.
+
+    Args:
+        name: the name with all prefixes.
+        row: the setting without prefixes.
+    """
+    from aiokq.broker.config.kafka_settings import is_of_kafka, kafka_type
+
+    return kafka_type(name) is None and (row.name in OF_THE_AUTHORIZER or is_of_kafka(row.name))
+
+
+def _untyped_entry(name: str, source: int) -> ConfigEntry:
+    """Return a setting whose type Kafka does not know; its value might be a secret."""
+    synonyms: list[Synonym] = [(name, None, source)]
+    read_only = not is_dynamic(name)
+    return ConfigEntry(name, None, source, read_only, synonyms, UNKNOWN_TYPE, None, True)
 
 
 def cluster_config_entries(settings: DynamicSettings) -> Iterator[ConfigEntry]:
@@ -217,7 +261,7 @@ def cluster_config_entries(settings: DynamicSettings) -> Iterator[ConfigEntry]:
 def _stored_entry(name: str, text: str, source: int) -> ConfigEntry:
     """Return a dynamic setting as it is stored, even if it has no effect on this broker."""
     row = SETTINGS.get(base_name(name))
-    if row is not None and row.has_effect:
+    if row is not None and row.has_effect and not _is_untyped(name, row):
         kind, is_sensitive, doc = row.kind, row.kind == PASSWORD, row.doc
     else:
         from aiokq.broker.config.kafka_settings import is_sensitive as may_be_secret

@@ -175,6 +175,9 @@ def test_what_was_given_at_the_start_may_be_without_effect() -> None:
         ("listener.name.a.max.connections", "int", False),
         ("listener.name.a.ssl.keystore.password", "password", True),
         ("listener.name.a.plain.sasl.jaas.config", "password", True),
+        ("listener.name.a.scram-sha-256.connections.max.reauth.ms", "long", False),
+        ("listener.name.a.oauthbearer.sasl.oauthbearer.expected.audience", None, True),
+        ("super.users", None, True),
         ("my.own.setting", None, True),
     ],
 )
@@ -183,4 +186,4 @@ def test_a_stored_value_that_may_be_a_secret_is_not_told(
 ) -> None:
     """Apache Kafka may have stored passwords; those of unknown settings it does not show either."""
     assert (kafka_type(name), is_sensitive(name)) == (kind, secret)
-    assert is_of_kafka(name) == (kind is not None)
+    assert is_of_kafka(name) == (kind is not None or ".oauthbearer." in name)

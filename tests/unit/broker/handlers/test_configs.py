@@ -8,6 +8,7 @@ import logging
 import pytest
 
 from aiokq import wire
+from aiokq.broker.config.authorizer_settings import OF_THE_AUTHORIZER, STANDARD_AUTHORIZER
 from aiokq.broker.config.dynamic_settings import DYNAMIC_SETTINGS
 from aiokq.broker.config.settings import SETTINGS
 from tests.unit.broker.harness import Broker, batch
@@ -124,6 +125,9 @@ async def test_the_settings_of_single_listeners_are_there_without_secrets():
         f"{prefix}sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512",
         f"{prefix}plain.sasl.jaas.config": 'PlainLoginModule required user_a="secret";',
         f"{prefix}ssl.key.password": "secret",
+        # Kafka does not know the types of these.
+        f"{prefix}oauthbearer.sasl.oauthbearer.expected.audience": "secret",
+        f"{prefix}oauthbearer.sasl.oauthbearer.jwks.endpoint.url": "https://a.example/?secret",
     }
     async with Broker(**given) as broker:
         result = await describe(broker, "0", kind=BROKER, include_synonyms=True)
@@ -134,8 +138,56 @@ async def test_the_settings_of_single_listeners_are_there_without_secrets():
         assert (mechanisms.config_source, mechanisms.read_only) == (4, True)
         for name in list(given)[1:]:
             assert (configs[name].value, configs[name].is_sensitive) == (None, True)
+            assert configs[name].config_type == (0 if ".oauthbearer." in name else 9)
         assert not configs[f"{prefix}ssl.key.password"].read_only
         assert "secret" not in str(result)
+
+
+async def test_a_setting_of_a_listener_has_that_of_the_broker_as_its_synonym():
+    """As in Kafka; also the limits of the listener's connections."""
+    prefix = "listener.name.plaintext."
+    given = {f"{prefix}max.connections": "9", "max.connections": "20"}
+    given |= {f"{prefix}scram-sha-256.connections.max.reauth.ms": "5000"}
+    async with Broker(**given) as broker:
+        result = await describe(broker, "0", kind=BROKER, include_synonyms=True)
+        configs = {config.name: config for config in result.configs}
+        assert len(configs) == len(result.configs)
+
+    def synonyms(name: str) -> list[tuple[str, str, int]]:
+        return [(one.name, one.value, one.source) for one in configs[name].synonyms]
+
+    name = f"{prefix}max.connections"
+    assert (configs[name].value, configs[name].read_only) == ("9", False)
+    assert synonyms(name) == [
+        (name, "9", 4),
+        ("max.connections", "20", 4),
+        ("max.connections", "2147483647", 5),
+    ]
+    assert synonyms("max.connections") == synonyms(name)[1:]
+    name = f"{prefix}scram-sha-256.connections.max.reauth.ms"
+    assert synonyms(name) == [(name, "5000", 4), ("connections.max.reauth.ms", "0", 5)]
+
+
+@pytest.mark.parametrize("authorizer", [STANDARD_AUTHORIZER, None])
+async def test_the_settings_of_the_authorizer_are_shown_without_their_values(authorizer):
+    """If they are given: Kafka does not know them, and so treats them as secrets."""
+    # Without an authorizer, every client may do everything.
+    given = {"authorizer.class.name": authorizer} if authorizer else {}
+    async with Broker(
+        **given, **dict(zip(OF_THE_AUTHORIZER, ("User:ANONYMOUS", "true"), strict=True))
+    ) as broker:
+        result = await describe(broker, "0", kind=BROKER, include_synonyms=True)
+        configs = {config.name: config for config in result.configs}
+        for name in OF_THE_AUTHORIZER:
+            config = configs[name]
+            assert (config.value, config.is_sensitive, config.config_type) == (None, True, 0)
+            assert (config.config_source, config.read_only) == (4, True)
+            [synonym] = config.synonyms
+            assert (synonym.name, synonym.value, synonym.source) == (name, None, 4)
+        assert "ANONYMOUS" not in str(result)
+    async with Broker() as broker:
+        result = await describe(broker, "0", kind=BROKER)
+        assert not {config.name for config in result.configs} & set(OF_THE_AUTHORIZER)
 
 
 async def test_a_broker_says_where_it_is_and_what_it_stores_where():
@@ -169,7 +221,7 @@ async def test_a_setting_without_effect_is_not_shown():
             "unclean.leader.election.enable",
         }
         assert names.isdisjoint(without)
-        assert names >= set(SETTINGS) - without
+        assert names >= set(SETTINGS) - without - set(OF_THE_AUTHORIZER)
 
 
 async def test_an_empty_list_of_names_means_all():
