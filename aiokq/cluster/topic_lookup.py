@@ -76,7 +76,9 @@ class TopicLookup:
         except TimeoutError as error:
             if not limit.expired():
                 raise
-            raise self.error(name, timeout) from (engine.last_error or error)
+            # Without an answer, an error of the topic is one of an earlier call.
+            failure = self.error(name, timeout) if answered else self._unanswered(name, timeout)
+            raise failure from (engine.last_error or error)
         finally:
             engine.refresher.unexpect(name)
 
@@ -108,6 +110,10 @@ class TopicLookup:
             return self.missing_error(name, waited)
         if code:
             return self._refusal(code, name)
+        return self._unanswered(name, waited)
+
+    def _unanswered(self, name: str, waited: float) -> RequestTimeout:
+        """Return the error for a topic about which no broker answered within ``waited`` seconds."""
         last_error = self._engine.last_error
         return RequestTimeout(
             f"no metadata of topic {name!r} within {waited:.3g} s"

@@ -376,9 +376,9 @@ class DeadLetters:
                     and not self._closing
                     and loop.time() >= self._refused_until
                     and topic not in cluster.metadata.topics
-                    and topic not in cluster.metadata.topic_errors
                 ):
-                    # While no broker answers, the letter waits, as other messages do.
+                    # While no broker answers, the letter waits, as other messages do. An error in
+                    # the metadata may be an old one.
                     with contextlib.suppress(RequestTimeout):
                         await cluster.refresh(topic, timeout=BLOCK_MS / 1000)
         except KafkaError as error:

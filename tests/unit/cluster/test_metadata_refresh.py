@@ -459,6 +459,28 @@ def test_a_response_about_other_topics_keeps_a_topic_known_as_missing():
     simulate(main)
 
 
+def test_an_earlier_answer_does_not_tell_that_a_topic_is_missing_now():
+    """Regression: while no broker answered, the error of an earlier call was raised again."""
+
+    async def main(cluster: ScriptedCluster) -> None:
+        engine = make_engine(cluster)
+        await engine.start()
+        with pytest.raises(UnknownTopicOrPartition):
+            await engine.topic("missing", timeout=5)
+        assert "missing" in engine.metadata.topic_errors
+        for broker in cluster.brokers.values():
+            broker.die()
+        with pytest.raises(RequestTimeout, match="no metadata of topic 'missing' within 5 s"):
+            await engine.topic("missing", timeout=5)
+        cluster.add_topic("missing", [1])
+        for broker in cluster.brokers.values():
+            broker.revive()
+        await engine.topic("missing", timeout=5)
+        await engine.close()
+
+    simulate(main)
+
+
 def test_a_topic_is_missing_since_the_first_of_consecutive_responses():
     """A response in which the topic exists resets the time."""
 

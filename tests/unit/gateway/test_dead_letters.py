@@ -309,6 +309,38 @@ async def test_the_end_of_a_producer_is_a_part_of_the_time_of_a_shutdown(
     desk.check()
 
 
+async def test_a_letter_waits_for_an_answer_although_its_topic_had_an_error() -> None:
+    """Regression: it was given to the producer, which discarded it after three seconds."""
+    desk = Desk()
+    written: list[str] = []
+    asked = 0
+    metadata = SimpleNamespace(topics={}, topic_errors={"dead": 3})
+
+    async def refresh(topic: str, timeout: float) -> None:
+        nonlocal asked
+        asked += 1
+        if asked < 5:
+            raise RequestTimeout("no broker answers")
+        metadata.topics[topic] = None
+
+    class Producer:
+        async def start(self) -> None:
+            pass
+
+        async def enqueue(self, topic: str, *given: Any, **options: Any) -> Any:
+            assert topic in metadata.topics
+            written.append(topic)
+            return asyncio.get_running_loop().create_future()
+
+    desk.letters._cluster = SimpleNamespace(  # type: ignore[assignment]
+        producer=lambda **options: Producer(), metadata=metadata, refresh=refresh
+    )
+    desk.pool.feed(encode(NAME.decode(), b"v"))
+    desk.accounting.drain()
+    await desk.letters._work()
+    assert (asked, written, desk.letters.held) == (5, ["dead"], 1)
+
+
 async def test_dead_letters_that_were_accepted_keep_their_topic() -> None:
     """A reload names another topic for later ones."""
     desk = Desk()
