@@ -193,6 +193,7 @@ class DeadLetters:
         self._open: dict[int, Letter] = {}
         """The letters that were taken from the queue and have no outcome, by their ids."""
         self._running = False
+        self._suspended = False
         self._closing = False
         self._failed = False
         """Whether the gateway has failed: the messages in the queue wait for `close`."""
@@ -279,12 +280,30 @@ class DeadLetters:
             self.held_of[letter.topic] += len(letter.rows)
         self.held_bytes += letter.charge
         self._queue.append(letter)
-        if not self._running:
-            try:
-                self._spawn(self._work(), "dead letters")
-                self._running = True
-            except Closed:
-                self._failed = True
+        self._begin()
+
+    def _begin(self) -> None:
+        """Start the task that writes the queued letters, unless it runs."""
+        if self._running or self._suspended or not self._queue:
+            return
+        try:
+            self._spawn(self._work(), "dead letters")
+            self._running = True
+        except Closed:
+            self._failed = True
+
+    def suspend(self) -> None:
+        """Begin to write no more letters until `resume`; those being written get their outcomes.
+
+        Otherwise a reload would wait for the end of the letters, of which there is none while
+        programs send to topics that do not exist.
+        """
+        self._suspended = True
+
+    def resume(self) -> None:
+        """Write letters again after `suspend`."""
+        self._suspended = False
+        self._begin()
 
     async def drain(self, until: float) -> None:
         """Wait until all dead letters have an outcome, or until a time on the loop's clock."""
@@ -328,7 +347,7 @@ class DeadLetters:
     async def _work(self) -> None:
         rows = 0
         try:
-            while self._queue and not self._failed:
+            while self._queue and not self._failed and not self._suspended:
                 if rows >= ROWS:
                     rows = 0
                     await asyncio.sleep(0)  # letters of many topics may have a row each
@@ -338,7 +357,7 @@ class DeadLetters:
                 letter = self._queue[0]
                 rows += len(letter.rows)
                 refusal = await self._look_up(letter.target)
-                if not self._queue or self._queue[0] is not letter:
+                if self._suspended or not self._queue or self._queue[0] is not letter:
                     continue  # `close` has discarded it, or `adopt` has given it away
                 self._queue.popleft()
                 self._open[id(letter)] = letter

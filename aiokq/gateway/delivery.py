@@ -109,6 +109,8 @@ class Delivery:
             self.switching = True
             undo.callback(self._end_switch)
             seconds = settings.delivery.shutdown_max_delay_ms / 1000
+            undo.callback(old_letters.resume)
+            old_letters.suspend()
             if type(engine) is type(old_engine):
                 # Messages that are not in flight go to the new brokers: the old ones may refuse a
                 # password that the reload replaces.
@@ -165,6 +167,9 @@ class Delivery:
         while self.dead_letters.sending or engine.held():
             if loop.time() >= deadline or not accepting():
                 return False
+            if not engine.held():  # `drain` would return at once
+                await asyncio.sleep(CHECK_SECONDS)
+                continue
             drained = self._spawn(engine.drain(), "drain")
             await asyncio.wait([drained], timeout=CHECK_SECONDS)
             drained.cancel()
