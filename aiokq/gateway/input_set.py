@@ -288,6 +288,14 @@ class InputSet:
             try:
                 each.socket.refuse_more()
             except OSError as error:
+                if each.type != "tcp":
+                    logger.warning(
+                        "datagrams are not refused before an input is closed, and may be lost: "
+                        "input=%s error=%s",
+                        each.where,
+                        error,
+                    )
+                    continue
                 if not self.unguarded_ends:
                     logger.warning(
                         "connections are not refused before an input is closed, and what they send "

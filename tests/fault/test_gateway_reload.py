@@ -797,6 +797,21 @@ async def test_an_input_that_cannot_refuse_connections_is_logged_once_and_counte
         assert caplog.text.count("connections are not refused") == 1
 
 
+async def test_a_datagram_input_is_no_input_whose_connections_are_not_refused(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    """Regression: it was counted as one."""
+
+    def refused(one: inputs.InputSocket) -> None:
+        raise OSError(errno.ENOBUFS, os.strerror(errno.ENOBUFS))
+
+    monkeypatch.setattr(inputs.InputSocket, "refuse_more", refused)
+    async with running() as (r, _):
+        await r.gateway.close()
+        assert r.gateway.unguarded_ends == 0
+    assert caplog.text.count("datagrams are not refused") == 1
+
+
 class Ends:
     """How long inputs may read at their end. The first of them waits until its time is limited."""
 
