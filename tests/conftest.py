@@ -5,9 +5,11 @@ AIOKQ_HYPOTHESIS_PROFILE=torture selects the profile of the long runs.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import logging
 import os
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -142,6 +144,22 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Name the cause of failures after an edit: the compiled core was not built again.
+
+    `aiokq.fastpath` does not look for itself: to read its sources takes longer than its import.
+    """
+    with contextlib.suppress(ImportError), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that the core is missing was said before
+        from aiokq import fastpath
+
+        if fastpath.stale():
+            terminalreporter.write_line(
+                "the compiled core was built from other sources than these: run `make setup`",
+                red=True,
+            )
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,7 +19,7 @@ from aiokq.fastpath import pure
 from aiokq.fastpath.loading import load
 from aiokq.fastpath.produce import states
 from aiokq.fastpath.units import UNITS, extensions, source_hash, sources
-from tests import cores
+from tests import conftest, cores
 
 PACKAGE = Path(fastpath.__file__).parent.parent
 INHERITED = {name: value for name, value in os.environ.items() if not name.startswith("AIOKQ_")}
@@ -68,6 +69,18 @@ def test_the_compiled_core_is_built_from_these_sources() -> None:
     """After an edit `make setup` must rebuild it."""
     assert load("", True)["SOURCE_HASH"] == source_hash(PACKAGE)
     assert not fastpath.stale()
+
+
+@pytest.mark.parametrize("stale", [False, True])
+def test_a_run_of_tests_names_a_core_that_was_not_built_again(
+    stale: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: failures with errors such as TypeError did not show their cause."""
+    monkeypatch.setattr(fastpath, "stale", lambda: stale)
+    lines: list[str] = []
+    reporter = SimpleNamespace(write_line=lambda line, **markup: lines.append(line))
+    conftest.pytest_terminal_summary(reporter)
+    assert ["make setup" in line for line in lines] == [True] * stale
 
 
 def test_an_edit_of_any_source_changes_the_hash(tmp_path: Path) -> None:
