@@ -11,13 +11,16 @@ import hashlib
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.fault.fuzz.__main__ import fuzz_client
+from tests.fault.fuzz.fixture import FETCH_SESSIONS, Fixture
 from tests.fault.fuzz.forbidden import is_forbidden
 from tests.fault.fuzz.plans import KINDS, make_plan
-from tests.fault.fuzz.round import run_round
+from tests.fault.fuzz.round import LONGEST_WAIT, _left, _unserved, run_round
+from tests.fault.fuzz.working import WorkingClient
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -28,6 +31,11 @@ LEAST = 100
 """Number of connections of each kind; on a busy machine they take longer than `SECONDS`.
 
 One of ten connections with a login fails to log in.
+"""
+
+SOME = LEAST // 10
+"""Number of connections of each kind that must come as far as requests after the authentication,
+and of those that must not. By their plans, either is a fifth of all connections or more.
 """
 
 
@@ -74,11 +82,74 @@ async def test_fuzzed_listeners_leave_nothing_and_working_clients_are_served(
     outcome = await run_round(tmp_path, seed=18, seconds=SECONDS, least=LEAST)
     print(outcome.numbers)
     assert outcome.violations == []
-    connections = outcome.numbers["connections"]
-    assert all(connections[kind] >= LEAST for kind in KINDS)
+    connections, authenticated = outcome.numbers["connections"], outcome.numbers["authenticated"]
+    for kind in KINDS:
+        assert connections[kind] >= LEAST
+        assert authenticated[kind] >= SOME
+        # On the plain listener, every connection is one of the anonymous user.
+        assert kind == "plain" or connections[kind] - authenticated[kind] >= SOME
     assert outcome.numbers["apis"] > 40
     assert outcome.numbers["logins"] > 20
     assert outcome.numbers["failed_logins"] > 10
+    assert outcome.numbers["logins_again"] > 0
+
+
+IDLE: dict[str, Any] = {
+    "tasks": {"listen": 7},
+    "connections": {"PLAIN": 0, "TLS": 0},
+    "sockets": 11,
+    "descriptors": 35,
+    "budget": 0,
+    "delayed fetches": 0,
+    "fetch sessions": 0,
+    "groups with members": 0,
+    "open transactions": 0,
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({}, []),
+        ({"tasks": {"listen": 8}}, ["8 tasks 'listen' are left, 7 before"]),
+        ({"tasks": {"listen": 7, "wait": 1}}, ["1 tasks 'wait' are left, 0 before"]),
+        ({"tasks": {"listen": 6}}, []),
+        ({"connections": {"PLAIN": 0, "TLS": 2}}, ["2 connections on TLS are left"]),
+        ({"sockets": 12}, ["sockets: 12, 11 before"]),
+        ({"descriptors": 45, "fetch sessions": FETCH_SESSIONS}, []),
+        ({"descriptors": 46}, ["descriptors: 46, 35 before"]),
+        ({"budget": 1}, ["budget: 1, 0 before"]),
+        ({"delayed fetches": 1}, ["delayed fetches: 1, 0 before"]),
+        ({"fetch sessions": 9}, ["fetch sessions: 9, 0 before"]),
+        ({"groups with members": 1}, ["groups with members: 1, 0 before"]),
+        ({"open transactions": 1}, ["open transactions: 1, 0 before"]),
+    ],
+)
+def test_a_round_tells_what_is_left(changes: dict[str, Any], told: list[str]) -> None:
+    assert _left(IDLE | changes, IDLE) == told
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({}, None),
+        ({"longest": LONGEST_WAIT + 1}, "waited 16.0 s"),
+        ({"_since": 0.0}, "waited"),
+        ({"failure": "KafkaError()"}, "KafkaError()"),
+        ({"count": 0}, "has done nothing"),
+    ],
+)
+def test_a_round_tells_which_client_was_not_served(
+    tmp_path: Path, changes: dict[str, Any], told: str | None
+) -> None:
+    worker = WorkingClient(Fixture(tmp_path), "tls")
+    worker.count = 5
+    for name, value in changes.items():
+        setattr(worker, name, value)
+    found = _unserved(worker, has_ended=True)
+    assert len(found) == (told is not None)
+    assert all(told is not None and told in one for one in found)
+    assert len(_unserved(worker, has_ended=False)) == 1
 
 
 @pytest.mark.timeout(300)

@@ -33,6 +33,9 @@ MARKER = b"TOP-SECRET-c0ffee-"
 HIDDEN = "hidden-9b1deb4d"
 """A topic whose name no fuzzer sends."""
 
+FETCH_SESSIONS = 8
+"""The largest number of fetch sessions. The working clients alone have six."""
+
 WORK = {"plain": "work-anonymous", "tls": "work-anonymous"}
 """The topic of the working client of a listener; that of the others is `work`."""
 
@@ -68,13 +71,13 @@ socket.request.max.bytes=16777216
 queued.max.request.bytes=67108864
 max.connections=4000
 group.min.session.timeout.ms=100
-group.max.session.timeout.ms=5000
+group.max.session.timeout.ms=3000
 group.consumer.min.session.timeout.ms=1000
-group.consumer.session.timeout.ms=5000
+group.consumer.session.timeout.ms=2000
 group.consumer.heartbeat.interval.ms=1000
 group.consumer.min.heartbeat.interval.ms=500
 group.initial.rebalance.delay.ms=0
-transaction.max.timeout.ms=5000
+transaction.max.timeout.ms=3000
 transaction.abort.timed.out.transaction.cleanup.interval.ms=1000
 transactional.id.expiration.ms=60000
 log.retention.check.interval.ms=5000
@@ -150,6 +153,7 @@ class Fixture:
             "listener.security.protocol.map="
             + ",".join(f"{name.upper()}:{each}" for name, each in PROTOCOLS.items()),
             SETTINGS,
+            f"max.incremental.fetch.session.cache.slots={FETCH_SESSIONS}",
             f"ssl.keystore.location={self.directory}/node.pem",
             f"ssl.truststore.location={self.directory}/ca.pem",
         ]
@@ -243,7 +247,7 @@ async def furnish(fixture: Fixture) -> dict[str, str]:
                 await producer.send(HIDDEN, MARKER + b"%d" % number)
         # The first transaction creates the topic of its coordinator.
         producer = aiokq.Producer(
-            **fixture.settings("admin"), transactional_id=SECRET, transaction_timeout_ms=5000
+            **fixture.settings("admin"), transactional_id=SECRET, transaction_timeout_ms=3000
         )
         async with producer, producer.transaction():
             await producer.send(HIDDEN, MARKER)

@@ -343,8 +343,12 @@ class _Planner:
     def _sessions(self) -> list[Step]:
         """Return logins and requests, on a listener where a session lasts for two seconds."""
         random = self.random
+        if random.random() < 0.25:
+            return self._conversation()
         user = self._user()
-        steps = [*self._login(user), *self._requests()]
+        steps = self._login(user)
+        if random.random() < 0.6:  # after many requests the broker closes the connection
+            steps += self._requests()
         for _ in range(random.randint(1, 3)):
             steps.append(Step("pause", number=random.choice([0, 300, 2100])))
             again = random.random()

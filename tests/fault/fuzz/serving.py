@@ -8,17 +8,34 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import os
 import re
 import sys
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
+from typing import ClassVar
 
 import aiokq.broker.node as node_module
+from aiokq.broker.gate import Gate
 from aiokq.broker.node import BrokerNode
 from aiokq.broker.process import main
+from aiokq.connection.request_context import RequestContext, SessionState
 from tests.fault.fuzz.fixture import Fixture
+
+
+class CountingGate(Gate):
+    """A gate that counts the connections on which requests came after the authentication."""
+
+    __slots__ = ()
+    authenticated: ClassVar[defaultdict[str, set[int]]] = defaultdict(set)
+    """The numbers of these connections, by listener."""
+
+    def admit(self, connection: RequestContext, api_and_version: int, nbytes: int) -> bool:
+        if connection.session.state is SessionState.READY:
+            self.authenticated[connection.listener].add(connection.connection_id)
+        return super().admit(connection, api_and_version, nbytes)
 
 
 class ProbedNode(BrokerNode):
@@ -27,6 +44,7 @@ class ProbedNode(BrokerNode):
     probe = ""
 
     async def start(self) -> None:
+        self.gate.__class__ = CountingGate
         await super().start()
         self._beaten = time.thread_time()
         self._held: list[tuple[float, dict[str, int]]] = []
@@ -77,7 +95,21 @@ class ProbedNode(BrokerNode):
             "tasks": dict(names),
             "connections": {one._name: one.connections for one in servers},
             "budget": servers[0].budget.used,
+            "authenticated": {
+                name.lower(): len(found) for name, found in CountingGate.authenticated.items()
+            },
             "delayed fetches": len(self.purgatory),
+            "groups with members": sum(
+                count
+                for (_, name), count in self.counters.groups.read().items()
+                if name not in ("Empty", "Dead")
+            ),
+            "open transactions": sum(
+                count
+                for (name,), count in self.counters.transactional_ids.read().items()
+                if name not in ("Empty", "CompleteCommit", "CompleteAbort", "Dead")
+            ),
+            "sockets": _sockets(),
             "fetch sessions": len(self.fetch_sessions),
             "threads": threading.active_count(),
             "logins": dict(self.counters.logins),
@@ -86,6 +118,17 @@ class ProbedNode(BrokerNode):
             "held": self._held,
             "errors": {str(name): count for name, count in self.counters.errors.items()},
         }
+
+
+def _sockets() -> int:
+    """Return the number of sockets of this process."""
+    found = 0
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            found += os.readlink(f"/proc/self/fd/{name}").startswith("socket:")
+        except FileNotFoundError:  # the descriptor of this list itself
+            pass
+    return found
 
 
 def _step(held: tuple[float, dict[str, int]]) -> float:
