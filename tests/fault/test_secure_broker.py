@@ -127,7 +127,7 @@ async def test_a_user_that_the_administrator_adds_gets_in(tmp_path):
                 await admin.describe_acls()
         audit = running.errors.read_text()
         assert "aiokq.audit.change: user changed: principal=User:admin" in audit
-        assert 'item="alice set"' in audit
+        assert 'item="alice: SCRAM-SHA-512 set"' in audit
         assert "aiokq.audit.denial: operation denied: principal=User:alice" in audit
 
 

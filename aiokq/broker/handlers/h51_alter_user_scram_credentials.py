@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from aiokq.broker.permissions import Operation, ResourceType
+from aiokq.connection.sasl.scram_formulas import SCRAM_MECHANISM_OF
 from aiokq.core.errors import BrokerError
 from aiokq.wire.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -41,11 +42,15 @@ async def handle(
         names = [one.name for one in request.deletions]
         names += [one.name for one in request.upsertions]
         outcomes = dict.fromkeys(names, error)
-    deleted = {one.name for one in request.deletions}
+    # A user without an error has one change: two changes of a user are DUPLICATE_RESOURCE.
+    deleted = {one.name: one.mechanism for one in request.deletions}
+    stored = {one.name: one.mechanism for one in request.upsertions}
     await call.changed_many(
         "user changed",
         (
-            f"{name} deleted" if name in deleted else f"{name} set"
+            f"{name}: {SCRAM_MECHANISM_OF[deleted[name]].name} deleted"
+            if name in deleted
+            else f"{name}: {SCRAM_MECHANISM_OF[stored[name]].name} set"
             for name, error in outcomes.items()
             if error is None
         ),

@@ -22,6 +22,7 @@ __all__ = [
     "MOST_ITERATIONS",
     "SALT_BYTES",
     "SCRAM_MECHANISMS",
+    "SCRAM_MECHANISM_OF",
     "ScramKeys",
     "ScramMechanism",
     "client_key",
@@ -69,6 +70,11 @@ SCRAM_MECHANISMS: Final[Mapping[str, ScramMechanism]] = {
     "SCRAM-SHA-512": ScramMechanism("SCRAM-SHA-512", 2, "sha512", 64),
 }
 """The supported mechanisms by their names, which are case-sensitive."""
+
+SCRAM_MECHANISM_OF: Final[Mapping[int, ScramMechanism]] = {
+    mechanism.number: mechanism for mechanism in SCRAM_MECHANISMS.values()
+}
+"""The supported mechanisms by their numbers."""
 
 
 class ScramKeys(NamedTuple):

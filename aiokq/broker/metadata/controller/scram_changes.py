@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from aiokq.broker.metadata.controller.decision import Decision
 from aiokq.broker.metadata.image.features import SCRAM_CREDENTIALS
 from aiokq.connection.sasl.scram_formulas import (
     LEAST_ITERATIONS,
     MOST_ITERATIONS,
-    SCRAM_MECHANISMS,
+    SCRAM_MECHANISM_OF,
     keys_of_salted_password,
 )
 from aiokq.connection.turn import STEPS_PER_LOOK
@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 __all__ = ["alter_scram_credentials"]
 
 _Change: TypeAlias = ScramCredentialDeletion | ScramCredentialUpsertion
-
-_MECHANISMS: Final = {mechanism.number: mechanism for mechanism in SCRAM_MECHANISMS.values()}
 
 
 def alter_scram_credentials(
@@ -79,7 +77,7 @@ def _error(image: MetadataImage, change: _Change, times: int) -> BrokerError | N
         return UnsupportedVersion("The current metadata.version does not support SCRAM")
     if not change.name:
         return UnacceptableCredential("Username must not be empty")
-    if change.mechanism not in _MECHANISMS:
+    if change.mechanism not in SCRAM_MECHANISM_OF:
         return UnsupportedSaslMechanism("Unknown SCRAM mechanism")
     if isinstance(change, ScramCredentialDeletion):
         if (change.name, change.mechanism) not in image.principals.scram_credentials:
@@ -97,7 +95,9 @@ def _error(image: MetadataImage, change: _Change, times: int) -> BrokerError | N
 def _record(change: _Change) -> Message:
     if isinstance(change, ScramCredentialDeletion):
         return RemoveUserScramCredentialRecord(name=change.name, mechanism=change.mechanism)
-    keys = keys_of_salted_password(_MECHANISMS[change.mechanism], bytes(change.salted_password))
+    keys = keys_of_salted_password(
+        SCRAM_MECHANISM_OF[change.mechanism], bytes(change.salted_password)
+    )
     return UserScramCredentialRecord(
         name=change.name,
         mechanism=change.mechanism,

@@ -532,6 +532,6 @@ async def test_changes_of_quotas_and_users_are_in_the_audit_log_too(caplog):
     who = "principal=User:admin host=127.0.0.1 listener=PLAINTEXT"
     assert [each.getMessage() for each in caplog.records] == [
         f'quotas changed: {who} item="user=alice, client-id=<default>: producer_byte_rate=1000"',
-        f'user changed: {who} item="alice set"',
+        f'user changed: {who} item="alice: SCRAM-SHA-256 set"',
     ]
     assert "password" not in caplog.text
