@@ -46,6 +46,8 @@ from aiokq.core.errors import (
 from aiokq.core.supervisor import handed_over, shielded, warn_unclosed
 
 if TYPE_CHECKING:
+    import ssl
+
     from aiokq.broker.security.authentication.own_check import Authenticate
     from aiokq.broker.security.authorization.caller_authorizer import Authorize
     from aiokq.broker.security.quotas.caller_quotas import QuotaCallable
@@ -104,6 +106,10 @@ class EmbeddedCluster:
             the user, a `Principal`, an `ExpiringLogin` (which adds the end of the session), or None
             to refuse the login. A function runs on the cluster's loop and must not block; a
             coroutine function may wait. `authenticate` is not called for the names in `users`.
+        ssl_context: an `ssl.SSLContext` of a server, with a certificate, for the listeners with
+            TLS. It replaces all `ssl.` settings but `ssl.principal.mapping.rules`. Without
+            `listeners` in `settings`, the only listener has TLS. The context is not copied: a
+            certificate that is loaded into it later counts for new connections.
 
     Raises:
         ConfigError: an argument, a setting or a feature is unknown, out of range or of the wrong
@@ -132,6 +138,7 @@ class EmbeddedCluster:
         quota: QuotaCallable | None = None,
         users: Mapping[str, str] | None = None,
         authenticate: Authenticate | None = None,
+        ssl_context: ssl.SSLContext | None = None,
         environment: Environment | None = None,
         **unknown: Never,
     ) -> None:
@@ -151,6 +158,7 @@ class EmbeddedCluster:
             has_acls=acls is not None,
             users=self._users,
             own_check=authenticate is not None,
+            ssl_context=ssl_context,
         )
         self._settings, self._listeners, self._node_id = checked
         self._authorizer = authorizer_of(authorize, acls, self._settings)

@@ -21,6 +21,8 @@ from aiokq.core.errors import ConfigError, KafkaStorage
 from aiokq.core.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
     from aiokq.broker.config.listeners import Endpoint
     from aiokq.broker.config.settings import BrokerSettings
     from aiokq.broker.gate import Authorizer
@@ -46,7 +48,7 @@ __all__ = [
 _ARGUMENTS: Final = (
     *("data_dir", "port", "profile", "settings", "features", "restore_from"),
     *("acls", "authorize", "quota"),
-    *("users", "authenticate"),
+    *("users", "authenticate", "ssl_context"),
 )
 
 _SNAPSHOTS: Final = "metadata.log.max.record.bytes.between.snapshots"
@@ -93,6 +95,7 @@ def node_arguments(
     has_acls: bool = False,
     users: Mapping[str, str] | None = None,
     own_check: bool = False,
+    ssl_context: SSLContext | None = None,
 ) -> NodeArguments:
     """Check arguments of `EmbeddedCluster`; return the arguments of its node.
 
@@ -101,6 +104,7 @@ def node_arguments(
         has_acls: whether the caller gave ACLs; the settings then need not name an authorizer.
         users: the result of `checked_users`.
         own_check: whether the caller gave a function that checks passwords and tokens.
+        ssl_context: the context of the listeners with TLS.
 
     Raises:
         ConfigError: an argument or a setting is unknown, out of range, of the wrong type, or
@@ -130,7 +134,13 @@ def node_arguments(
         given = {} if settings is None else settings
         if not any(str(name).replace("_", ".") == AUTHORIZER for name in given):
             settings = {**given, AUTHORIZER: STANDARD_AUTHORIZER}
-    if users is not None or own_check:
+    has_logins = users is not None or own_check
+    if ssl_context is not None:
+        from aiokq.broker.config.login_settings import with_tls
+
+        _check_context(ssl_context)
+        settings = with_tls(settings, has_logins=has_logins)
+    if has_logins:
         from aiokq.broker.config.login_settings import with_logins
 
         settings = with_logins(settings, users, own_check=own_check)
@@ -140,7 +150,7 @@ def node_arguments(
             "log.dirs is a setting of `aiokq broker`: pass data_dir= to an embedded cluster"
         )
     check_roles(checked)
-    listeners = _listeners(checked, port, own_check=own_check)
+    listeners = _listeners(checked, port, own_check=own_check, ssl_context=ssl_context)
     node_id = configured_node_id(checked)
     check_quorum(checked, listeners, node_id)
     return NodeArguments(checked, listeners, node_id)
@@ -247,10 +257,26 @@ def checked_users(users: Mapping[str, str] | None) -> dict[str, str] | None:
     return dict(users)
 
 
-def _listeners(settings: BrokerSettings, port: int, *, own_check: bool) -> Listeners:
+def _check_context(context: SSLContext) -> None:
+    import ssl  # few clusters have TLS
+
+    if not isinstance(context, ssl.SSLContext):
+        raise ConfigError(f"ssl_context must be an ssl.SSLContext or None, not {context!r}")
+    if context.protocol is ssl.PROTOCOL_TLS_CLIENT:
+        raise ConfigError(
+            "ssl_context is one of a client: make it with ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER) "
+            "or ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)"
+        )
+
+
+def _listeners(
+    settings: BrokerSettings, port: int, *, own_check: bool, ssl_context: SSLContext | None
+) -> Listeners:
     if settings.listeners is None:
         return configured_listeners(settings, default_port=port, own_check=own_check)
-    return configured_listeners(settings, port=port or None, own_check=own_check)
+    return configured_listeners(
+        settings, port=port or None, own_check=own_check, ssl_context=ssl_context
+    )
 
 
 def unknown_argument(unknown: Mapping[str, object]) -> ConfigError:

@@ -458,10 +458,13 @@ def server_security(
     from aiokq.connection.tls.principal_rules import PrincipalRules
     from aiokq.connection.tls.tls_contexts import TlsContexts
 
-    stores = _tls_settings(settings)
+    if settings.ssl_context is not None:
+        tls = TlsContexts.fixed(settings.ssl_context)
+    else:
+        tls = TlsContexts(server_context, _tls_settings(settings), f"listener {settings.name}")
     rules = "ssl.principal.mapping.rules"
     return ServerSecurity(
-        tls=TlsContexts(server_context, stores, f"listener {settings.name}"),
+        tls=tls,
         sasl=settings.uses_sasl,
         principal_of=PrincipalRules(
             str(settings.value(rules)), settings.spelled(rules)

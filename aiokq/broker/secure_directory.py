@@ -60,7 +60,7 @@ OWN_FILES: Final = frozenset(
 
 BROKER_COMMENT: Final = """\
 The settings of the broker, written by `aiokq broker --secure`; they may be changed.
-Apache Kafka understands them as well.
+Names and values are Kafka's. Apache Kafka also needs process.roles, node.id and a controller.
 """
 CLIENT_COMMENT: Final = """\
 The administrator's settings, for clients of aiokq (--config, from_properties) and of Java.

@@ -13,6 +13,7 @@ Tests: ``tests/unit/broker/config/test_listener_security.py``.
 from __future__ import annotations
 
 import copy
+import ssl
 from collections.abc import Iterator, Mapping
 from typing import Final
 
@@ -42,6 +43,12 @@ _MODULES: Final[Mapping[str, tuple[str, str]]] = {
 }
 """The login module of each mechanism, and its class."""
 
+_CLIENT_AUTH: Final = {
+    ssl.CERT_NONE: "none",
+    ssl.CERT_OPTIONAL: "requested",
+    ssl.CERT_REQUIRED: "required",
+}
+
 _SECURITY: Final = "org.apache.kafka.common.security"
 _CALLBACK_CLASSES: Final[Mapping[str, str]] = {
     f"{_SECURITY}.plain.internals.PlainServerCallbackHandler": PLAIN,
@@ -67,6 +74,8 @@ class ListenerSettings:
         settings: the settings of the broker.
         own_check: whether the program that runs the broker checks passwords and tokens itself.
             PLAIN then needs no users, and OAUTHBEARER no keys in the settings.
+        ssl_context: replaces the key store and all other settings of TLS but the principal mapping
+            rules; None to use the settings.
 
     Attributes:
         name: the name of the listener, in capitals.
@@ -75,6 +84,7 @@ class ListenerSettings:
         uses_sasl: whether the protocol is SASL_PLAINTEXT or SASL_SSL.
         mechanisms: the enabled SASL mechanisms; empty without SASL.
         modules: login modules by mechanism. PLAIN always has one; the other mechanisms need none.
+        ssl_context: the given context if the protocol has TLS, else None.
 
     Raises:
         ConfigError: no mechanism is enabled, or one is not supported; a login module is missing,
@@ -90,17 +100,25 @@ class ListenerSettings:
         "modules",
         "name",
         "protocol",
+        "ssl_context",
         "uses_sasl",
         "uses_tls",
     )
 
     def __init__(
-        self, name: str, protocol: str, settings: BrokerSettings, *, own_check: bool = False
+        self,
+        name: str,
+        protocol: str,
+        settings: BrokerSettings,
+        *,
+        own_check: bool = False,
+        ssl_context: ssl.SSLContext | None = None,
     ) -> None:
         self.name = name
         self.protocol = protocol
         self.uses_tls = protocol.endswith("SSL")
         self.uses_sasl = protocol.startswith("SASL_")
+        self.ssl_context = ssl_context if self.uses_tls else None
         self._settings = settings
         self._own_check = own_check
         self._of_listener = settings.listener_settings.get(name, {})
@@ -169,6 +187,8 @@ class ListenerSettings:
 
         As in Kafka, the setting without a prefix has no effect on a SASL_SSL listener.
         """
+        if self.ssl_context is not None:
+            return _CLIENT_AUTH[self.ssl_context.verify_mode]
         if self.uses_sasl:
             return str(self._of_listener.get("ssl.client.auth", SecuritySettings.ssl_client_auth))
         return str(self.value("ssl.client.auth"))

@@ -22,6 +22,8 @@ from aiokq.core.named_tuple import NamedTuple
 from aiokq.core.numbers import PORT_MAX, parse_number
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
     from aiokq.broker.config.listener_security import ListenerSettings
     from aiokq.broker.config.settings import BrokerSettings
 
@@ -167,6 +169,7 @@ def configured_listeners(
     advertise: Advertise = Advertise(),  # noqa: B008  immutable
     default_port: int = 9092,
     own_check: bool = False,
+    ssl_context: SSLContext | None = None,
 ) -> Listeners:
     """Return the listeners that the settings describe.
 
@@ -181,6 +184,7 @@ def configured_listeners(
         advertise: replaces the advertised address of the first listener.
         default_port: port of the listener if `listeners` is not set.
         own_check: see `ListenerSettings`.
+        ssl_context: see `ListenerSettings`.
 
     Raises:
         ConfigError: a setting or an argument is malformed or contradictory, would advertise a
@@ -231,7 +235,8 @@ def configured_listeners(
         for one in (*opened, *controllers)
         if protocols[one.name] != PLAINTEXT
     }
-    security = _security(settings, [one.name for one in opened], secured, own_check=own_check)
+    names = [one.name for one in opened]
+    security = _security(settings, names, secured, own_check=own_check, ssl_context=ssl_context)
     _check_mechanism(settings, inter_broker, security)
     return Listeners(tuple(opened), advertised, inter_broker, controllers, secured, security, admin)
 
@@ -242,12 +247,22 @@ def sasl_listeners(settings: BrokerSettings) -> list[str]:
     Raises:
         ConfigError: `listeners` or `listener.security.protocol.map` is malformed.
     """
+    return [name for name, protocol in _protocols(settings) if protocol.startswith("SASL_")]
+
+
+def tls_listeners(settings: BrokerSettings) -> list[str]:
+    """Return the names of the listeners in `listeners` that have TLS.
+
+    Raises:
+        ConfigError: `listeners` or `listener.security.protocol.map` is malformed.
+    """
+    return [name for name, protocol in _protocols(settings) if protocol.endswith("SSL")]
+
+
+def _protocols(settings: BrokerSettings) -> list[tuple[str, str]]:
     protocols = _protocol_map(settings)
-    return [
-        one.name
-        for one in endpoints_of("listeners", settings.listeners or "")
-        if protocols.get(one.name, PLAINTEXT).startswith("SASL_")
-    ]
+    endpoints = endpoints_of("listeners", settings.listeners or "")
+    return [(one.name, protocols.get(one.name, PLAINTEXT)) for one in endpoints]
 
 
 def _security(
@@ -256,13 +271,16 @@ def _security(
     protocols: Mapping[str, str],
     *,
     own_check: bool,
+    ssl_context: SSLContext | None,
 ) -> Mapping[str, ListenerSettings]:
     if not protocols:
         return {}
     from aiokq.broker.config.listener_security import ListenerSettings  # few starts need it
 
     return {
-        name: ListenerSettings(name, protocols[name], settings, own_check=own_check)
+        name: ListenerSettings(
+            name, protocols[name], settings, own_check=own_check, ssl_context=ssl_context
+        )
         for name in names
         if name in protocols
     }

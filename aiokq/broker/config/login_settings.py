@@ -1,4 +1,4 @@
-"""Adds the settings that logins by `EmbeddedCluster(users=, authenticate=)` need.
+"""Adds the settings that `EmbeddedCluster(users=, authenticate=, ssl_context=)` needs.
 
 Tests: ``tests/unit/broker/config/test_login_settings.py``.
 """
@@ -8,19 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from aiokq.broker.config.listeners import sasl_listeners
+from aiokq.broker.config.listeners import sasl_listeners, tls_listeners
 from aiokq.broker.config.settings import broker_settings, setting_name
 from aiokq.core.errors import ConfigError
 from aiokq.core.jaas import PLAIN, jaas_text
 
-__all__ = ["with_logins"]
-
-LISTENER: Final = "SASL_PLAINTEXT"
-"""The name of the only listener if the settings have no listeners."""
+__all__ = ["with_logins", "with_tls"]
 
 _SCRAM: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 _MECHANISMS: Final = "sasl.enabled.mechanisms"
 _JAAS: Final = "plain.sasl.jaas.config"
+_OF_NAMES: Final = "ssl.principal.mapping.rules"
 
 
 def with_logins(
@@ -29,7 +27,8 @@ def with_logins(
     """Return `settings`, with added settings that enable the SASL mechanisms for logins.
 
     If the settings name the mechanisms of a listener, the listener keeps them. If not, it gets
-    SCRAM and PLAIN for `users`, and PLAIN and OAUTHBEARER for the caller's own check.
+    SCRAM and PLAIN for `users`, and PLAIN and OAUTHBEARER for the caller's own check. If the
+    settings have no listeners, the only listener is SASL_PLAINTEXT.
 
     Args:
         users: passwords by name; None for no users.
@@ -40,12 +39,8 @@ def with_logins(
     """
     if settings is not None and not isinstance(settings, Mapping):
         broker_settings(settings)  # raises ConfigError
-    given: dict[str, object] = dict(settings or {})
-    names = {setting_name(name) for name in given if isinstance(name, str)}
-    if "listeners" not in names:
-        given["listeners"] = f"{LISTENER}://127.0.0.1:0"
-        if not names & {"inter.broker.listener.name", "security.inter.broker.protocol"}:
-            given["inter.broker.listener.name"] = LISTENER
+    given = _with_listener(settings, "SASL_PLAINTEXT")
+    names = _names(given)
     listeners = sasl_listeners(broker_settings(given))
     if not listeners:
         raise ConfigError(
@@ -65,3 +60,41 @@ def with_logins(
             options = {f"user_{user}": password for user, password in users.items()}
             given[prefix + _JAAS] = jaas_text(PLAIN, options)
     return given
+
+
+def with_tls(settings: Mapping[str, object] | None, *, has_logins: bool) -> Mapping[str, object]:
+    """Return `settings`, with a listener for the context that the caller gave.
+
+    If the settings have no listeners, the only listener is SSL, or SASL_SSL for logins.
+
+    Raises:
+        ConfigError: a setting is wrong, no listener has TLS, or a setting that the context replaces
+            is given, too.
+    """
+    if settings is not None and not isinstance(settings, Mapping):
+        broker_settings(settings)  # raises ConfigError
+    given = _with_listener(settings, "SASL_SSL" if has_logins else "SSL")
+    for name in sorted(_names(given)):
+        if (name.startswith("ssl.") or ".ssl." in name) and not name.endswith(_OF_NAMES):
+            raise ConfigError(f"ssl_context and {name} exclude each other: remove one of them")
+    if not tls_listeners(broker_settings(given)):
+        raise ConfigError(
+            "ssl_context needs a listener with TLS: remove listeners from the settings, or write "
+            "for example SSL://127.0.0.1:0"
+        )
+    return given
+
+
+def _with_listener(settings: Mapping[str, object] | None, listener: str) -> dict[str, object]:
+    """Return `settings`, with `listener` on 127.0.0.1 if they have no listeners."""
+    given: dict[str, object] = dict(settings or {})
+    names = _names(given)
+    if "listeners" not in names:
+        given["listeners"] = f"{listener}://127.0.0.1:0"
+        if not names & {"inter.broker.listener.name", "security.inter.broker.protocol"}:
+            given["inter.broker.listener.name"] = listener
+    return given
+
+
+def _names(given: Mapping[str, object]) -> set[str]:
+    return {setting_name(name) for name in given if isinstance(name, str)}

@@ -224,9 +224,13 @@ class TlsContexts:
 
         Raises:
             ConfigError: a setting is not valid, a file cannot be used, the certificate has another
-                identity, or the settings add a first trust store.
+                identity, the settings add a first trust store, or the context was given.
         """
-        if self._settings is not None and self._settings.has_truststore < settings.has_truststore:
+        if self._settings is None:
+            raise settings.error(
+                "ssl.keystore.location", "the listener has a context that was given as ssl_context"
+            )
+        if self._settings.has_truststore < settings.has_truststore:
             raise settings.error(
                 "ssl.truststore.location",
                 "Cannot add SSL truststore to an existing listener for which no truststore was "
