@@ -199,28 +199,17 @@ class ClusterChecks:
         )
 
     async def _handshake(self, numeric: Address, address: BootstrapAddress) -> str:
-        from aiokq.core.errors import ConnectionLost, RequestTimeout
-
         loop = asyncio.get_running_loop()
-        limit = self._options.setup_timeout
         began = loop.time()
-        try:
-            async with asyncio.timeout(limit):
-                connection = await open_connection(
-                    numeric,
-                    self._options,
-                    host=address.host,
-                    name=str(address),
-                    environment=self._environment,
-                    counters=ClientCounters("doctor"),
-                )
-        except TimeoutError as error:
-            cause = f"no answer within {limit:g} s"
-            if isinstance(error, RequestTimeout):  # its message names the timeout that expired
-                cause = error.message
-            raise ConnectionLost(
-                f"{cause}: a firewall, not Kafka, or a listener of another security_protocol"
-            ) from None
+        connection = await open_connection(
+            numeric,
+            self._options,
+            host=address.host,
+            name=str(address),
+            timeout=self._options.setup_timeout,
+            environment=self._environment,
+            counters=ClientCounters("doctor"),
+        )
         try:
             connected = loop.time() - began
             latency = await _latency(connection)

@@ -7,6 +7,7 @@ import ssl
 from collections.abc import Iterator
 from typing import Final
 
+from aiokq.connection.handshake import ClosedOnApiVersions, HandshakeTimeout
 from aiokq.connection.tls.failure import ClosedInHandshake
 from aiokq.core.errors import (
     AuthenticationFailed,
@@ -23,13 +24,20 @@ __all__ = ["Step", "advice", "failed_step"]
 
 
 class Step(enum.Enum):
-    """The steps from a connection to the first request, in their order."""
+    """The steps from a connection to the first request, in their order.
+
+    The values of `HandshakeStep` are among these values. The broker refuses a mechanism in
+    SaslHandshake, and credentials in the SASL exchange; these two steps are named if the time runs
+    out in them.
+    """
 
     TCP = "TCP connection"
     TLS = "TLS handshake"
     CERTIFICATE = "certificate"
     API_VERSIONS = "ApiVersions"
+    SASL_HANDSHAKE = "SaslHandshake"
     MECHANISM = "SASL mechanism"
+    SASL_EXCHANGE = "SASL exchange"
     CREDENTIALS = "credentials"
     AUTHORIZATION = "authorization"
 
@@ -58,8 +66,20 @@ _ADVICE: Final = {
 }
 
 
+_TIMEOUT_ADVICE: Final = {
+    Step.TLS: "check that security_protocol and the port belong together: this listener may not "
+    "use TLS; or look at the load of the broker",
+    Step.SASL_HANDSHAKE: "look at the load and the log of the broker",
+    Step.SASL_EXCHANGE: "look at the load of the broker and at what it needs to check credentials, "
+    "for example its function authenticate; or at the source of this client's tokens",
+}
+"""Advice if the time runs out in a step, where it differs from the advice for a refusal."""
+
+
 def failed_step(error: KafkaError) -> Step:
     """Return the step in which a handshake failed."""
+    if isinstance(error, HandshakeTimeout):
+        return Step(error.step.value)
     for cause in _causes(error):
         if isinstance(cause, ssl.SSLCertVerificationError):
             return Step.CERTIFICATE
@@ -77,8 +97,6 @@ def failed_step(error: KafkaError) -> Step:
         return Step.CREDENTIALS
     if isinstance(error, UnsupportedVersion | ProtocolError):
         return Step.API_VERSIONS
-    from aiokq.connection.handshake import ClosedOnApiVersions
-
     if isinstance(error, ClosedOnApiVersions):
         return Step.API_VERSIONS
     return Step.TCP
@@ -92,6 +110,8 @@ def advice(step: Step, error: KafkaError, where: str) -> str:
     """
     if isinstance(error, UnsupportedVersion):
         return "upgrade the broker or aiokq, whichever is older"
+    if isinstance(error, HandshakeTimeout) and step in _TIMEOUT_ADVICE:
+        return _TIMEOUT_ADVICE[step]
     if step in _ADVICE:
         return _ADVICE[step]
     if step is Step.API_VERSIONS and isinstance(error, ConnectionLost | ProtocolError):

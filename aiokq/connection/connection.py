@@ -113,6 +113,12 @@ class Connection:
         return len(self._protocol.pending)
 
     @property
+    def awaited_api(self) -> str | None:
+        """The API of the oldest request in flight, for example "Fetch"; None if there is none."""
+        pending = self._protocol.all_pending()
+        return pending[0].request_class.NAME if pending else None
+
+    @property
     def closed(self) -> bool:
         """Whether the connection has ended or is closing, so that no request can be sent."""
         return self.error is not None or self.transport.closing

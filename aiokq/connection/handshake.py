@@ -7,11 +7,13 @@ Source: KIP-35, KIP-511 (ApiVersions), KIP-43, KIP-152, KIP-368 (SASL).
 
 from __future__ import annotations
 
+import asyncio
+import enum
 import os
 import ssl
 from collections.abc import Callable
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from aiokq.connection.connection import Connection
 from aiokq.connection.finalized_features import FinalizedFeatures
@@ -20,6 +22,7 @@ from aiokq.core.errors import (
     ConnectionLost,
     KafkaError,
     ProtocolError,
+    RequestTimeout,
     UnsupportedVersion,
     error_for,
 )
@@ -29,12 +32,13 @@ if TYPE_CHECKING:
     from aiokq.connection.frame_pool import FramePool
     from aiokq.connection.options import ConnectionOptions
     from aiokq.connection.sasl.mechanism import MechanismFactory
+    from aiokq.connection.security import Security
     from aiokq.core.counters import ClientCounters
     from aiokq.core.environment import Address, Environment
     from aiokq.core.supervisor import Supervisor
     from aiokq.wire import Request
 
-__all__ = ["ClosedOnApiVersions", "open_connection"]
+__all__ = ["ClosedOnApiVersions", "HandshakeStep", "HandshakeTimeout", "open_connection"]
 
 _UNSUPPORTED_VERSION = 35
 
@@ -44,6 +48,52 @@ TOO_OLD = (
     "certificate (ssl_certfile), a proxy whose broker is down, a broker at its limit of "
     "connections or open files, or not Kafka"
 )
+
+
+class HandshakeStep(enum.Enum):
+    """The steps of `open_connection` that wait for the peer, in their order."""
+
+    TCP = "TCP connection"
+    TLS = "TLS handshake"
+    API_VERSIONS = "ApiVersions"
+    SASL_HANDSHAKE = "SaslHandshake"
+    SASL_EXCHANGE = "SASL exchange"
+
+
+_STEP_OF_API: Final = {
+    "ApiVersions": HandshakeStep.API_VERSIONS,
+    "SaslHandshake": HandshakeStep.SASL_HANDSHAKE,
+    "SaslAuthenticate": HandshakeStep.SASL_EXCHANGE,
+}
+
+_NOT_THIS_PROTOCOL: Final = (
+    "not Kafka, a listener of another security_protocol, or an overloaded broker"
+)
+
+_TIMEOUT_CAUSES: Final = {
+    HandshakeStep.TCP: "a firewall, or the host is down",
+    HandshakeStep.TLS: _NOT_THIS_PROTOCOL,
+    HandshakeStep.API_VERSIONS: _NOT_THIS_PROTOCOL,
+    HandshakeStep.SASL_HANDSHAKE: "an overloaded broker",
+    HandshakeStep.SASL_EXCHANGE: "the credentials are not obtained in time on the client, or not "
+    "checked in time on the broker",
+}
+
+
+class HandshakeTimeout(ConnectionLost):
+    """The time for a connection and its handshake has run out.
+
+    Attributes:
+        step: the step that was not complete.
+    """
+
+    def __init__(self, step: HandshakeStep, told: str, node: int | str) -> None:
+        super().__init__(
+            f"{step.value}: {told}: {_TIMEOUT_CAUSES[step]}",
+            node=node,
+            may_have_been_written=False,
+        )
+        self.step = step
 
 
 class ClosedOnApiVersions(ConnectionLost):
@@ -65,6 +115,7 @@ async def open_connection(
     *,
     host: str,
     name: int | str,
+    timeout: float,
     environment: Environment,
     counters: ClientCounters,
     on_throttle: Callable[[float], None] | None = None,
@@ -73,13 +124,15 @@ async def open_connection(
 ) -> Connection:
     """Connect to one address and complete the handshake.
 
-    The call may be cancelled. Each request of the handshake has a timeout; the call has none.
+    The call may be cancelled.
 
     Args:
         address: numeric address.
         options: security and limits.
         host: name that resolved to the address, for certificates and SASL.
         name: node id or "host:port", for errors.
+        timeout: maximum duration of the call in seconds. Each request of the handshake also has its
+            own timeout, `request_timeout_ms`.
         environment: network and clock.
         counters: counters of the traffic.
         on_throttle: called with the throttle time in seconds that the broker reports (KIP-219).
@@ -90,14 +143,13 @@ async def open_connection(
 
     Raises:
         ConnectionLost: the peer is unreachable, or closed the connection during the handshake.
-        RequestTimeout: a request of the handshake was not answered within `request_timeout_ms`.
+        HandshakeTimeout: the call, or a request of the handshake, was not answered in time.
         AuthenticationFailed: certificate or credentials are refused.
         UnsupportedVersion: no version of an API is common to both sides.
         ProtocolError: the peer does not speak Kafka.
         BrokerError: the broker refused a request of the handshake, for example because SASL or the
             mechanism is not enabled.
     """
-    security = options.security
     connection = Connection(
         options,
         name=name,
@@ -106,7 +158,43 @@ async def open_connection(
         on_throttle=on_throttle,
         pool=pool,
     )
+    security = options.security
     hostname = security.server_hostname or host
+    step: HandshakeStep | None = None
+    try:
+        async with asyncio.timeout(timeout):
+            await _connect(connection, address, security, hostname, environment)
+            try:
+                await _negotiate(connection)
+                if security.mechanism is not None:
+                    random = environment.random
+                    await _log_in(connection, security.mechanism, hostname, random, supervisor)
+            except BaseException as error:
+                # The API whose answer is missing; None while the mechanism prepares a message.
+                api = error.api if isinstance(error, RequestTimeout) else connection.awaited_api
+                step = _STEP_OF_API.get(api or "", HandshakeStep.SASL_EXCHANGE)
+                await _abort(connection, error, address)
+                raise
+    except RequestTimeout as error:
+        if error.origin == "broker" or step is None:
+            raise
+        raise HandshakeTimeout(step, error.message, name) from None
+    except TimeoutError:
+        if step is None:
+            step = HandshakeStep.TLS if connection.transport.in_handshake else HandshakeStep.TCP
+        raise HandshakeTimeout(step, f"no answer within {timeout:.3g} s", name) from None
+    connection.ready()
+    return connection
+
+
+async def _connect(
+    connection: Connection,
+    address: Address,
+    security: Security,
+    hostname: str,
+    environment: Environment,
+) -> None:
+    """Connect, and do the TLS handshake."""
     context = None
     if security.tls is not None:
         context = await security.tls.current(environment.clock, environment.offload)
@@ -125,28 +213,24 @@ async def open_connection(
             hint = "; if the port is not TLS, set security_protocol=PLAINTEXT or SASL_PLAINTEXT"
         raise ConnectionLost(
             f"{_os_reason(error)}{hint}",
-            node=name,
+            node=connection.name,
             may_have_been_written=False,
         ) from error
-    try:
-        await _negotiate(connection)
-        if security.mechanism is not None:
-            await _log_in(connection, security.mechanism, hostname, environment.random, supervisor)
-    except BaseException as error:
-        reason = error if isinstance(error, KafkaError) else ConnectionLost("handshake abandoned")
-        connection.abort(reason)
-        if isinstance(error, ConnectionLost):
-            # An error in the peer's bytes is more specific than the loss of the connection.
-            cause = await connection.wait_closed()
-            if isinstance(cause, ProtocolError):
-                raise cause from None
-            if isinstance(cause.__cause__, ssl.SSLError):
-                # TLS 1.3: the peer checks our certificate after our side has finished the
-                # handshake.
-                raise tls_error(cause.__cause__, str(address)) from error
-        raise
-    connection.ready()
-    return connection
+
+
+async def _abort(connection: Connection, error: BaseException, address: Address) -> None:
+    """Close a connection whose handshake failed after TLS; raise a more specific error if any."""
+    connection.abort(
+        error if isinstance(error, KafkaError) else ConnectionLost("handshake abandoned")
+    )
+    if isinstance(error, ConnectionLost):
+        # An error in the peer's bytes is more specific than the loss of the connection.
+        cause = await connection.wait_closed()
+        if isinstance(cause, ProtocolError):
+            raise cause from None
+        if isinstance(cause.__cause__, ssl.SSLError):
+            # TLS 1.3: the peer checks our certificate after our side has finished the handshake.
+            raise tls_error(cause.__cause__, str(address)) from error
 
 
 async def _negotiate(connection: Connection) -> None:

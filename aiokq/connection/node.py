@@ -23,7 +23,6 @@ from aiokq.core.errors import (
     Closed,
     ConnectionLost,
     KafkaError,
-    RequestTimeout,
     copy_error,
 )
 from aiokq.core.frozen import frozen
@@ -388,28 +387,20 @@ class Node:
         for address in addresses:
             self._last_address = address
             try:
-                async with asyncio.timeout(timeout):
-                    connection = await open_connection(
-                        address,
-                        self._options,
-                        host=host,
-                        name=self.name,
-                        environment=self._environment,
-                        counters=self._counters,
-                        on_throttle=lambda seconds: self.throttled(seconds * 1000),
-                        pool=self._pool,
-                        supervisor=self.supervisor,
-                    )
+                connection = await open_connection(
+                    address,
+                    self._options,
+                    host=host,
+                    name=self.name,
+                    timeout=timeout,
+                    environment=self._environment,
+                    counters=self._counters,
+                    on_throttle=lambda seconds: self.throttled(seconds * 1000),
+                    pool=self._pool,
+                    supervisor=self.supervisor,
+                )
                 self._spoken.add(address)
                 return connection
-            except TimeoutError as error:
-                # A RequestTimeout comes from a request of the handshake, and has a message. In all
-                # other cases, the timeout of the attempt expired.
-                told = error.message if isinstance(error, RequestTimeout) else None
-                reasons.append(
-                    f"{address}: {told or f'no answer within {timeout:.3g} s'}: a firewall, not "
-                    "Kafka, or a listener of another security_protocol"
-                )
             except ClosedOnApiVersions as error:
                 self._closed_on_api_versions += 1
                 reasons.append(f"{address}: {error.message}")

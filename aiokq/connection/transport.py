@@ -257,6 +257,11 @@ class FrameTransport(asyncio.BufferedProtocol):
     # The owner calls the following public methods.
 
     @property
+    def in_handshake(self) -> bool:
+        """Whether the TLS handshake has begun and is not complete."""
+        return self._handshaking is not None
+
+    @property
     def transport(self) -> asyncio.Transport:
         """The asyncio transport; valid after `connected`."""
         assert self._transport is not None

@@ -214,6 +214,30 @@ def test_doctor_names_the_tls_handshake_if_the_listener_has_no_tls(
     assert "this listener may not use TLS" in line
 
 
+@pytest.mark.parametrize(
+    ("protocol", "step"), [("PLAINTEXT", "ApiVersions"), ("SSL", "TLS handshake")]
+)
+def test_doctor_names_the_step_in_which_a_silent_peer_is(
+    protocol: str,
+    step: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Regression: it named the TCP connection, which had succeeded, and a firewall."""
+    told_by_environment(monkeypatch)
+    config = tmp_path / "client.properties"
+    with wrong.silence() as address:
+        config.write_text(
+            f"bootstrap.servers={address}\nsecurity.protocol={protocol}\n"
+            "socket.connection.setup.timeout.ms=500\n"
+        )
+        assert execute(["doctor", "--config", str(config)]) == 1
+    [line] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("fail")]
+    assert f"[failed step: {step}]" in line
+    assert "firewall" not in line
+
+
 # -- A broker of 2016
 
 

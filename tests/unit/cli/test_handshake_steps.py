@@ -7,7 +7,7 @@ import ssl
 import pytest
 
 from aiokq.cli.handshake_steps import Step, advice, failed_step
-from aiokq.connection.handshake import ClosedOnApiVersions
+from aiokq.connection.handshake import ClosedOnApiVersions, HandshakeStep, HandshakeTimeout
 from aiokq.connection.security import tls_error
 from aiokq.connection.tls.failure import ClosedInHandshake
 from aiokq.core.errors import (
@@ -77,3 +77,14 @@ def test_the_address_is_doubted_only_if_nothing_answered():
     assert "bootstrap_servers" in advice(Step.TCP, ConnectionLost(""), "bootstrap_servers")
     for step in (Step.TLS, Step.CERTIFICATE, Step.MECHANISM, Step.CREDENTIALS):
         assert "bootstrap_servers" not in advice(step, ConnectionLost(""), "bootstrap_servers")
+
+
+@pytest.mark.parametrize("step", HandshakeStep)
+def test_the_step_and_the_advice_of_a_timeout(step):
+    """Neither a refusal of the mechanism nor one of the credentials is assumed."""
+    error = HandshakeTimeout(step, "no answer within 10 s", "broker:9093")
+    assert failed_step(error).value == step.value
+    told = advice(failed_step(error), error, "bootstrap_servers")
+    assert ("bootstrap_servers" in told) == (step is HandshakeStep.TCP)
+    assert "password" not in told
+    assert "sasl_mechanism" not in told
