@@ -213,11 +213,8 @@ class AuthorizationCallable:
             self._failures = LineLimit(
                 logger, logging.ERROR, f"{_NAME} failed %d more times; the requests were denied"
             )
-        self._failures.write(
-            f"{_NAME} failed, so the request was denied: error=%s: %.500s",
-            type(error).__name__,
-            error,
-        )
+        # As %r, because the text may have a name from the request, and so a line break.
+        self._failures.write(f"{_NAME} failed, so the request was denied: error=%.500r", error)
         return False
 
 

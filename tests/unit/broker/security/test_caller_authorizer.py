@@ -18,7 +18,7 @@ from aiokq.broker.security.authorization.caller_authorizer import (
     Resource,
 )
 from aiokq.connection.principal import ANONYMOUS
-from aiokq.connection.request_context import CloseConnection
+from aiokq.connection.request_context import CloseConnection, RequestContext
 from tests.unit.broker.every_request import every_request
 from tests.unit.broker.harness import batch, until
 from tests.unit.broker.test_gate import EVERY_VERSION, answers, codes, id_of, populate, world
@@ -202,6 +202,21 @@ async def test_a_function_that_fails_denies(authorize, caplog):
             assert (await broker.produce("t", batch())).error_code == 29
         assert 1 <= len(caplog.records) <= 5
         assert "authorize= failed, so the request was denied" in caplog.text
+
+
+async def test_the_log_has_no_line_that_a_client_wrote(caplog):
+    """The text of an exception may have the name of a resource, which a client chooses."""
+
+    def authorize(principal, host, operation, resource):
+        raise LookupError(f"no rule for {resource.name}")
+
+    authorizer = AuthorizationCallable(authorize)
+    client = RequestContext(1, "", "127.0.0.1", "")
+    authorizer.begin(client)
+    assert not authorizer.authorize(client, Operation.READ, TOPIC, ["t\nroot logged in"])
+    assert "no rule for t" in caplog.text
+    assert "\nroot" not in caplog.text
+    authorizer.end(client)
 
 
 class Awkward:
