@@ -257,6 +257,9 @@ class Accounting:
             self._pool.release(0, released)
         self._write(letter._replace(taken=taken, rows=range(len(rows)), charge=charge))
 
+    def charged(self, size: int) -> None:
+        self._pool.charge(size)
+
     def acked(self, topic: TopicState, taken: Taken, rows: Sequence[int], charge: int) -> None:
         messages = len(rows)
         self._of(topic.name).acked += messages

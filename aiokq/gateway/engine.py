@@ -50,11 +50,13 @@ class TopicState:
         max_batch_bytes: ``max.message.bytes`` of the topic; None if it is not known.
         too_long: number of its messages that were too long when its limits were last requested.
         stale: whether `partitions` and `usable` are those of a cluster that a reload has replaced.
+        charge: bytes of the pool that the topic itself is charged.
         gone: whether the topic was deleted. Its messages are discarded.
         trace: records the steps of the messages; None unless the topic is debugged.
     """
 
     __slots__ = (
+        "charge",
         "earliest_ms",
         "gone",
         "latest_ms",
@@ -73,6 +75,7 @@ class TopicState:
     def __init__(self, name: str, rules: TopicRules) -> None:
         self.name = name
         self.slot = -1
+        self.charge = 0
         self.rules = rules
         self.partitions = 0
         self.usable: bytes | None = None
@@ -125,6 +128,9 @@ class InEngine(NamedTuple):
 
 class Outcomes(Protocol):
     """Receives the outcomes of messages."""
+
+    def charged(self, size: int) -> None:
+        """Charge the pool `size` bytes, which are released with the messages."""
 
     def acked(self, topic: TopicState, taken: Taken, rows: Sequence[int], charge: int) -> None:
         """Count messages that were acknowledged, and release `charge` bytes of the pool.

@@ -5,7 +5,7 @@ Tests: tests/unit/gateway/test_load.py.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from aiokq import RecordColumns
 
@@ -13,7 +13,14 @@ if TYPE_CHECKING:
     from aiokq.fastpath.gateway import Taken
     from aiokq.gateway.engine import TopicState
 
-__all__ = ["Load", "record_columns"]
+__all__ = ["LOAD_BYTES", "Load", "record_columns"]
+
+LOAD_BYTES: Final = 6 * 1024
+"""Bytes of the pool that a `Load` is charged beside its messages.
+
+This is the memory of the objects that the engine and its client create for it, as measured with
+loads of few messages. The engine charges it, and it is released with the last message.
+"""
 
 
 class Load:
@@ -35,7 +42,7 @@ class Load:
         The memory of a `Taken` is freed as a whole, so only the last outcome releases memory.
         """
         self._left -= count
-        return 0 if self._left else self.taken.charge
+        return 0 if self._left else self.taken.charge + LOAD_BYTES
 
 
 def record_columns(

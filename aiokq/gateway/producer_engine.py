@@ -39,7 +39,7 @@ from aiokq.fastpath.gateway import BAD_TOPIC, ERROR_ACK, SHUTDOWN, TOO_LONG
 from aiokq.gateway.budget import MOST_ROOM, Budget, budget_bytes
 from aiokq.gateway.engine import InEngine, TopicState
 from aiokq.gateway.lane import Lane, Piece
-from aiokq.gateway.load import Load, record_columns
+from aiokq.gateway.load import LOAD_BYTES, Load, record_columns
 
 if TYPE_CHECKING:
     from aiokq import Cluster, Producer, RecordColumns
@@ -145,7 +145,8 @@ class ProducerEngine:
         for end in taken.batches(0, MOST_ROOM) if taken.charge > MOST_ROOM else (taken.count,):
             lane.queue.append(Piece(load, range(start, end), next(self._numbers)))
             start = end
-        self._budget.add(topic, taken.charge)
+        self._outcomes.charged(LOAD_BYTES)
+        self._budget.add(topic, taken.charge + LOAD_BYTES)
         self._idle.clear()
         if lane.running:
             lane.woken.set()

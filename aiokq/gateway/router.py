@@ -80,6 +80,19 @@ NO_LIMIT_MS: Final = 2**62
 BATCH_OVERHEAD: Final = 68
 """Bytes by which the smallest batch of one message is larger than its key and value."""
 
+TOPIC_BYTES: Final = 6 * 1024
+PARTITION_BYTES: Final = 1024
+"""Bytes of the pool that a registered topic is charged, for itself and for each of its partitions.
+
+This is half of what it uses beside its messages, as measured: counts, metadata, queues of the
+engine's client, and segments that are not full. The other half is in the quarter by which the
+process may be larger than the pool.
+"""
+
+TOPICS_PART: Final = 4
+"""All topics together are charged at most this part of the pool, a fourth: the rest is for
+messages, however many topics there are."""
+
 UNKNOWN: Final = 3
 EXISTS: Final = 36
 WAIT_CODES: Final = frozenset({3, 5, 36})
@@ -142,6 +155,8 @@ class Router:
         self._limits_wanted = asyncio.Event()
         """Set when the limits of all topics are to be requested at once."""
         self._by_name: dict[str, TopicState] = {}
+        self._room = pool.max_bytes // TOPICS_PART
+        """Bytes that topics may be charged in addition."""
         self.topics: dict[int, TopicState] = {}
         self.answered = False
 
@@ -188,6 +203,8 @@ class Router:
         del self._by_name[topic.name]
         del self.topics[topic.slot]
         self._pool.forget(topic.slot)  # later messages of its name go to another slot
+        self._pool.release(0, topic.charge)
+        self._room += topic.charge
         self._accounting.forget(topic)
         self._discard_held(topic)
         self.notice()
@@ -334,6 +351,9 @@ class Router:
             if topic.name in self._by_name:
                 continue
             topic.slot = self._pool.register(topic.name.encode(), **self._limits(topic))
+            topic.charge = min(TOPIC_BYTES + topic.partitions * PARTITION_BYTES, self._room)
+            self._pool.charge(topic.charge)
+            self._room -= topic.charge
             self.topics[topic.slot] = self._by_name[topic.name] = topic
             self._accounting.registered(topic)
             self._on_topic(topic)

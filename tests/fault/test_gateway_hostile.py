@@ -521,6 +521,30 @@ async def test_a_full_pool_is_bounded_while_reports_are_read(size: int) -> None:
         assert peak < limit_bytes(), f"{peak:,} B at most"
 
 
+@pytest.mark.parametrize("engine", ["producer", "bruce"])
+async def test_many_topics_are_a_part_of_the_pool(engine: str) -> None:
+    """Regression: with 1,000 topics, the process took 30 MB more than its limit."""
+    names = [f"topic-{n}" for n in range(1000)]
+    async with attacked(100, more=f'[delivery]\nengine = "{engine}"\n') as a:
+        async with aiokq.Admin(a.servers) as admin:
+            await admin.create_topics([aiokq.NewTopic(name, 1) for name in names])
+        opened = socket.socket(socket.AF_UNIX)
+        opened.connect(f"{a.path}/s")
+        opened.sendall(b"".join(encode(name, b"v") for name in names))
+        async with asyncio.timeout(90):
+            while (await a.accounting())["acked"] < len(names):  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+        await a.kafka.close()
+        block = b"".join(encode(name, b"v" * 50) for name in names) * 20
+        async with asyncio.timeout(90):
+            while (found := await a.accounting())["discarded"].get("no_memory", 0) < 100_000:
+                await asyncio.to_thread(opened.sendall, block)
+        opened.close()
+        assert found["in_flight"] > 400_000
+        peak = Resources.of(a.pid).peak
+        assert peak < limit_bytes(), f"{peak:,} B at most"
+
+
 LETTERS = """
 size, names = int(sys.argv[6]), sys.argv[7]
 opened = stream("s")

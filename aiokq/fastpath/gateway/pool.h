@@ -1311,8 +1311,8 @@ again:
         aiokq_sample_long(pool, transport, message.topic, message.topic_size, message.value,
                           message.value_size, arrival);
     }
-    if (when_full == AIOKQ_WAIT && pool->used <= pool->partial)
-        when_full = AIOKQ_FORCE; /* only incomplete messages fill the pool: waiting frees nothing */
+    if (when_full == AIOKQ_WAIT && pool->held == 0)
+        when_full = AIOKQ_FORCE; /* no message will make room: waiting frees nothing */
     if (reason < 0 &&
         (need > pool->max_bytes ||
          (when_full != AIOKQ_FORCE && (pool->used + need > pool->max_bytes ||
@@ -1444,7 +1444,7 @@ static inline int aiokq_charge_partial(aiokq_pool *pool, int64_t size, int when_
 
 /* Returns whether an input that waits for memory has to wait. */
 static inline int aiokq_crowded(const aiokq_pool *pool) {
-    return pool->used >= pool->max_bytes && pool->used > pool->partial;
+    return pool->used >= pool->max_bytes && pool->held > 0;
 }
 
 /* Stores the messages in `size` bytes; returns the number of bytes of the messages that were stored

@@ -875,7 +875,9 @@ class Pool:
         return used
 
     def charge(self, size):
-        """Charge `size` more bytes for messages that were taken, until their `release`.
+        """Charge `size` more bytes, until they are released.
+
+        They are for messages that were taken, or for memory that a topic uses outside the pool.
 
         Raises:
             ValueError: `size` is negative.

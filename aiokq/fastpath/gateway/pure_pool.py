@@ -871,9 +871,8 @@ class Pool:
             self._discard(TOO_LONG, transport, parsed.topic, row, slot)
             return True
         wanted = when_full
-        if when_full == WAIT and self._used <= self._partial:
-            # Incomplete messages alone fill the pool, so waiting would free no memory.
-            when_full = FORCE
+        if when_full == WAIT and not self._held:
+            when_full = FORCE  # no message will make room: waiting frees nothing
         if need > self.max_bytes or (
             when_full != FORCE
             and (self._used + need > self.max_bytes or self._over_share(slot, need))
@@ -980,7 +979,7 @@ class Pool:
 
     def crowded(self) -> bool:
         """Return whether a blocking input has to wait for memory."""
-        return self._used >= self.max_bytes and self._used > self._partial
+        return self._used >= self.max_bytes and self._held > 0
 
     def used(self) -> int:
         return self._used

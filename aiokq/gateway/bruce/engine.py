@@ -38,7 +38,7 @@ from aiokq.gateway.bruce.partitions import PartitionMap, TopicPartitions
 from aiokq.gateway.bruce.pausing import PauseBackoff
 from aiokq.gateway.bruce.rerouting import divided, partitions_of
 from aiokq.gateway.budget import Budget
-from aiokq.gateway.load import record_columns
+from aiokq.gateway.load import LOAD_BYTES, record_columns
 
 if TYPE_CHECKING:
     from aiokq import BatchBuilder, Cluster, ProduceResult, RecordColumns
@@ -160,6 +160,7 @@ class BruceEngine:
 
     def accept(self, topic: TopicState, taken: Taken) -> None:
         self._notice_metadata()
+        self._outcomes.charged(LOAD_BYTES)
         self._holdings.accepted(topic, taken)
         self._idle.clear()
         # The messages of a batch may come in several calls: they are routed together.

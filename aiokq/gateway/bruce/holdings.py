@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aiokq.gateway.engine import InEngine
+from aiokq.gateway.load import LOAD_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,7 +42,7 @@ class Holdings:
         if held is None:
             held = self._topics[topic] = _Held()
         held.waiting += taken.count
-        self._budget.add(topic, taken.charge)
+        self._budget.add(topic, taken.charge + LOAD_BYTES)
 
     def adopt(self, other: Holdings) -> None:
         """Take over the counts of another engine, which has no messages in flight."""

@@ -213,8 +213,8 @@ class Reader:
     def _fitting(self, run: _Run, room: int) -> memoryview:
         """Return the first messages of a run that are charged at most `room` bytes.
 
-        If the pool has only incomplete messages, or none, the first message is returned even if it
-        is charged more, because no later call would have more room for it.
+        If the pool holds no message, except incomplete ones, the first message is returned even if
+        it is charged more, because no later call would have more room for it.
         """
         overhead = self._pool.MESSAGE_OVERHEAD
         if len(run.data) + run.messages * overhead <= room:
@@ -225,10 +225,8 @@ class Reader:
             if room < 0:
                 break
             end += size
-        if not end:
-            counts = self._pool.counts()
-            if counts.used_bytes <= counts.partial_bytes:
-                end = next(_sizes(run.data))
+        if not end and not self._pool.counts().held:
+            end = next(_sizes(run.data))
         return run.data[:end]
 
     def _load(self) -> bool:

@@ -6,7 +6,7 @@ from aiokq.fastpath.gateway import Pool, Taken
 from aiokq.gateway import GatewaySettings
 from aiokq.gateway.client import encode
 from aiokq.gateway.engine import TopicState
-from aiokq.gateway.load import Load, record_columns
+from aiokq.gateway.load import LOAD_BYTES, Load, record_columns
 
 NOW = 1_700_000_000_000
 
@@ -48,4 +48,4 @@ def test_the_memory_is_released_with_the_last_outcome() -> None:
     """The messages share a block of memory."""
     taken = messages(NOW, NOW, NOW)
     load = Load(taken)
-    assert [load.settle(1), load.settle(0), load.settle(2)] == [0, 0, taken.charge]
+    assert [load.settle(1), load.settle(0), load.settle(2)] == [0, 0, taken.charge + LOAD_BYTES]

@@ -28,6 +28,7 @@ from aiokq.gateway import GatewaySettings
 from aiokq.gateway.client import encode
 from aiokq.gateway.engine import TopicState
 from aiokq.gateway.lane import Piece
+from aiokq.gateway.load import LOAD_BYTES
 from aiokq.gateway.producer_engine import (
     MOST_IN_FLIGHT,
     ProducerEngine,
@@ -146,15 +147,25 @@ class Run(ProducerEngine):
     def fail(self, piece: int, *errors: KafkaError | None) -> None:
         self.pieces[piece].set_exception(DeliveryFailed(1, errors, []))
 
-    def acked(self, *outcome: object) -> None:
-        pass
+    def charged(self, size: int) -> None:
+        self.pool.charge(size)
+
+    def acked(self, topic: TopicState, taken: Taken, rows: Sequence[int], charge: int) -> None:
+        self.pool.release(len(rows), charge)
 
     def possible_duplicates(self, topic: TopicState, taken: Taken, rows: Sequence[int]) -> None:
         self.duplicates.append(list(rows))
 
     def discarded(
-        self, topic: TopicState, taken: Taken, rows: Sequence[int], reason: int, *_: Any, **__: Any
+        self,
+        topic: TopicState,
+        taken: Taken,
+        rows: Sequence[int],
+        reason: int,
+        charge: int,
+        **_: Any,
     ) -> None:
+        self.pool.release(len(rows), charge)
         self.discards.append((reason, len(rows)))
 
     async def until(self, holds: Callable[[], bool]) -> None:
@@ -192,6 +203,21 @@ async def test_a_batch_is_sent_in_the_turn_in_which_it_is_taken(run: Run) -> Non
     assert run.sent[3] == [b"d"]
     run.pieces[3].set_result(None)
     await run.drain()
+
+
+async def test_a_batch_is_charged_for_the_objects_that_it_takes(run: Run) -> None:
+    """Regression: thousands of batches with few messages took much more than their bytes."""
+    run._started[run.one.rules.compression] = run  # type: ignore[assignment]
+    messages = 0
+    for n in range(5):
+        run.feed(b"%d" % n)
+        messages += 1 + run.pool.MESSAGE_OVERHEAD
+        assert run._budget.bytes == run.pool.used_bytes() == messages + (n + 1) * LOAD_BYTES
+    await asyncio.sleep(0)
+    for piece in run.pieces:
+        piece.set_result(None)
+    await run.until(lambda: not run._lanes)
+    assert (run._budget.bytes, run.pool.used_bytes()) == (0, 0)
 
 
 async def test_a_batch_that_has_to_wait_is_sent_by_a_task(run: Run) -> None:
@@ -249,6 +275,7 @@ async def test_a_broker_that_cannot_be_used_costs_no_message(
 async def test_an_engine_takes_over_what_another_has_not_in_flight(run: Run) -> None:
     """What failed, and what was not sent, in the order of arrival; the numbers move with them."""
     other = Run()
+    other.pool = run.pool
     run.feed(b"0")
     run.feed(b"1")
     await run.until(lambda: len(run.pieces) == 2)

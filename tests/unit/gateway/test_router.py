@@ -20,7 +20,13 @@ from aiokq.gateway.bruce.options import BruceOptions
 from aiokq.gateway.client import encode
 from aiokq.gateway.engine import TopicState
 from aiokq.gateway.producer_engine import RECORD_OVERHEAD, _producer_options
-from aiokq.gateway.router import NO_LIMIT_MS, Router, _set_limits
+from aiokq.gateway.router import (
+    NO_LIMIT_MS,
+    PARTITION_BYTES,
+    TOPIC_BYTES,
+    Router,
+    _set_limits,
+)
 from aiokq.wire import (
     DescribeConfigsResourceResult,
     DescribeConfigsResult,
@@ -154,6 +160,33 @@ async def test_the_books_of_a_deleted_topic_have_what_arrives_meanwhile():
         totals = accounting.snapshot().topics["orders"]
         assert (step, totals.in_flight) == (step, 0)
     assert accounting.snapshot().total.in_flight == 0
+
+
+async def test_a_topic_is_charged_for_what_it_uses_beside_its_messages(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """All of them together at most a fourth of the pool; a topic that is gone is not charged."""
+
+    async def learn(topics: list[TopicState]) -> bool:
+        return True
+
+    routes = router()
+    monkeypatch.setattr(routes, "_learn_limits", learn)
+    pool, used = routes._pool, []
+    for count in (1, 3, 50, 300, 1):
+        name = f"topic-{len(used)}"
+        pool.feed(encode(name, b"v", timestamp_ms=1))
+        parts = [MetadataResponsePartition(partition_index=n, leader_id=1) for n in range(count)]
+        before = pool.used_bytes()
+        await routes._register([MetadataResponseTopic(name=name, partitions=parts)])
+        used.append(pool.used_bytes() - before + pool.TOPIC_OVERHEAD + len(name))
+    expected = [TOPIC_BYTES + count * PARTITION_BYTES for count in (1, 3, 50)]
+    assert used == [*expected, 250_000 - sum(expected), 0]
+    topics = list(routes.topics.values())
+    for one in topics:
+        routes.gone(one)
+    assert pool.used_bytes() == 0
+    assert routes._room == 250_000
 
 
 class FedBefore:

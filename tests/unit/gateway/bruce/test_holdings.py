@@ -5,6 +5,7 @@ from __future__ import annotations
 from aiokq.gateway.bruce.holdings import Holdings
 from aiokq.gateway.budget import Budget
 from aiokq.gateway.engine import InEngine
+from aiokq.gateway.load import LOAD_BYTES
 from tests.unit.gateway.bruce.messages import Messages
 
 
@@ -26,8 +27,8 @@ def test_messages_are_counted_by_state() -> None:
     charge = chunk.load.settle(1)
     assert charge == 0
     holdings.ended(first, charge, in_flight=True)
-    assert budget.bytes == taken.charge
+    assert budget.bytes == taken.charge + LOAD_BYTES
     charge = chunk.load.settle(2)
-    assert charge == taken.charge
+    assert charge == taken.charge + LOAD_BYTES
     holdings.ended(rest, charge, in_flight=False)
     assert (holdings.counts(), budget.bytes, bool(holdings)) == ({}, 0, False)
