@@ -525,7 +525,7 @@ async def test_a_full_pool_is_bounded_while_reports_are_read(size: int) -> None:
 async def test_many_topics_are_a_part_of_the_pool(engine: str) -> None:
     """Regression: with 1,000 topics, the process took 30 MB more than its limit."""
     names = [f"topic-{n}" for n in range(1000)]
-    async with attacked(100, more=f'[delivery]\nengine = "{engine}"\n') as a:
+    async with attacked(100, engine=engine) as a:
         async with aiokq.Admin(a.servers) as admin:
             await admin.create_topics([aiokq.NewTopic(name, 1) for name in names])
         opened = socket.socket(socket.AF_UNIX)
