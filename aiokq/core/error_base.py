@@ -20,6 +20,10 @@ DENIED: Final = (TOPIC_DENIED, 30, 31, 53)
 """The codes of the errors for operations that the broker's authorizer denies."""
 
 
+_MOST_SHOWN: Final = 1000
+"""Maximum number of characters that an error shows of a broker's text."""
+
+
 class ErrorContext(TypedDict, total=False):
     """The context of an error, as the keyword arguments of a KafkaError."""
 
@@ -178,6 +182,19 @@ def revive(cls: type[E], args: tuple[object, ...], state: dict[str, object]) -> 
     error.args = args
     error.__dict__.update(state)
     return error
+
+
+def broker_text(text: str) -> str:
+    """Return a text of a broker for an error: on one line, and with at most 1,000 characters.
+
+    Errors are logged and shown in terminals, where line breaks could forge lines of the log, and
+    escape sequences could change what the terminal shows.
+    """
+    if len(text) > _MOST_SHOWN:
+        text = f"{text[:_MOST_SHOWN]}..."
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else " " for char in text)
 
 
 def copy_error(error: E) -> E:

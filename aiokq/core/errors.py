@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING, Final, Literal, Self, Unpack, cast
 
 from aiokq.core import broker_errors
 from aiokq.core.codes import BY_CODE, NONE
-from aiokq.core.error_base import BrokerError, ErrorContext, KafkaError, copy_error
+from aiokq.core.error_base import BrokerError, ErrorContext, KafkaError, broker_text, copy_error
 
 if TYPE_CHECKING:
     from aiokq.core.broker_errors import *  # noqa: F403  one class per code, listed in its __all__
@@ -425,13 +425,15 @@ def error_for(
 
     Args:
         code: not 0; an unknown code gives UnknownBrokerError.
-        message: the broker's text, if the response has one.
+        message: the broker's text, if the response has one; see `broker_text`.
 
     Raises:
         ValueError: the code is 0.
     """
     if code == NONE:
         raise ValueError("code 0 is not an error: use raise_for(), or test for 0 first")
+    if message:
+        message = broker_text(message)
     if code == RequestTimeout.code:
         return RequestTimeout(
             message or "the request timed out in the broker",

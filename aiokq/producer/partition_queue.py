@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from aiokq.core.errors import KafkaError, copy_error
+from aiokq.core.error_base import KafkaError, broker_text, copy_error
 from aiokq.core.types import TopicPartition
 from aiokq.fastpath.produce import SendQueue
 from aiokq.producer.batch_split import halves, number_halves, records_by_error
@@ -361,7 +361,7 @@ class PartitionQueue(SendQueue):
             own = copy_error(error)
             own.names_record = True
             if message:
-                own.args = (message,)
+                own.args = (broker_text(message),)
             part.attempts = queued.attempts
             self._fail(part, own)
         self._break_off(queued)

@@ -328,7 +328,7 @@ def test_refused_records_fail_alone_and_the_rest_of_their_batch_is_written() -> 
             error_message="one or more records are invalid",
             record_errors=[
                 wire.BatchIndexAndErrorMessage(
-                    batch_index=2, batch_index_error_message="a key is needed"
+                    batch_index=2, batch_index_error_message="a key\nis needed"
                 ),
                 wire.BatchIndexAndErrorMessage(batch_index=5),
             ],

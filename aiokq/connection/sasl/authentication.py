@@ -105,12 +105,18 @@ async def authenticate(
                 ) from error
             raise
         if answer.error_code:
-            message = answer.error_message
-            if message is not None and answer.error_code == AuthenticationFailed.code:
-                message += f"; check the credentials of this client (sasl_* of {mechanism.name})"
-            raise error_for(
-                answer.error_code, message, api="SaslAuthenticate", node=connection.name
+            refusal = error_for(
+                answer.error_code,
+                answer.error_message,
+                api="SaslAuthenticate",
+                node=connection.name,
             )
+            if answer.error_message is not None and answer.error_code == AuthenticationFailed.code:
+                refusal.args = (
+                    f"{refusal.message}; check the credentials of this client "
+                    f"(sasl_* of {mechanism.name})",
+                )
+            raise refusal
         lifetime_ms = answer.session_lifetime_ms
         try:
             token = await mechanism.step(answer.auth_bytes)

@@ -311,6 +311,28 @@ def test_plain_logs_in_before_anything_else(version: int) -> None:
     run(1, main)
 
 
+def test_the_text_of_a_refusal_is_one_line() -> None:
+    """A broker cannot forge lines of the log, and a long text does not hide aiokq's advice."""
+
+    async def main(simulation: Simulation) -> None:
+        async with one_broker(simulation, sasl(plain("anna", "wrong"))) as (_, kafka, node):
+            Login(kafka)
+            kafka[1].on(
+                wire.SaslAuthenticateRequest,
+                lambda request, call: wire.SaslAuthenticateResponse(
+                    error_code=58, error_message="no\nroot: forged \x1b[31m" + "x" * 5000
+                ),
+            )
+            with pytest.raises(AuthenticationFailed, match="no root: forged ") as caught:
+                await node.request(metadata())
+            text = str(caught.value)
+            assert "check the credentials" in text
+            assert text.isprintable()
+            assert len(text) < 2000
+
+    run(1, main)
+
+
 def test_a_wrong_password_is_a_typed_error_and_seldom_retried() -> None:
     """Frequent attempts would lock the account: many calls make one attempt in ten seconds."""
 

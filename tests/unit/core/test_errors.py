@@ -107,6 +107,15 @@ def test_an_unknown_code_keeps_its_number_and_behaves_like_an_unknown_server_err
         assert getattr(error, flag) is getattr(errors.UnknownServer, flag), flag
 
 
+def test_the_text_of_a_broker_is_shown_on_one_line_and_shortened():
+    """A line break could forge a line of the log, an escape sequence could deceive a terminal."""
+    error = errors.error_for(58, "no\nCRITICAL root: forged \x1b[31mline \u202e\u00fc")
+    assert error.message == "no CRITICAL root: forged  [31mline  \u00fc"
+    assert errors.error_for(7, "a\r\nb").message == "a  b"
+    assert errors.error_for(4242, "x" * 5000).message == "x" * 1000 + "..."
+    assert errors.error_for(58, "").message == errors.AuthenticationFailed.default_message
+
+
 def test_code_zero_raises_nothing_and_has_no_error():
     """Zero (NONE) is the most frequent code in responses."""
     errors.raise_for(0)
