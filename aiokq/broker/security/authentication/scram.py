@@ -135,6 +135,16 @@ class ScramCredentials:
             True,
         )
 
+    def has_still(self, name: str, credential: Credential) -> bool:
+        """Return whether a genuine credential that `of` returned is stored unchanged."""
+        found = self._credentials().get((name, self.mechanism.number))
+        return (
+            found is not None
+            and found.salt == credential.salt
+            and found.iterations == credential.iterations
+            and hmac.compare_digest(found.stored_key, credential.stored_key)
+        )
+
     def _invented(self, name: str) -> tuple[bytes, int]:
         """Return the salt and the iterations of an invented credential."""
         # Not BLAKE2, which would take a third of the time: Python may lack it in FIPS mode.
@@ -263,7 +273,9 @@ class ScramExchange:
         mechanism = self._credentials.mechanism
         signed = auth_message(first, sent, final)
         is_proof = is_proof_of(mechanism, credential.stored_key, signed, final.proof)
-        if not (is_proof and credential.is_genuine):
+        # An administrator may have changed or deleted it since the first message.
+        is_stored = self._credentials.has_still(first.name, credential)
+        if not (is_proof and credential.is_genuine and is_stored):
             raise ExchangeFailed("unknown user or wrong password")
         self.outcome = Authenticated(Principal.user(first.name))
         return ServerFinal(server_signature(mechanism, credential.server_key, signed)).render()

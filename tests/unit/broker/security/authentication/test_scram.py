@@ -6,7 +6,7 @@ import base64
 import random
 import string
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import pytest
 
@@ -67,9 +67,18 @@ def of(
 
 
 async def log_in(
-    credentials: ScramCredentials, name: str, password: str, *, first: ClientFirst | None = None
+    credentials: ScramCredentials,
+    name: str,
+    password: str,
+    *,
+    first: ClientFirst | None = None,
+    before_proof: Callable[[], None] = lambda: None,
 ) -> tuple[ScramExchange, bytes]:
-    """Log in as a client; return the exchange and the last answer."""
+    """Log in as a client; return the exchange and the last answer.
+
+    Args:
+        before_proof: called between the answer to the first message and the final message.
+    """
     exchange = ScramExchange(credentials)
     first = first or ClientFirst(name, "rOprNGfwEbeRWgbNEkqO")
     challenge = ServerFirst.parse(await exchange.respond(first.render()))
@@ -80,6 +89,7 @@ async def log_in(
     final = ClientFinal(challenge.nonce)
     signed = auth_message(first, challenge, final)
     proof = client_proof(mechanism, client_key(mechanism, salted), signed)
+    before_proof()
     answer = await exchange.respond(ClientFinal(challenge.nonce, proof).render())
     keys = keys_of_password(mechanism, password, challenge.salt, challenge.iterations)
     assert ServerFinal.parse(answer).signature == server_signature(
@@ -106,6 +116,44 @@ async def test_a_wrong_password_and_an_unknown_user_fail_at_the_same_point(name:
         await log_in(of(records), name, "wrong")
     assert failed.value.told is None
     assert failed.value.reason == "unknown user or wrong password"
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        None,
+        record("alice", "new"),
+        record("alice", "pencil", salt=b"another salt of 26 letters"),
+        record("alice", "pencil", iterations=8192),
+        record("alice", "pencil", mechanism="SCRAM-SHA-512"),
+    ],
+    ids=["deleted", "password", "salt", "iterations", "mechanism"],
+)
+async def test_a_credential_that_changes_during_the_login_fails_as_a_wrong_password(
+    later: UserScramCredentialRecord | None,
+) -> None:
+    """A change is in force for the next login, and for one that is in progress."""
+    records = stored(record("alice", "pencil"))
+
+    def change() -> None:
+        records.clear()
+        records.update(stored(later) if later else {})
+
+    with pytest.raises(ExchangeFailed) as failed:
+        await log_in(of(records), "alice", "pencil", before_proof=change)
+    assert failed.value.told is None
+    assert failed.value.reason == "unknown user or wrong password"
+
+
+async def test_a_credential_that_is_stored_again_unchanged_still_counts() -> None:
+    """Changes of other users do not fail a login."""
+    records = stored(record("alice", "pencil"))
+
+    def change() -> None:
+        records.update(stored(record("alice", "pencil"), record("bob", "x")))
+
+    exchange, _ = await log_in(of(records), "alice", "pencil", before_proof=change)
+    assert exchange.outcome is not None
 
 
 async def test_a_credential_of_another_mechanism_does_not_count() -> None:
