@@ -9,6 +9,10 @@ answer (`HeldRequests`), for a limited time. After that time, the last answer fo
 of the principal applies until the answer arrives; if there is none, the quotas in the metadata
 apply.
 
+While questions wait, the function is asked alternately for first answers and for renewals, and the
+principals take turns. A user who sends requests with many client ids therefore delays neither the
+answers for other users nor their renewal.
+
 Source: Kafka ``ClientQuotaCallback``; KIP-257.
 Tests: ``tests/unit/broker/security/quotas/test_caller_quotas.py``.
 """
@@ -26,6 +30,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from aiokq.broker.security.quotas.precedence import Applied
 from aiokq.broker.security.quotas.shared_quota import SharedQuota
 from aiokq.connection.budgets import short_name
+from aiokq.core.fair_queue import FairQueue
 from aiokq.core.log_lines import log_line
 from aiokq.core.quota_keys import (
     CONSUMER_BYTE_RATE,
@@ -68,8 +73,8 @@ AT_ONCE: Final = 16
 MOST_RENEWALS: Final = 256
 """Maximum number of old answers that wait until the function is asked again.
 
-Further old answers are renewed at a later request. First answers need no limit, because a request
-waits for each of them.
+Above it, the principal with the most of them loses one, which is renewed at a later request. First
+answers need no limit, because a request waits for each of them.
 """
 
 _LOGGED_CHARACTERS: Final = 128
@@ -136,7 +141,7 @@ class CallerQuotas:
     """
 
     __slots__ = ("_answers", "_complaints", "_first", "_is_async", "_last", "_now", "_quota",
-                 "_renewals", "_running", "_spawn")  # fmt: skip
+                 "_renewals", "_renews_next", "_running", "_spawn")  # fmt: skip
 
     def __init__(
         self,
@@ -152,10 +157,10 @@ class CallerQuotas:
         self._answers: OrderedDict[Hashable, _Answer] = OrderedDict()  # least recently used first
         # The last answer for any client id of a principal, by principal and key.
         self._last: OrderedDict[Hashable, Applied | None] = OrderedDict()
-        # The waiting questions by the id() of their `_Answer` object, in the order in which they
-        # will be asked.
-        self._first: OrderedDict[int, _Question] = OrderedDict()
-        self._renewals: OrderedDict[int, _Question] = OrderedDict()
+        # The waiting questions by principal, and by the id() of their `_Answer` object.
+        self._first: FairQueue[_Question] = FairQueue()
+        self._renewals: FairQueue[_Question] = FairQueue()
+        self._renews_next = False
         self._running = 0
         self._complaints = WarningBackoff(now)
 
@@ -171,7 +176,7 @@ class CallerQuotas:
         keys = _KEYS_OF_API.get(api_key, _KEYS_OF_OTHERS)
         answers = [self._answer(connection, client_id, key) for key in keys]
         waiting = [answer for answer in answers if answer.first is not None]
-        return self._settled(waiting) if waiting else None
+        return self._settled(_group(connection), waiting) if waiting else None
 
     def applied(self, connection: RequestContext, client_id: str, key: str) -> Applied | None:
         """Return the last answer for a client; None if the quotas in the metadata apply.
@@ -181,7 +186,7 @@ class CallerQuotas:
         answer = self._answer(connection, client_id, key)
         if answer.is_known:
             return answer.applied
-        return self._last.get((short_name(str(connection.session.principal)), key))
+        return self._last.get((_group(connection), key))
 
     def _answer(self, connection: RequestContext, client_id: str, key: str) -> _Answer:
         """Return the answer for a client; ask the function if there is none, or if it is old.
@@ -201,7 +206,7 @@ class CallerQuotas:
             answer = self._shared_answer(connection, client_id, name, key)
             kept[key] = name, answer
         if not answer.is_pending and self._now() - answer.asked_at >= REFRESH_SECONDS:
-            self._renew(_question(answer, connection, client_id, key))
+            self._renew(_group(connection), _question(answer, connection, client_id, key))
         return answer
 
     def _shared_answer(
@@ -209,8 +214,8 @@ class CallerQuotas:
     ) -> _Answer:
         """Return the answer that a client's connections share; ask for it if there is none."""
         answers = self._answers
-        principal = short_name(str(connection.session.principal))
-        where = principal, name, key
+        group = _group(connection)
+        where = group, name, key
         answer = answers.get(where)
         if answer is not None:
             answers.move_to_end(where)
@@ -218,10 +223,10 @@ class CallerQuotas:
         if len(answers) >= MOST:
             answers.popitem(last=False)
         answer = answers[where] = _Answer()
-        self._ask_first(_question(answer, connection, client_id, key))
+        self._ask_first(group, _question(answer, connection, client_id, key))
         return answer
 
-    def _ask_first(self, question: _Question) -> None:
+    def _ask_first(self, group: Hashable, question: _Question) -> None:
         if not self._is_async:
             result = self._called(question)
             if not inspect.isawaitable(result):
@@ -231,14 +236,17 @@ class CallerQuotas:
         answer = question.answer
         answer.is_pending = True
         answer.first = asyncio.get_running_loop().create_future()
-        self._first[id(answer)] = question
+        self._first.add(group, id(answer), question)
         self._work()
 
-    def _renew(self, question: _Question) -> None:
+    def _renew(self, group: Hashable, question: _Question) -> None:
         if len(self._renewals) >= MOST_RENEWALS:
-            return
+            dropped = self._renewals.make_room(group)
+            if dropped is None:
+                return
+            dropped.answer.is_pending = False
         question.answer.is_pending = True
-        self._renewals[id(question.answer)] = question
+        self._renewals.add(group, id(question.answer), question)
         self._work()
 
     def _work(self) -> None:
@@ -246,8 +254,8 @@ class CallerQuotas:
             self._running += 1
             self._spawn(self._ask_all(), "ask for quotas")
 
-    async def _settled(self, answers: Sequence[_Answer]) -> None:
-        """Await first answers, for a limited time."""
+    async def _settled(self, group: Hashable, answers: Sequence[_Answer]) -> None:
+        """Await first answers for a principal, for a limited time."""
         for answer in answers:
             answer.waiters += 1
         try:
@@ -260,17 +268,15 @@ class CallerQuotas:
                     continue  # the client waits on another connection, too
                 # A question that was not asked in time is dropped, because its request waits no
                 # longer.
-                question = self._first.pop(id(answer), None)
+                question = self._first.remove(group, id(answer))
                 if question is not None:
                     _discard(question)
                     self._asked(answer)
 
     async def _ask_all(self) -> None:
-        """Call the function for each waiting question; all of `_first` come before `_renewals`."""
+        """Call the function for each waiting question."""
         try:
-            while self._first or self._renewals:
-                waiting = self._first or self._renewals
-                _, question = waiting.popitem(last=False)
+            while (question := self._next()) is not None:
                 if question.result is None:
                     result = self._called(question)
                     if not inspect.isawaitable(result):
@@ -280,11 +286,22 @@ class CallerQuotas:
                     question.result = result
                 await self._await(question, question.result)
         except BaseException:
-            for question in (*self._first.values(), *self._renewals.values()):
+            for question in (*self._first, *self._renewals):
                 _discard(question)
             raise
         finally:
             self._running -= 1
+
+    def _next(self) -> _Question | None:
+        """Remove and return the next question, alternately a first one and a renewal if both wait.
+
+        If first questions always came before renewals, a user with ever new client ids could
+        prevent the renewal of all answers.
+        """
+        self._renews_next = not self._renews_next
+        queues = self._first, self._renewals
+        waiting = queues[self._renews_next] or queues[not self._renews_next]
+        return waiting.take() if waiting else None
 
     def _called(self, question: _Question) -> object:
         """Call the function and return the result; store a result that need not be awaited."""
@@ -381,6 +398,11 @@ def _logged(name: str) -> str:
     """Return a name shortened and escaped for the log, because the client has chosen it."""
     name = name[:_LOGGED_CHARACTERS]
     return name if name.isprintable() else ascii(name)
+
+
+def _group(connection: RequestContext) -> Hashable:
+    """Return the key of the principal of a connection."""
+    return short_name(str(connection.session.principal))
 
 
 def _question(answer: _Answer, connection: RequestContext, client_id: str, key: str) -> _Question:

@@ -410,3 +410,74 @@ async def test_a_client_that_leaves_does_not_end_the_wait_of_its_other_connectio
     assert applied.limit == 5.0
     await world.settled()
     await held[0]
+
+
+async def test_new_client_ids_of_a_user_delay_no_other_user(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Neither the first answer for another user, nor the renewal of an answer."""
+    monkeypatch.setattr(caller_quotas, "AT_ONCE", 1)
+    asked: list[str] = []
+
+    async def quota(principal: str, client_id: str, key: str) -> float:
+        asked.append(f"{principal} {client_id}")
+        await asyncio.sleep(0)
+        return 5.0
+
+    world = World(quota)
+
+    async def request(client: RequestContext, client_id: str) -> None:
+        waiting = world.quotas.ask(client, HEARTBEAT, client_id)
+        if waiting is not None:
+            await waiting
+
+    async def flood(number: int) -> None:
+        client = connection("eve")
+        for request_number in range(50):
+            await request(client, f"{number}-{request_number}")
+
+    bob = connection("bob")
+    await request(bob, "steady")
+    floods = [asyncio.create_task(flood(number)) for number in range(40)]
+    for _ in range(100):
+        await asyncio.sleep(0)
+    world.now = 1.0
+    asked.clear()
+    await request(bob, "new")
+    assert asked.index("User:bob new") <= 3
+    asked.clear()
+    await request(bob, "steady")
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert asked.index("User:bob steady") <= 3
+    assert not any(task.done() for task in floods)
+    await asyncio.gather(*floods)
+    await world.settled()
+
+
+async def test_old_answers_of_a_user_leave_room_for_those_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The renewal that makes room is done at a later request."""
+    monkeypatch.setattr(caller_quotas, "AT_ONCE", 1)
+    monkeypatch.setattr(caller_quotas, "MOST_RENEWALS", 5)
+    asked: list[str] = []
+
+    def quota(principal: str, client_id: str, key: str) -> float:
+        asked.append(f"{principal} {client_id}")
+        return 5.0
+
+    world = World(quota)
+    bob, eve = connection("bob"), connection("eve")
+    clients = [(eve, f"e{n}") for n in range(5)] + [(bob, "b")]
+    for client, client_id in clients:
+        world.limit(client_id, by=client)
+    world.now = 1.0
+    asked.clear()
+    for client, client_id in clients:
+        world.limit(client_id, by=client)
+    await world.settled()
+    assert asked == ["User:eve e0", "User:bob b", *(f"User:eve e{n}" for n in (1, 2, 3))]
+    world.limit("e4", by=eve)
+    await world.settled()
+    assert asked[5:] == ["User:eve e4"]
