@@ -32,6 +32,7 @@ from aiokq.connection.tls.tls_settings import TlsSettings
 from aiokq.core.counters import BrokerCounters
 from tests.fault.support import LoopFactory, both_loops, run
 from tests.peers.pki import Identity, Pki
+from tests.peers.tls_messages import first_message
 
 PKI = Pki(intermediate=True)
 STRANGER = Pki("stranger")
@@ -171,14 +172,6 @@ def test_tls_on_a_plain_port_ends_the_connection_without_a_byte(loop_factory: Lo
         await server.close()
 
     run(loop_factory, main)
-
-
-def first_message() -> bytes:
-    outgoing = ssl.MemoryBIO()
-    client = client_context().wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="localhost")
-    with pytest.raises(ssl.SSLWantReadError):
-        client.do_handshake()
-    return outgoing.read()
 
 
 @both_loops
@@ -466,12 +459,15 @@ _MEMORY = """
 import asyncio, resource, socket, ssl, sys, time
 from pathlib import Path
 sys.path.insert(0, {root!r})
-from tests.fault.test_tls_faults import contexts, first_message, client_context
+from tests.fault.test_tls_faults import contexts
 from aiokq.connection.network import system_environment
 from aiokq.connection.server import Server
 from aiokq.connection.server_security import PLAINTEXT_SERVER, ServerSecurity
 from aiokq.core.counters import BrokerCounters
 from tests.fault.test_tls_faults import Echo
+from tests.peers.tls_messages import (
+    CHANGE_CIPHER_SPEC, certificate_announced, first_message, message_start, record, retry_wanted
+)
 
 COUNT = {count}
 resource.setrlimit(resource.RLIMIT_NOFILE, (4 * COUNT + 200, 4 * COUNT + 200))
@@ -481,19 +477,29 @@ def rss():
 
 async def main(step):
     environment = system_environment()
-    security = PLAINTEXT_SERVER if step == "plain" else ServerSecurity(tls=contexts())
+    auth = "required" if step == "certificate" else "none"
+    security = (
+        PLAINTEXT_SERVER if step == "plain" else ServerSecurity(tls=contexts(client_auth=auth))
+    )
     server = Server(environment.network, "127.0.0.1", 0, Echo(), clock=environment.clock,
                     counters=BrokerCounters(), security=security)
     await server.start()
     hello = first_message()
-    start = {{"plain": b"", "connected": b"", "half": hello[:100], "hello": hello}}[step]
+    second = CHANGE_CIPHER_SPEC + record(message_start(1, 130_000))
+    start = {{"plain": b"", "connected": b"", "half": hello[:100], "hello": hello,
+              "second": retry_wanted() + second, "certificate": certificate_announced()}}[step]
+    is_answered = step in ("hello", "second", "certificate")
     sockets = []
     async def one():
         sock = socket.create_connection(("127.0.0.1", server.port))
         sock.sendall(start)
         sockets.append(sock)
-        while server.connections < len(sockets):
-            await asyncio.sleep(0)
+        if not is_answered:
+            while server.connections < len(sockets):
+                await asyncio.sleep(0)
+            return
+        sock.setblocking(False)
+        await asyncio.get_running_loop().sock_recv(sock, 65536)
     for _ in range(20):
         await one()
     await asyncio.sleep(0.2)
@@ -507,9 +513,9 @@ asyncio.run(main(sys.argv[1]))
 """
 
 
-def memory_of(step: str) -> int:
-    """Return the bytes of resident memory of each connection that has stopped at a step."""
-    program = textwrap.dedent(_MEMORY).format(root=os.getcwd(), count=500)
+def memory_of(step: str, count: int = 500) -> int:
+    """Return the bytes of resident memory for each connection that has stopped at a step."""
+    program = textwrap.dedent(_MEMORY).format(root=os.getcwd(), count=count)
     done = subprocess.run(
         [sys.executable, "-c", program, step], capture_output=True, text=True, timeout=60
     )
@@ -524,3 +530,7 @@ def test_a_connection_that_stops_in_its_handshake_needs_little_memory() -> None:
     assert memory_of("connected") - plain < 8 * 1024
     assert memory_of("half") - plain < 8 * 1024
     assert memory_of("hello") - plain < 64 * 1024
+    # OpenSSL would allocate the announced size of a second ClientHello, 130,000 bytes.
+    assert memory_of("second") - plain < 64 * 1024
+    # OpenSSL allocates the announced 100,000 bytes, so fewer clients may be in this state.
+    assert memory_of("certificate", 1000) - plain < 64 * 1024

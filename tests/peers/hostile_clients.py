@@ -35,6 +35,14 @@ from typing import Final
 from aiokq import wire
 from tests.peers.broker_process import BrokerProcess
 from tests.peers.ports import free_ports
+from tests.peers.tls_messages import (
+    CHANGE_CIPHER_SPEC,
+    certificate_announced,
+    first_message,
+    message_start,
+    record,
+    retry_wanted,
+)
 
 __all__ = ["LISTENERS", "PASSWORD", "SecuredBroker", "connections_to", "secured_broker", "storm"]
 
@@ -43,6 +51,7 @@ LISTENERS: Final = {
     "LOGIN": "SASL_PLAINTEXT",
     "TLS": "SSL",
     "BOTH": "SASL_SSL",
+    "MUTUAL": "SSL",
 }
 PASSWORD: Final = "alice-secret"
 
@@ -56,6 +65,9 @@ sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256
 {logins}
 ssl.keystore.type=PEM
 ssl.keystore.location={store}
+listener.name.mutual.ssl.client.auth=required
+listener.name.mutual.ssl.truststore.type=PEM
+listener.name.mutual.ssl.truststore.location={trusted}
 num.partitions=1
 """
 LOGINS: Final = """
@@ -100,6 +112,7 @@ class SecuredBroker(BrokerProcess):
                 for name in ("LOGIN", "BOTH")
             ),
             store=pki.issue().write(directory, "node"),
+            trusted=self.authority,
         )
         config = directory / "server.properties"
         config.write_text(text)
@@ -168,11 +181,22 @@ def secured_broker(directory: Path, *arguments: str) -> Iterator[SecuredBroker]:
         broker.stop()
 
 
-def connections_to(port: int, count: int, start: bytes = b"") -> list[socket.socket]:
-    """Open connections that send some bytes and stop."""
+def connections_to(
+    port: int, count: int, start: bytes = b"", *, over_tls: bool = False
+) -> list[socket.socket]:
+    """Open connections that send some bytes and stop.
+
+    Args:
+        over_tls: whether the TLS handshake is complete before, and the bytes are sent over TLS.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
     opened = []
     for _ in range(count):
         one = socket.create_connection(("127.0.0.1", port), 10)
+        if over_tls:
+            one = context.wrap_socket(one)
         one.setblocking(False)
         _send(one, start)
         opened.append(one)
@@ -230,16 +254,6 @@ def request(message: wire.Request[wire.Response], version: int) -> bytes:
     )
 
 
-def first_message() -> bytes:
-    """Return the first message of a TLS client."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    outgoing = ssl.MemoryBIO()
-    client = context.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="localhost")
-    with contextlib.suppress(ssl.SSLWantReadError):
-        client.do_handshake()
-    return outgoing.read()
-
-
 HANDSHAKE: Final = request(wire.SaslHandshakeRequest(mechanism="PLAIN"), 1)
 SCRAM_HANDSHAKE: Final = request(wire.SaslHandshakeRequest(mechanism="SCRAM-SHA-256"), 1)
 GUESS: Final = request(wire.SaslAuthenticateRequest(auth_bytes=b"\0alice\0wrong"), 2)
@@ -250,6 +264,7 @@ VERSIONS: Final = request(wire.ApiVersionsRequest(), 3)
 def steps() -> dict[str, list[tuple[str, bytes]]]:
     """Return, for each listener, the steps at which a client stops: a name and what it has sent."""
     hello = first_message()
+    second = CHANGE_CIPHER_SPEC + record(message_start(1, 130_000))
     half = struct.pack(">ihh", 512 * 1024, 36, 2) + bytes(256 * 1024)
     return {
         "OPEN": [
@@ -271,6 +286,11 @@ def steps() -> dict[str, list[tuple[str, bytes]]]:
             ("half of the first message", hello[: len(hello) // 2]),
             ("first message", hello),
             ("much behind the first message", hello + bytes(300 * 1024)),
+            ("a large second ClientHello announced", retry_wanted() + second),
+        ],
+        "MUTUAL": [
+            ("first message", hello),
+            ("a large Certificate announced", certificate_announced()),
         ],
     }
 

@@ -16,7 +16,12 @@ if TYPE_CHECKING:
     from aiokq.connection.tls.tls_connection import TlsConnection
     from aiokq.core.environment import StrangerSteps
 
-__all__ = ["MAX_HELLO_TOTAL_BYTES", "MAX_UNDER_WAY", "Handshakes"]
+__all__ = [
+    "MAX_HELLO_TOTAL_BYTES",
+    "MAX_UNDER_WAY",
+    "MAX_UNDER_WAY_WITH_CERTIFICATES",
+    "Handshakes",
+]
 
 MAX_UNDER_WAY: Final = 1024
 """Maximum number of unfinished handshakes in which the client's first message was answered.
@@ -24,6 +29,13 @@ MAX_UNDER_WAY: Final = 1024
 A handshake takes a round trip, and the event loop does some hundred handshakes a second. If there
 are more, the client of the oldest handshake has therefore not answered in time, and its connection
 is closed.
+"""
+
+MAX_UNDER_WAY_WITH_CERTIFICATES: Final = 350
+"""The same on a listener that asks for certificates.
+
+As soon as a client announces a Certificate message, OpenSSL allocates memory for it, up to 130 KiB.
+Python cannot lower this limit. 350 such clients need less memory than 1,000 with 64 KiB each.
 """
 
 MAX_HELLO_TOTAL_BYTES: Final = 16 * 1024 * 1024
@@ -123,8 +135,11 @@ class Handshakes:
         self._steps.end_turn()
         self.hold(connection, 0)
         self._under_way[connection] = None
-        if len(self._under_way) > MAX_UNDER_WAY:
+        compute()
+        limit = (
+            MAX_UNDER_WAY_WITH_CERTIFICATES if connection.asks_for_certificate else MAX_UNDER_WAY
+        )
+        if len(self._under_way) > limit:
             oldest = next(iter(self._under_way))
             oldest.fail(ConnectionLost("the TLS handshake was not completed, and many others wait"))
             self._under_way.pop(oldest, None)
-        compute()

@@ -16,7 +16,7 @@ import ssl
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
-from aiokq.connection.tls.client_hello import ClientHello, NotTls
+from aiokq.connection.tls.client_hello import ClientHello, NotTls, is_retry_request
 from aiokq.connection.tls.failure import ClosedInHandshake, failure
 from aiokq.connection.tls.shared_memory import SharedMemory, shared_memory
 from aiokq.core.errors import ConnectionLost, ProtocolError
@@ -74,7 +74,8 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
     """A protocol for the plain transport, and a transport for the application's protocol.
 
     On a server, no TLS object exists before the client's first message is complete; a client that
-    sends something else is disconnected without an answer.
+    sends something else is disconnected without an answer. A second ClientHello, which answers a
+    HelloRetryRequest, is passed to OpenSSL when it is complete.
 
     Args:
         protocol: the application's protocol. `connection_made` is called after the handshake. On a
@@ -376,18 +377,27 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
     def get_protocol(self) -> asyncio.BaseProtocol:
         return cast("asyncio.BaseProtocol", self._protocol)
 
+    @property
+    def asks_for_certificate(self) -> bool:
+        """Whether this end is a server that asks for a certificate; False before its answer."""
+        return self._context is not None and self._context.verify_mode is not ssl.CERT_NONE
+
     # The handshake.
 
-    def _collect_hello(self, hello: ClientHello, data: memoryview) -> None:
+    def _collect_hello(self, hello: ClientHello, data: bytes | memoryview) -> None:
         assert self._plain is not None
         assert self._handshakes is not None
         try:
             complete = hello.feed(data)
         except NotTls as error:
             # As in Kafka, no alert is sent: the peer does not speak TLS.
-            self._error = ProtocolError(
-                f"{error}, and this listener requires it: set security_protocol=SSL (or SASL_SSL) "
-                "on the client, or use a listener without TLS"
+            self._error = (
+                ProtocolError(
+                    f"{error}, and this listener requires it: set security_protocol=SSL (or "
+                    "SASL_SSL) on the client, or use a listener without TLS"
+                )
+                if self._ssl is None
+                else failure(str(error))
             )
             self._closing = True
             self._plain.close()
@@ -399,8 +409,13 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
             self._count_read(self._handshakes)
             return
         self._hello = None
-        begin = functools.partial(self._begin, bytes(hello.received))
-        if not self._handshakes.answer(self, begin):
+        received = bytes(hello.received)
+        step = (
+            functools.partial(self._begin, received[: hello.end], received[hello.end :])
+            if self._ssl is None
+            else functools.partial(self._go_on, received)
+        )
+        if not self._handshakes.answer(self, step):
             self._plain.pause_reading()
 
     def _count_read(self, handshakes: Handshakes) -> None:
@@ -413,8 +428,13 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
         if self._plain is not None and not self._reading_paused and not self._closing:
             self._plain.resume_reading()
 
-    def _begin(self, received: bytes) -> None:
-        """Make the TLS object, and send the first message of this end."""
+    def _begin(self, received: bytes, rest: bytes = b"") -> None:
+        """Make the TLS object, and send the first message of this end.
+
+        Args:
+            received: on a server, the client's first message.
+            rest: what the client has sent after it, without waiting for the answer.
+        """
         assert self._plain is not None
         if self._closing:
             return
@@ -434,6 +454,11 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
         if server:
             self._plain.resume_reading()
         self._handshake(received)
+        if rest and not self._closing:
+            if self._hello is not None:
+                self._collect_hello(self._hello, rest)
+            else:
+                self._handshake(rest)
 
     def _go_on(self, received: bytes) -> None:
         """Handle a message of a client after its first one."""
@@ -456,12 +481,13 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
             self._fail(error)
         finally:
             rest = incoming.read()
-            self._flush()
+            sent = self._flush()
         if not complete:
+            if self._handshakes is not None and is_retry_request(sent):
+                self._hello = ClientHello(is_second=True)
             return
         if self._handshakes is not None:
-            assert self._context is not None
-            if self._context.verify_mode is not ssl.CERT_NONE:
+            if self.asks_for_certificate:
                 try:
                     self._handshakes.chains.check(self._ssl)
                 except ssl.SSLError as refusal:
@@ -564,12 +590,15 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
                 incoming.write(held)
             self._flush()
 
-    def _flush(self) -> None:
+    def _flush(self) -> bytes:
+        """Send what OpenSSL has written, and return it."""
         outgoing = self._memory.outgoing
-        if outgoing.pending:
-            data = outgoing.read()
-            if self._plain is not None and not self._lost:
-                self._plain.write(data)
+        if not outgoing.pending:
+            return b""
+        data = outgoing.read()
+        if self._plain is not None and not self._lost:
+            self._plain.write(data)
+        return data
 
     def _flush_answers(self) -> None:
         """Send OpenSSL's answers to the peer; abort if the peer does not read them."""

@@ -6,7 +6,12 @@ import ssl
 
 import pytest
 
-from aiokq.connection.tls.client_hello import MAX_HELLO_BYTES, ClientHello, NotTls
+from aiokq.connection.tls.client_hello import (
+    MAX_HELLO_BYTES,
+    ClientHello,
+    NotTls,
+)
+from tests.peers.tls_messages import CHANGE_CIPHER_SPEC, message_start
 
 
 def real_hello() -> bytes:
@@ -54,6 +59,35 @@ def test_bytes_after_the_message_are_kept() -> None:
     reader = ClientHello()
     assert reader.feed(hello + b"more")
     assert reader.received == hello + b"more"
+    assert reader.end == len(hello)
+
+
+def test_a_second_message_may_have_change_cipher_spec_before_it() -> None:
+    """For middleboxes (RFC 8446, D.4). The first message may not."""
+    hello = CHANGE_CIPHER_SPEC + record(message(300))
+    reader = ClientHello(is_second=True)
+    assert [reader.feed(hello[n : n + 1]) for n in range(len(hello))] == [
+        *[False] * (len(hello) - 1),
+        True,
+    ]
+    assert (reader.received, reader.end) == (hello, len(hello))
+    with pytest.raises(NotTls):
+        ClientHello().feed(hello)
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        CHANGE_CIPHER_SPEC + record(message_start(1, 128 * 1024)),
+        record(message_start(11, 100)),  # a Certificate
+        b"\x15\x03\x03\x00\x02",  # an alert
+        CHANGE_CIPHER_SPEC * (MAX_HELLO_BYTES // len(CHANGE_CIPHER_SPEC) + 1),
+    ],
+)
+def test_another_second_message_is_refused(start: bytes) -> None:
+    """Nothing is allocated by a length that the client announces."""
+    with pytest.raises(NotTls):
+        ClientHello(is_second=True).feed(start)
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from aiokq.connection.tls.tls_connection import TlsConnection
 from aiokq.connection.tls.tls_settings import TlsSettings
 from aiokq.core.errors import ConnectionLost, ProtocolError
 from tests.peers.pki import Pki
+from tests.peers.tls_messages import CHANGE_CIPHER_SPEC, message_start, record, retry_wanted
 
 PKI = Pki()
 NODE = PKI.issue()
@@ -172,13 +173,18 @@ class Pair:
     """A client and a server, not connected yet."""
 
     def __init__(
-        self, *, buffer: int = 65536, handshakes: Handshakes | None = None, peer_host: str = ""
+        self,
+        *,
+        buffer: int = 65536,
+        handshakes: Handshakes | None = None,
+        peer_host: str = "",
+        context: ssl.SSLContext = SERVER,
     ) -> None:
         self.near, self.far = Recorder(buffer), Recorder(buffer)
         self.handshakes = Handshakes(AtOnce()) if handshakes is None else handshakes
         self.client = TlsConnection(self.near, lambda: CLIENT, server_hostname="localhost")
         self.server = TlsConnection(
-            self.far, lambda: SERVER, handshakes=self.handshakes, peer_host=peer_host
+            self.far, lambda: context, handshakes=self.handshakes, peer_host=peer_host
         )
         self.there, self.back = Plain(), Plain()
         self.there.peer, self.back.peer = self.back, self.there
@@ -226,6 +232,56 @@ async def test_a_handshake_in_pieces_connects(step: int) -> None:
     assert pair.client.get_extra_info("ssl_object").version() == "TLSv1.3"
     assert pair.server.get_extra_info("sslcontext") is SERVER
     assert len(pair.handshakes) == 0
+
+
+def server(**settings: str) -> ssl.SSLContext:
+    """Return a context of a server with other settings than `SERVER`."""
+    return server_context(
+        TlsSettings(
+            keystore_type="PEM",
+            keystore_key=NODE.key,
+            keystore_certificate_chain=NODE.chain,
+            **settings,
+        )
+    ).context
+
+
+@pytest.mark.parametrize("step", [1, 7, 100, RECEIVE_BYTES])
+async def test_a_handshake_with_a_hello_retry_request_connects(step: int) -> None:
+    """The client's key share is of a group that the server does not have."""
+    context = server()
+    context.set_ecdh_curve("secp384r1")
+    pair = Pair(context=context)
+    pair.there.deliver(step)
+    assert len(b"".join(pair.back.written)) < 200  # a HelloRetryRequest has no certificate
+    pair.exchange(step)
+    assert pair.client.opened is not None
+    await pair.client.opened
+    assert pair.far.transport is pair.server
+    assert len(pair.handshakes) == 0
+    assert pair.handshakes.held == 0
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_openssl_does_not_see_a_second_hello_that_is_not_complete(at_once: bool) -> None:
+    """Regression: OpenSSL allocated the announced size, up to 128 KiB."""
+    first = retry_wanted()
+    start = CHANGE_CIPHER_SPEC + record(message_start(1, 20_000))
+    pair = Pair()
+    for data in [first + start] if at_once else [first, start]:
+        pair.back.receive(data)
+    assert pair.back.written
+    assert not pair.back.closed
+    assert pair.handshakes.held == len(start)
+    refused = Pair()
+    start = CHANGE_CIPHER_SPEC + record(message_start(1, 130_000))
+    for data in [first + start] if at_once else [first, start]:
+        refused.back.receive(data)
+    assert refused.back.closed
+    refused.server.connection_lost(None)
+    (error,) = refused.far.lost
+    assert isinstance(error, ssl.SSLError)
+    assert "second ClientHello announces" in str(error)
 
 
 @pytest.mark.parametrize("buffer", [1, 100, 16384, 20000, 1_000_000])
@@ -643,6 +699,20 @@ async def test_above_the_limit_the_oldest_handshake_is_given_up(
     assert [pair.back.aborted for pair in pairs] == [True, True, False, False, False]
     pairs[0].server.connection_lost(None)
     assert isinstance(pairs[0].far.lost[0], ConnectionLost)
+
+
+async def test_the_limit_is_lower_on_a_listener_that_asks_for_certificates(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """OpenSSL allocates the size of a Certificate message that a client announces."""
+    monkeypatch.setattr(handshakes_module, "MAX_UNDER_WAY_WITH_CERTIFICATES", 2)
+    trust = {"truststore_type": "PEM", "truststore_certificates": PKI.trusted}
+    context = server(client_auth="required", **trust)
+    handshakes = Handshakes(AtOnce())
+    pairs = [Pair(handshakes=handshakes, context=context) for _ in range(4)]
+    for pair in pairs:
+        pair.there.deliver()
+    assert [pair.back.aborted for pair in pairs] == [True, True, False, False]
 
 
 async def test_closing_the_listener_aborts_handshakes() -> None:
