@@ -27,10 +27,10 @@ def check_text(text: str) -> None:
         raise ValueError(f"{size:,} bytes of UTF-8; at most {INT16_MAX:,} fit into a request")
 
 
-def response_text(path: str) -> str:
-    """Return a path as text that a response can hold, without bytes that are not UTF-8.
+def response_text(text: str) -> str:
+    """Return text, such as a path, as a response can hold it: as UTF-8 of at most 32,767 bytes.
 
-    Python represents such bytes as lone surrogates; these are replaced by escapes (`\\udcff`). Text
-    of more than 32,767 bytes is truncated.
+    Python represents bytes of a path that are not UTF-8 as lone surrogates; these are replaced by
+    escapes (`\\udcff`). Longer text is truncated.
     """
-    return path.encode("utf-8", "backslashreplace")[:INT16_MAX].decode("utf-8", "ignore")
+    return text.encode("utf-8", "backslashreplace")[:INT16_MAX].decode("utf-8", "ignore")

@@ -6,7 +6,8 @@ connection is closed. A client whose session expires logs in again on the same c
 with the same mechanism and as the same principal.
 
 A failed login is counted once, as soon as a credential is refused. Kafka counts it at the end of
-the exchange, and so misses a client that closes the connection after the refusal of its token.
+the exchange, and so misses a client that closes the connection after the refusal of its token. Each
+different reason of the failure is logged.
 
 Source: Kafka ``SaslServerAuthenticator.java``, ``KafkaChannel.maybeBeginServerReauthentication``.
 Tests: ``tests/unit/broker/security/authentication/test_sasl_login.py``.
@@ -27,6 +28,7 @@ from aiokq.core.errors import (
     UnsupportedSaslMechanism,
 )
 from aiokq.core.named_tuple import NamedTuple
+from aiokq.core.utf8 import response_text
 from aiokq.core.warning_backoff import WarningBackoff
 from aiokq.wire.sasl_authenticate import SaslAuthenticateResponse
 from aiokq.wire.sasl_handshake import SaslHandshakeResponse
@@ -73,17 +75,18 @@ class _Login:
     Attributes:
         exchange: None if the login has failed, or must fail because a re-authentication names
             another mechanism.
-        is_noted: whether the login has been counted as failed. It may still succeed, if the
-            mechanism lets the client try another credential.
+        reasons: the different reasons for which credentials have been refused. With at least one,
+            the login has been counted as failed. It may still succeed, if the mechanism lets the
+            client try another credential.
     """
 
-    __slots__ = ("exchange", "is_again", "is_noted", "mechanism")
+    __slots__ = ("exchange", "is_again", "mechanism", "reasons")
 
     def __init__(self, mechanism: str, exchange: Exchange | None, *, is_again: bool) -> None:
         self.mechanism = mechanism
         self.exchange = exchange
         self.is_again = is_again
-        self.is_noted = False
+        self.reasons: tuple[str, ...] = ()
 
 
 class SaslLogin:
@@ -94,8 +97,8 @@ class SaslLogin:
         clock: the broker's clock.
         counters: the broker's counters.
         failure_delay: returns the seconds after which a failed login is answered.
-        failed: called with the connection, the mechanism and the reason of each failed login; None
-            logs a warning instead.
+        failed: called with the connection, the mechanism and the reason of each failed login, and
+            again if a login fails for another reason later; None logs a warning instead.
     """
 
     def __init__(
@@ -141,7 +144,8 @@ class SaslLogin:
             return SaslHandshakeResponse(error_code=IllegalSaslState.code, mechanisms=[])
         names = sorted(listener.mechanisms)
         if mechanism not in listener.mechanisms:
-            self._note(connection, "other", "the mechanism is not enabled")
+            self._counters.failed_logins["other"] += 1
+            self._log_failure(connection, "other", "the mechanism is not enabled")
             if is_again:
                 raise CloseConnection("the mechanism is not enabled")
             raise self.failure(
@@ -273,7 +277,7 @@ class SaslLogin:
         self._note_login(connection, login, failure.reason)
         response = SaslAuthenticateResponse(
             error_code=AuthenticationFailed.code,
-            error_message=failure.told or _same_for_all(login),
+            error_message=response_text(failure.told or _same_for_all(login)),
             auth_bytes=b"",
         )
         login.exchange = None  # break a reference cycle: the exchange refers to the connection
@@ -315,14 +319,20 @@ class SaslLogin:
         )
 
     def _note_login(self, connection: RequestContext, login: _Login, reason: str) -> None:
-        """Note that a login has failed, unless it has been noted before."""
-        if not login.is_noted:
-            login.is_noted = True
-            self._note(connection, login.mechanism, reason)
+        """Count a login as failed, unless it has been counted; log the reason if it is new.
 
-    def _note(self, connection: RequestContext, mechanism: str, reason: str) -> None:
-        """Count a failed login, and pass it to `failed`; without `failed`, log a warning."""
-        self._counters.failed_logins[mechanism] += 1
+        A later reason may be more serious: a client whose token has expired may send a valid one
+        of another principal next.
+        """
+        if reason in login.reasons:
+            return
+        if not login.reasons:
+            self._counters.failed_logins[login.mechanism] += 1
+        login.reasons += (reason,)
+        self._log_failure(connection, login.mechanism, reason)
+
+    def _log_failure(self, connection: RequestContext, mechanism: str, reason: str) -> None:
+        """Pass the reason of a failed login to `failed`; without `failed`, log a warning."""
         if self._failed is not None:
             self._failed(connection, mechanism, reason)
             return

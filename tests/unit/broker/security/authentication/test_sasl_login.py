@@ -219,6 +219,24 @@ async def test_wrong_credentials_are_answered_late(token: str, told: str) -> Non
         assert dict(client.broker.node.counters.failed_logins) == {"A": 1}
 
 
+@pytest.mark.parametrize("version", [0, 1, 2])
+@pytest.mark.parametrize("name", ["a" * 20_000, "\u20ac" * 10_922])
+async def test_a_text_that_is_too_long_for_a_response_is_cut(name: str, version: int) -> None:
+    """Regression: the connection was closed at once, without an answer."""
+    async with login(A=60_000) as client:
+        await client.handshake()
+        await client.token(f"user {name}", version)
+        await client.handshake()
+        with pytest.raises(CloseConnection) as closed:
+            await client.token(f"user {name}2", version)
+        response = answered(closed.value, wire.SaslAuthenticateRequest, version)
+        assert response.error_code == 58
+        whole = f"Cannot change principals during re-authentication from User.{name}: User.{name}2"
+        assert whole.startswith(response.error_message)
+        assert 32_767 - 3 < len(response.error_message.encode()) <= 32_767
+        assert closed.value.delay == DELAY
+
+
 async def test_a_failed_login_is_told_to_the_audit_log() -> None:
     """With the reason that the client does not learn."""
     async with login() as client:
@@ -231,18 +249,23 @@ async def test_a_failed_login_is_told_to_the_audit_log() -> None:
 
 
 async def validate(connection: RequestContext, token: str) -> Authenticated:
-    if token != "alice":
+    if token not in ("alice", "bob"):
         raise TokenRefused(f"not the token of alice, but {len(token)} bytes")
-    return Authenticated(Principal.user("alice"))
+    return Authenticated(Principal.user(token))
 
 
 @asynccontextmanager
-async def refused_token(*, is_again: bool = False, version: int = 1) -> AsyncIterator[Login]:
+async def refused_token(
+    *, is_again: bool = False, version: int = 1, later: str = ""
+) -> AsyncIterator[Login]:
     """A client whose first token has been refused and that may still go on.
+
+    It is counted as one failed login, whatever follows, and each reason is told once.
 
     Args:
         is_again: whether it has logged in before.
         version: of SaslHandshake.
+        later: the reason that is told in addition.
     """
     async with login(OAUTHBEARER=60_000) as client:
         client.mechanisms["OAUTHBEARER"] = lambda connection: OAuthExchange(connection, validate)
@@ -259,7 +282,9 @@ async def refused_token(*, is_again: bool = False, version: int = 1) -> AsyncIte
             assert await client.raw(bearer("bad").encode()) == b'{"status":"invalid_token"}'
         yield client
         assert client.told == [
-            (client.client, "OAUTHBEARER", "not the token of alice, but 3 bytes")
+            (client.client, "OAUTHBEARER", reason)
+            for reason in ("not the token of alice, but 3 bytes", later)
+            if reason
         ]
         assert dict(client.broker.node.counters.failed_logins) == {"OAUTHBEARER": 1}
 
@@ -278,22 +303,46 @@ async def test_a_refused_token_is_counted_at_once(is_again: bool) -> None:
 
 
 @pytest.mark.parametrize("is_again", [False, True])
-@pytest.mark.parametrize("message", ["\x01", bearer("worse"), "malformed"])
+@pytest.mark.parametrize(
+    ("message", "later"),
+    [
+        ("\x01", ""),
+        (bearer("bad"), ""),
+        (bearer("worse"), "not the token of alice, but 5 bytes"),
+        ("malformed", "the client-first message is malformed"),
+        (
+            "n,a=eve,\x01auth=Bearer alice\x01\x01",
+            "the client asks to act as another principal",
+        ),
+    ],
+)
 async def test_a_refused_token_is_counted_once_if_the_exchange_goes_on(
-    message: str, is_again: bool
+    message: str, later: str, is_again: bool
 ) -> None:
     """The client that goes on waits for its answer; one that has closed cannot be delayed."""
-    async with refused_token(is_again=is_again) as client:
+    async with refused_token(is_again=is_again, later=later) as client:
         with pytest.raises(CloseConnection) as closed:
             await client.token(message)
         assert answered(closed.value, wire.SaslAuthenticateRequest, 2).error_code == 58
         assert closed.value.delay == DELAY
 
 
-@pytest.mark.parametrize("message", ["\x01", bearer("worse")])
-async def test_a_refused_token_without_a_header_is_counted_once(message: str) -> None:
+async def test_a_token_of_another_principal_is_told_after_a_refused_token() -> None:
+    """Regression: the audit log had only the reason of the first token."""
+    async with refused_token(is_again=True, later="another principal than before") as client:
+        with pytest.raises(CloseConnection) as closed:
+            await client.token(bearer("bob"))
+        assert answered(closed.value, wire.SaslAuthenticateRequest, 2).error_code == 58
+        assert client.session.principal.name == "alice"
+
+
+@pytest.mark.parametrize(
+    ("message", "later"),
+    [("\x01", ""), (bearer("worse"), "not the token of alice, but 5 bytes")],
+)
+async def test_a_refused_token_without_a_header_is_counted_once(message: str, later: str) -> None:
     """After version 0 of SaslHandshake."""
-    async with refused_token(version=0) as client:
+    async with refused_token(version=0, later=later) as client:
         with pytest.raises(CloseConnection) as closed:
             await client.raw(message.encode())
         assert closed.value.answer is None
