@@ -227,7 +227,8 @@ class Audit:
         name: str,
     ) -> None:
         """Log that an operation on a resource was denied to a client."""
-        principal, host = str(connection.session.principal), connection.peer_host
+        # Cut, because `_Limit` remembers it after the connection has ended.
+        principal, host = _cut(str(connection.session.principal)), connection.peer_host
         self._write(
             self._denial,
             logging.INFO,

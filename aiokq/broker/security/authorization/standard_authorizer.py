@@ -1,7 +1,7 @@
 """`StandardAuthorizer`: authorizes by the ACLs in the cluster's metadata, as Kafka's class does.
 
 The operations allowed to a client on a resource are cached until an ACL changes or the cache is
-full. Those on a resource with a very long name are not cached.
+full. Those on a resource with a very long name, and those of a client with one, are not cached.
 
 Source: Kafka ``StandardAuthorizer.java``, ``StandardAuthorizerData.java`` (4.2).
 Tests: ``tests/unit/broker/security/test_standard_authorizer.py``.
@@ -34,7 +34,11 @@ MOST_CACHED: Final = 32768
 """Number of answers, over all clients and resources, above which all are discarded."""
 
 LONGEST_CACHED: Final = 255
-"""Maximum length of a name whose answer is cached. Names of topics have at most 249 characters."""
+"""Maximum length of the name of a resource or principal whose answer is cached.
+
+Names of topics have at most 249 characters. A client may choose long names, and `MOST_CACHED` does
+not count their bytes.
+"""
 
 MANY: Final = 500
 """If at least this number of ACLs changes at once, a new index is made while other tasks run."""
@@ -174,11 +178,13 @@ class StandardAuthorizer:
         principal, host = connection.session.principal, connection.peer_host
         question = principal, host, operation, resource_type
         allows = self._any.get(question)
-        if allows is None:  # cached, because it considers all ACLs of the client
-            self._count()
-            allows = self._any[question] = self._index.allows_any(
+        if allows is None:
+            allows = self._index.allows_any(
                 operation, resource_type, str(principal), canonical_host(host)
             )
+            if len(principal.name) <= LONGEST_CACHED:  # cached, as all ACLs were considered
+                self._count()
+                self._any[question] = allows
         return allows
 
     def operations(self, connection: RequestContext, resource_type: ResourceType, name: str) -> int:
@@ -189,15 +195,19 @@ class StandardAuthorizer:
         return self._find(client, resource_type, name, known) if operations is None else operations
 
     def _answers(self, client: tuple[Principal, str]) -> _Answers:
-        """Return the cached operations of a client, by resource type and name."""
+        """Return the cached operations of a client, by resource type and name.
+
+        Those of a client with a very long name are cached only while the result is in use.
+        """
         known = self._clients.get(client)
         if known is None:
             if str(client[0]) in self._super_users:
                 known = _OF_SUPER_USERS
             else:
                 known = [{} for _ in range(max(ResourceType) + 1)]
-            self._count()
-            self._clients[client] = known
+            if len(client[0].name) <= LONGEST_CACHED:
+                self._count()
+                self._clients[client] = known
         return known
 
     def _find(

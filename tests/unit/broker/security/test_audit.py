@@ -216,6 +216,20 @@ def test_the_memory_of_the_limits_is_bounded(lines, clock):
     assert any(each.audit["principal"] == "others" for each in lines.records)
 
 
+def test_a_long_principal_is_not_remembered_whole(lines, clock):
+    """Regression: each of up to 256 clients left its name of some 100 KB, twice."""
+    audit = Audit(clock)
+    for number in range(3):
+        deny(audit, who=f"{number}" + "n" * 60_000)
+    limit = audit._limits["aiokq.audit.denial"]
+    assert len(limit._clients) == len(lines.records) == 3
+    for client_, share in limit._clients.items():
+        assert len(repr(client_)) < 2 * module.LONGEST_VALUE
+        for key in share.known:
+            assert len(repr(key)) < 2 * module.LONGEST_VALUE
+    assert lines.records[1].audit["principal"] == "User:1" + "n" * 250 + "..."
+
+
 def test_failed_logins_are_shared_by_address(lines, clock):
     audit = Audit(clock)
     for number in range(5000):

@@ -153,6 +153,24 @@ def test_what_is_kept_is_bounded(monkeypatch):
     assert not any(long in names for known in made._clients.values() for names in known)
 
 
+def test_a_client_with_a_long_name_is_not_kept():
+    """Regression: the name stayed in the memory after the end of the connection."""
+    long = client("n" * 300)
+    made = authorizer(f"{long.session.principal} Allow Read Topic:a")
+    for _ in range(2):
+        assert allowed(made, long, READ, "a") == {"a"}
+        assert allowed(made, long, READ, "a", "b") == {"a"}
+        assert allowed(made, long, WRITE, "a") == set()
+        assert made.authorize_any(long, READ, TOPIC)
+        assert not made.authorize_any(long, WRITE, TOPIC)
+        assert made.operations(long, TOPIC, "a") == 1 << READ | 1 << DESCRIBE
+    assert not made._clients
+    assert not made._any
+    everything = authorizer(super_users=[str(long.session.principal)])
+    assert allowed(everything, long, WRITE, "a", "b") == {"a", "b"}
+    assert not everything._clients
+
+
 def test_operations_are_bits():
     made = authorizer(
         "User:alice Allow Alter Topic:t",
