@@ -461,7 +461,8 @@ class BrokerCounters(_Counters):
         "logins",
         "Failed logins by SASL, by mechanism; `other` if the mechanism is not enabled. A login "
         "with a refused token counts once, even if the client then closes the connection or logs "
-        "in by a second token.",
+        "in by a second token. So does a login whose connection ends while a credential is "
+        "checked.",
     )
     fetches_waiting: Gauge = _gauge("requests", "Fetch requests that wait for records (long poll).")
     groups: GaugeBy = _gauge_by(

@@ -7,7 +7,8 @@ with the same mechanism and as the same principal.
 
 A failed login is counted once, as soon as a credential is refused. Kafka counts it at the end of
 the exchange, and so misses a client that closes the connection after the refusal of its token. Each
-different reason of the failure is logged.
+different reason of the failure is logged. A login whose connection ends while a credential is
+checked counts as failed, too. Otherwise a client could guess without a trace.
 
 Source: Kafka ``SaslServerAuthenticator.java``, ``KafkaChannel.maybeBeginServerReauthentication``.
 Tests: ``tests/unit/broker/security/authentication/test_sasl_login.py``.
@@ -49,6 +50,8 @@ SECONDS_BETWEEN_LOGINS: Final = 1.0
 
 LATEST_MS: Final = 2**53
 """The longest lifetime of a session, in milliseconds."""
+
+_LEFT: Final = "the connection ended before the answer"
 
 _READY: Final = SessionState.READY
 _AUTHENTICATE: Final = SessionState.AUTHENTICATE
@@ -238,14 +241,21 @@ class SaslLogin:
         """Return the answer to a token, and the session's lifetime in ms (0 without a limit).
 
         Raises:
-            ExchangeFailed: the client is not authenticated.
+            ExchangeFailed: the client is not authenticated, or has disconnected.
             CloseConnection: the mechanism is not that of the first login.
         """
         exchange = login.exchange
         if exchange is None:
             self._note_login(connection, login, "another mechanism than before")
             raise self.failure("another mechanism than before", None)
-        answer = await exchange.respond(message)
+        try:
+            answer = await exchange.respond(message)
+        except asyncio.CancelledError:
+            if not connection.connected:
+                self._note_login(connection, login, _LEFT)
+            raise
+        if not connection.connected:
+            raise ExchangeFailed(_LEFT)  # the caller's function has suppressed the cancellation
         return answer, self._check_outcome(connection, login, exchange)
 
     def _check_outcome(self, connection: RequestContext, login: _Login, exchange: Exchange) -> int:

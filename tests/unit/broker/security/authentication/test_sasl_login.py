@@ -365,6 +365,63 @@ async def test_another_request_after_a_refused_token_is_not_counted_again() -> N
         assert closed.value.delay == DELAY
 
 
+class Waiting(Scripted):
+    """An exchange that accepts any message, but only when its task is cancelled."""
+
+    def __init__(self, began: asyncio.Event, *, suppresses: bool) -> None:
+        super().__init__()
+        self.began = began
+        self.suppresses = suppresses
+
+    async def respond(self, message: bytes) -> bytes:
+        self.began.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            if not self.suppresses:
+                raise
+        self.outcome = Authenticated(Principal.user("alice"))
+        return b""
+
+
+@pytest.mark.parametrize("version", [0, 1])
+@pytest.mark.parametrize("suppresses", [False, True])
+async def test_a_login_fails_if_the_client_leaves_before_the_answer(
+    suppresses: bool, version: int
+) -> None:
+    """Else a client could guess without a trace, or be logged in after it has gone."""
+    async with login() as client:
+        client.logins._failed = lambda *arguments: client.told.append(arguments)
+        began = asyncio.Event()
+        client.mechanisms["A"] = lambda _: Waiting(began, suppresses=suppresses)
+        await client.handshake(version=version)
+        check = asyncio.create_task(client.token("guess") if version else client.raw(b"guess"))
+        await began.wait()
+        check.cancel()
+        client.client.disconnected()
+        with pytest.raises(CloseConnection if suppresses else asyncio.CancelledError):
+            await check
+        reason = "the connection ended before the answer"
+        assert client.told == [(client.client, "A", reason)]
+        counters = client.broker.node.counters
+        assert (dict(counters.failed_logins), dict(counters.logins)) == ({"A": 1}, {})
+        assert client.session.principal is ANONYMOUS
+
+
+async def test_a_login_that_the_end_of_the_node_cancels_is_not_counted() -> None:
+    """It says nothing about the client."""
+    async with login() as client:
+        began = asyncio.Event()
+        client.mechanisms["A"] = lambda _: Waiting(began, suppresses=False)
+        await client.handshake()
+        check = asyncio.create_task(client.token("guess"))
+        await began.wait()
+        check.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await check
+        assert not dict(client.broker.node.counters.failed_logins)
+
+
 async def test_a_bug_of_a_mechanism_logs_nobody_in() -> None:
     """The connection is closed as after any bug."""
     async with login() as client:
