@@ -535,8 +535,9 @@ class BrokerNode:
                     credentials=lambda: metadata.image.principals.scram_credentials,
                     shapes=lambda: metadata.image.principals.scram_shapes,
                     # The secret makes the salts of unknown users, so that a client cannot find out
-                    # which users exist. The directory's id can be the secret, because every client
-                    # that may read the id may also list all users.
+                    # which users exist. The directory's id can be the secret, because a client that
+                    # may read the id may also list all users, and the files that have it can be
+                    # read by their owner only.
                     secret=directories.metadata.directory_id.bytes,
                     clock=self.environment.clock,
                     offload=self.environment.offload,

@@ -51,6 +51,9 @@ logger = logging.getLogger("aiokq.broker")
 ATTEMPTS: Final = 10
 """Maximum number of attempts; an attempt fails if segments are deleted or compacted during it."""
 
+_SECRET: Final = BOOTSTRAP_CHECKPOINT, file_names.META_PROPERTIES
+"""Files of a log directory that only the owner may read, besides those of the metadata log."""
+
 CHUNK: Final = 1024 * 1024
 LOGS_PER_TURN: Final = 16
 
@@ -360,7 +363,7 @@ def _copy_tree(files: Files, source: str, target: str) -> None:
         path = f"{source}/{name}"
         if name == file_names.CLEAN_SHUTDOWN:
             files.sync_dir(target)
-        is_secret = name == BOOTSTRAP_CHECKPOINT or target.endswith(file_names.CLUSTER_METADATA)
+        is_secret = name in _SECRET or target.endswith(file_names.CLUSTER_METADATA)
         copies = files.private() if is_secret else files
         _copy_file(files, path, copies, f"{target}/{name}", files.stat_size(path))
     files.sync_dir(target)

@@ -153,7 +153,9 @@ def find_meta_properties(
 def write_meta_properties(files: Files, path: str, properties: MetaProperties) -> None:
     """Store the ids of a log directory, durably.
 
+    Only the owner can read the file, because the id of a directory is a secret of logins by SCRAM.
+
     Raises:
         OSError: the disk failed.
     """
-    files.write_atomic(f"{path}/{META_PROPERTIES}", properties.encode())
+    files.private().write_atomic(f"{path}/{META_PROPERTIES}", properties.encode())

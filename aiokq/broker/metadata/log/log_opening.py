@@ -66,7 +66,7 @@ def next_epoch(directory: str, state: MetadataState, known: QuorumState | None) 
 
 
 def make_private(files: Files, directory: str, names: Sequence[str]) -> None:
-    """Let only the owner read the files, because their records contain credentials.
+    """Let only the owner read the files, because they contain credentials or other secrets.
 
     Apache Kafka and earlier versions of aiokq create the files with all permissions that the umask
     allows.

@@ -376,6 +376,7 @@ def _open(
         directories.find(_owned(image, node_id), listed)
     # The checks that can refuse the start come first, because the next steps change files.
     directories.write_ids()
+    make_private(files, home.path, (file_names.META_PROPERTIES,))
     if migration is not None:
         migration.restore_logs()
     if state.snapshot is None and not state.end_offset and registration.voter is not None:

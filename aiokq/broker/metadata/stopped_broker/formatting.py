@@ -22,7 +22,12 @@ from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.log import file_names
 from aiokq.broker.log.disk_trouble import unusable
-from aiokq.broker.log.meta_properties import MetaProperties, decode_meta_properties, random_id
+from aiokq.broker.log.meta_properties import (
+    MetaProperties,
+    decode_meta_properties,
+    random_id,
+    write_meta_properties,
+)
 from aiokq.broker.log.uuid_text import format_uuid
 from aiokq.broker.metadata.controller.registration import feature_records
 from aiokq.broker.metadata.image.features import (
@@ -270,7 +275,7 @@ def format_directories(
     for path, directory_id in ids.items():
         properties = MetaProperties(options.cluster_id, options.node_id, format_uuid(directory_id))
         with _disk_of(path):
-            files.write_atomic(f"{path}/{file_names.META_PROPERTIES}", properties.encode())
+            write_meta_properties(files, path, properties)
     return Formatted(levels, tuple(empty), tuple(kept), metadata_directory)
 
 

@@ -1,19 +1,26 @@
-"""The files of the metadata log, which have credentials, can be read by their owner only."""
+"""The files of the metadata log, which have credentials, can be read by their owner only.
+
+The same is true of ``meta.properties``, whose directory id is a secret of logins by SCRAM.
+"""
 
 from __future__ import annotations
 
 import os
+import random
 import stat
 from pathlib import Path
 
 import pytest
 
 from aiokq import EmbeddedCluster
+from aiokq.broker.metadata.stopped_broker.formatting import FormatOptions, format_directories
 from aiokq.core.ephemeral_files import EphemeralFiles
 from aiokq.core.files import OsFiles
+from aiokq.fastpath import crc32c
 
 METADATA = "__cluster_metadata-0"
 BOOTSTRAP = "bootstrap.checkpoint"
+IDS = "meta.properties"
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +33,7 @@ def wide_umask():
 
 def check(directory: Path) -> None:
     """Check the files; bootstrap.checkpoint is written after the start and may be missing."""
-    paths = [*(directory / METADATA).iterdir(), *directory.glob(BOOTSTRAP)]
+    paths = [*(directory / METADATA).iterdir(), *directory.glob(BOOTSTRAP), directory / IDS]
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in paths}
     assert {"quorum-state", "partition.metadata"} <= modes.keys()
     assert not {name: oct(mode) for name, mode in modes.items() if mode & 0o077}
@@ -50,10 +57,20 @@ def test_files_of_the_metadata_log_are_private(tmp_path):
     check(data)
     for path in (data / METADATA).iterdir():
         path.chmod(0o644)
-    (data / BOOTSTRAP).chmod(0o644)
+    for name in (BOOTSTRAP, IDS):
+        (data / name).chmod(0o644)
     with EmbeddedCluster(data_dir=data):
         pass
     check(data)
+
+
+def test_a_formatted_directory_is_private(tmp_path):
+    options = FormatOptions(
+        node_id=1, cluster_id="MkU3OEVBNTcwNTJENDM2Qg", directories=(str(tmp_path),)
+    )
+    format_directories(OsFiles(), options, random=random.Random(1), timestamp_ms=0, crc32c=crc32c)
+    for name in (BOOTSTRAP, IDS):
+        assert not stat.S_IMODE((tmp_path / name).stat().st_mode) & 0o077
 
 
 async def test_a_snapshot_is_private_and_what_is_restored_from_it(tmp_path):
