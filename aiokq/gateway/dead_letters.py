@@ -207,6 +207,14 @@ class DeadLetters:
         self.held = 0
         self.held_of: Counter[str] = Counter()
         self.held_bytes = 0
+        largest = max([one.limit for one in settings.inputs], default=0)
+        self._options: dict[str, Any] = {
+            "linger_ms": 5.0,
+            "delivery_timeout_ms": FOREVER_MS,
+            "max_block_ms": BLOCK_MS,
+            "buffer_memory": max(BUFFER_BYTES, largest + OVERHEAD),
+            "max_request_size": max(1024 * 1024, largest + OVERHEAD),
+        }
         self.configure(settings)
 
     def configure(self, settings: GatewaySettings) -> None:
@@ -216,14 +224,6 @@ class DeadLetters:
         self._reasons = frozenset(
             () if chosen is None else (REASONS.index(name) for name in chosen.reasons)
         )
-        largest = max([one.limit for one in settings.inputs], default=0)
-        self._options: dict[str, Any] = {
-            "linger_ms": 5.0,
-            "delivery_timeout_ms": FOREVER_MS,
-            "max_block_ms": BLOCK_MS,
-            "buffer_memory": max(BUFFER_BYTES, largest + OVERHEAD),
-            "max_request_size": max(1024 * 1024, largest + OVERHEAD),
-        }
         self._most_bytes = settings.pool.max_bytes // SHARE
         self._refused_until = 0.0
         self._rate = Rate(0 if chosen is None else chosen.max_per_s, time.monotonic)

@@ -15,6 +15,7 @@ from aiokq import Cluster, ClusterSettings
 from aiokq.errors import ConfigError
 from aiokq.gateway.dead_letters import DeadLetters
 from aiokq.gateway.producer_engine import ProducerEngine
+from aiokq.gateway.reload import largest_limit
 
 if TYPE_CHECKING:
     from aiokq.gateway.accounting import Accounting
@@ -43,6 +44,7 @@ class Delivery:
         cluster: the Cluster of the engine; it need not have metadata.
         clients: `cluster` and the clients before it, whose counters `/metrics` has.
         engine: the engine. The gateway starts the first one, and `switch` each later one.
+        largest: size of the largest message that the engine and the dead letters were made for.
         dead_letters: writes messages that cannot be delivered to the dead letter topic.
         switching: whether the engine is being replaced; no messages are passed to it meanwhile.
     """
@@ -68,6 +70,7 @@ class Delivery:
         self.switching = False
         self.cluster = cluster
         self.clients: Sequence[HasClientCounters] = (cluster,)
+        self.largest = largest_limit(settings)
         self._use_letters(settings)
         self.engine: Engine = self._new_engine(settings, cluster)
 
@@ -89,6 +92,10 @@ class Delivery:
     ) -> None:
         """Replace the engine, and the Cluster if [kafka] has changed.
 
+        Only [kafka] and [delivery] of `settings` are used. `configure` applies the other tables
+        when the inputs are changed, too. If the inputs cannot be changed, the old ones stay, so
+        the engine takes the largest message of both.
+
         Args:
             accepting: returns whether the gateway still accepts messages; False if it is closing.
 
@@ -98,12 +105,19 @@ class Delivery:
         """
         old_cluster, old_engine, old_letters = self.cluster, self.engine, self.dead_letters
         cluster = old_cluster
+        used = before.model_copy(
+            update={
+                "kafka": settings.kafka,
+                "delivery": settings.delivery,
+                "inputs": (*before.inputs, *settings.inputs),
+            }
+        )
         async with contextlib.AsyncExitStack() as undo:
             if settings.kafka != before.kafka:
                 cluster = new_cluster(settings)
                 undo.push_async_callback(cluster.close)
                 await cluster.start()
-            engine = self._new_engine(settings, cluster)
+            engine = self._new_engine(used, cluster)
             undo.push_async_callback(engine.close)
             await engine.start()
             self.switching = True
@@ -130,7 +144,8 @@ class Delivery:
         self.cluster, self.engine = cluster, engine
         if cluster is not old_cluster:
             self.clients = (*self.clients, cluster)
-        self._use_letters(settings)
+        self.largest = largest_limit(used)
+        self._use_letters(used)
         self.dead_letters.adopt(old_letters)
         self._end_switch()
         await old_letters.close(0.0)

@@ -394,7 +394,7 @@ class Gateway:
                 cannot be opened, or the messages in flight were not delivered within
                 `shutdown_max_delay_ms`. Nothing is changed then, with one exception: if the system
                 has no thread or descriptor for an input after the engine was replaced, the new
-                engine stays.
+                engine stays, with [kafka] and [delivery] of the file.
             WrongLoop: the gateway was started on another loop or in another process.
 
         A cancelled call raises CancelledError only when the change is complete.
@@ -451,9 +451,9 @@ class Gateway:
                     undo.callback(http.change, old.http)
                 http.change(settings.http)
             inputs.change_sockets(differ, undo)
-            if needs_other_engine(old, settings):
+            if needs_other_engine(old, settings, self.delivery.largest):
                 await self.delivery.switch(old, settings, lambda: self._accepting)
-                # The new engine keeps these settings even if an input fails below. The next reload
+                # The new engine keeps these tables even if an input fails below. The next reload
                 # compares its file with the settings in use.
                 used = {"kafka": settings.kafka, "delivery": settings.delivery}
                 self.settings = old.model_copy(update=used)

@@ -15,7 +15,14 @@ if TYPE_CHECKING:
     from aiokq.gateway.settings import GatewaySettings
     from aiokq.gateway.settings_tables import InputSettings
 
-__all__ = ["RESTART", "InputChanges", "changes", "input_changes", "needs_other_engine"]
+__all__ = [
+    "RESTART",
+    "InputChanges",
+    "changes",
+    "input_changes",
+    "largest_limit",
+    "needs_other_engine",
+]
 
 RESTART: Final = frozenset({"pool", "spool", "discards", "debug"})
 """The tables that only a restart can change."""
@@ -56,16 +63,21 @@ def changes(old: GatewaySettings, new: GatewaySettings) -> list[str]:
     return changed
 
 
-def needs_other_engine(old: GatewaySettings, new: GatewaySettings) -> bool:
-    """Return whether the change needs a new engine."""
+def needs_other_engine(old: GatewaySettings, new: GatewaySettings, largest: int) -> bool:
+    """Return whether the change needs a new engine.
+
+    Args:
+        largest: the `largest_limit` of the settings that the engine in use was made with.
+    """
     return (
         old.kafka != new.kafka
         or old.delivery.engine != new.delivery.engine
-        or _largest(old) != _largest(new)  # max_request_size of a producer is fixed
+        or largest < largest_limit(new)  # max_request_size of a producer is fixed
     )
 
 
-def _largest(settings: GatewaySettings) -> int:
+def largest_limit(settings: GatewaySettings) -> int:
+    """Return the size of the largest message that an input allows."""
     return max(one.limit for one in settings.inputs)
 
 

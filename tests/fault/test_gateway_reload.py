@@ -643,6 +643,68 @@ async def test_a_system_without_descriptors_refuses_a_reload(monkeypatch: pytest
         assert await r.gateway.reload() == ["inputs"]
 
 
+@pytest.mark.parametrize("limits", [(4_000_000, 500_000), (500_000, 4_000_000)])
+async def test_a_reload_that_fails_after_the_switch_keeps_only_the_tables_of_the_switch(
+    limits: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+):
+    """Regression: the dead letters were those of the new file. With a lower limit, the new engine
+    discarded large messages of the old inputs, even after a reload with the old file.
+    """
+    change = input_set._changed
+
+    async def limited(one: OpenInput, settings: InputSettings) -> None:
+        if one.type == "unix_stream" and settings.limit == limits[1]:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        await change(one, settings)
+
+    async def send(r: Running) -> None:
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(r.path / "stream"))
+            value = bytes(max(limits) * 3 // 4)
+            await asyncio.to_thread(client.sendall, message("large", value))
+
+    async with running() as (r, kafka):
+        async with aiokq.Admin(kafka.bootstrap_servers) as admin:
+            configs = {"max.message.bytes": "8000000"}
+            await admin.create_topics([aiokq.NewTopic("large", 1, configs=configs)])
+        await r.gateway.close()
+        r.base += '[dead_letters]\ntopic = "{dead}"\nreasons = ["too_long"]\n'
+        r.inputs.append(STREAM + "max_message_bytes = {large}\n")
+        r.write(dead="old", large=limits[0])
+        async with Gateway(r.file) as r.gateway:
+            with monkeypatch.context() as patch:
+                patch.setattr(input_set, "_changed", limited)
+                with pytest.raises(ConfigError, match="open files"):
+                    await r.reload(client="second", dead="new", large=limits[1])
+            assert r.gateway.cluster.settings.client_id == "second"
+            assert r.gateway.dead_letters._topic == "old"
+            if limits[0] == max(limits):
+                await send(r)
+                assert (await r.settled(1)).total.acked == 1
+            # Only the limit differs from what is in use.
+            assert await r.reload(dead="old", large=max(limits)) == (
+                [] if limits[0] == max(limits) else ["inputs"]
+            )
+            before = r.gateway.snapshot().total.acked
+            await send(r)
+            assert (await r.settled(before + 1)).total.acked == before + 1
+            assert await r.reload(dead="new") == ["dead_letters"]
+            assert r.gateway.dead_letters._topic == "new"
+
+
+async def test_an_engine_is_replaced_only_for_larger_messages():
+    async with running() as (r, _):
+        r.inputs.append(STREAM + "max_message_bytes = {large}\n")
+        await r.reload(large=2_000_000)
+        engine = r.gateway.engine
+        for large in (1_500_000, 2_000_000):
+            assert await r.reload(large=large) == ["inputs"]
+            assert r.gateway.engine is engine
+        await r.reload(large=3_000_000)
+        assert r.gateway.engine is not engine
+        assert r.gateway.engine.max_message_bytes >= 3_000_000
+
+
 async def test_the_counts_of_an_input_stay_after_a_reload_that_fails(
     monkeypatch: pytest.MonkeyPatch,
 ):
