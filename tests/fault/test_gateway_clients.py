@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import _thread
 import asyncio
+import collections
 import contextlib
+import functools
 import os
 import signal
 import socket
@@ -281,6 +284,74 @@ def test_an_exception_of_a_signal_handler_leaves_no_half_message(
         client.send("t", b"clean")
         reader.wait_for(lambda: any(reader.by_connection()))
         assert decode(bytes(reader.connections[-1])).value == b"clean"
+
+
+@pytest.mark.parametrize("call", ["send", "close"])
+def test_an_exception_of_a_signal_handler_leaves_no_lock(call: str, tmp_path: Path) -> None:
+    """A signal arrives at each instruction of `send` and `close`, and its handler raises.
+
+    Regression: a handler that raised just after the lock was acquired left the lock held, and each
+    message of other threads waited for `timeout` seconds.
+    """
+
+    class Interrupted(Exception):
+        pass
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        raise Interrupted
+
+    # A missing key makes the signal pending without a call in `trace`, after which Python would run
+    # the handler there: the handler runs where Python looks for signals next in the traced code.
+    pending = collections.defaultdict[int, None](
+        functools.partial(_thread.interrupt_main, signal.SIGALRM)
+    )
+
+    def trace(frame: FrameType, event: str, argument: object) -> Any:
+        nonlocal left
+        if frame.f_code.co_filename != blocking.__file__:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            left -= 1
+            if left == 0:
+                sys.settrace(None)  # the handler would run in the next call of `trace`
+                _ = pending[instruction]
+        return trace
+
+    def is_free() -> None:
+        free.append(client._lock.acquire(blocking=False))
+        if free[-1]:
+            client._lock.release()
+
+    before_handler = signal.signal(signal.SIGALRM, handler)
+    before_trace = sys.gettrace()
+    instruction = interrupted = left = 0
+    free: list[bool] = []
+    try:
+        with Reader("unix_datagram", tmp_path) as reader:
+            reader.read()
+            while left <= 0:  # until there is no such instruction
+                instruction += 1
+                with GatewayClient(**reader.address, when_unavailable="drop") as client:
+                    client.send("t", b"first")
+                    left = instruction
+                    sys.settrace(trace)
+                    try:
+                        if call == "send":
+                            client.send("t", b"second")
+                        else:
+                            client.close()
+                        sys.settrace(before_trace)  # runs the handler of the last instructions
+                    except Interrupted:
+                        interrupted += 1
+                    thread = threading.Thread(target=is_free)
+                    thread.start()
+                    thread.join()
+                    assert free.pop(), f"the lock is held after instruction {instruction}"
+    finally:
+        sys.settrace(before_trace)
+        signal.signal(signal.SIGALRM, before_handler)
+    assert interrupted == instruction - 1 > 20
 
 
 def test_a_signal_handler_may_send_while_its_thread_is_sending(tmp_path: Path) -> None:

@@ -108,16 +108,18 @@ class GatewayClient:
             raise ClientClosed("the client is closed")
         deadline = time.monotonic() + connection.timeout
         lock = self._lock
-        if not lock.acquire(timeout=min(connection.timeout, threading.TIMEOUT_MAX)):
-            return connection.refuse(QueueFull("another message is still being sent"))
+        acquired: list[bool] = []
         try:
+            if not _acquire(lock, connection.timeout, acquired):
+                return connection.refuse(QueueFull("another message is still being sent"))
             if self._sending:
                 return connection.refuse(
                     QueueFull("a signal handler has interrupted a message that is being sent")
                 )
             return self._send(message, deadline)
         finally:
-            lock.release()
+            if True in acquired:  # no call, after which a signal handler could raise
+                lock.release()
 
     def counts(self) -> Counts:
         """Return the numbers of this process's messages, by outcome."""
@@ -139,11 +141,12 @@ class GatewayClient:
         # Another thread may be writing a message, at most for `timeout` seconds. Its `send` closes
         # the socket then.
         lock = self._lock
-        if lock.acquire(timeout=min(self._connection.timeout, threading.TIMEOUT_MAX)):
-            try:
-                if not self._sending:
-                    self._connection.disconnect()
-            finally:
+        acquired: list[bool] = []
+        try:
+            if _acquire(lock, self._connection.timeout, acquired) and not self._sending:
+                self._connection.disconnect()
+        finally:
+            if True in acquired:  # as in `send`
                 lock.release()
 
     def __enter__(self) -> Self:
@@ -183,6 +186,17 @@ class GatewayClient:
         self._lock = threading.RLock()
         self._sending = False
         self._connection.forked()
+
+
+def _acquire(lock: threading.RLock, timeout: float, acquired: list[bool]) -> bool:
+    """Acquire a lock; the result is also appended to `acquired`, even if a signal handler raises.
+
+    Python runs signal handlers when a call has returned and before its result is used. If a handler
+    raised after `lock.acquire()`, the caller would not know that it has the lock, and would keep
+    it. No handler runs between the two steps of `extend`, which is one call of C.
+    """
+    acquired.extend(map(lock.acquire, (True,), (min(timeout, threading.TIMEOUT_MAX),)))
+    return acquired[0]
 
 
 def _wait(wait: Wait) -> None:
