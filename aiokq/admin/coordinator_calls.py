@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 
 from aiokq.admin.retrying import per_item
 from aiokq.cluster.concurrently import concurrently
+from aiokq.cluster.denials import name_denial
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.cluster.targets import CoordinatorKind
 from aiokq.core.errors import (
@@ -101,7 +102,10 @@ async def per_group(
                     elif group_id in refused:
                         continue  # keep the error of an earlier attempt, which names the cause
                 outcomes[group_id] = outcome
-        refused.update(g for g, outcome in outcomes.items() if isinstance(outcome, KafkaError))
+        for group_id, outcome in outcomes.items():
+            if isinstance(outcome, KafkaError):
+                refused.add(group_id)
+                name_denial(engine, outcome, group_id)
         return outcomes
 
     return await per_item(engine, groups, attempt, api=api, timeout=timeout, final=())
@@ -135,6 +139,9 @@ async def per_item_of(
             raise
         if any(isinstance(outcome, MOVED) for outcome in outcomes.values()):
             engine.coordinator_failed(CoordinatorKind.GROUP, group_id, node)
+        for outcome in outcomes.values():
+            if isinstance(outcome, KafkaError):
+                name_denial(engine, outcome, group_id)
         return outcomes
 
     return await per_item(engine, items, attempt, api=api, timeout=timeout)

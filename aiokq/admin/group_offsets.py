@@ -9,6 +9,7 @@ from typing import Final
 from aiokq.admin.coordinator_calls import per_group, per_item_of
 from aiokq.admin.group_types import GroupOffsetAltered, GroupOffsetDeleted, GroupOffsets
 from aiokq.admin.results import Results, results_of
+from aiokq.cluster.denials import name_denial
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.cluster.group_offsets import (
     NEWEST_WITH_NAMES,
@@ -111,6 +112,9 @@ async def list_group_offsets(
             )
             answers = fetched_offsets(response, portion)
             found.update(answers)
+            for answer in answers.values():
+                for error in answer.errors.values():
+                    name_denial(engine, error)
             outcomes |= {group_id: _settled(answer) for group_id, answer in answers.items()}
             left = {g: tps for g, tps in left.items() if g not in portion}
         return outcomes

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from aiokq.admin.deadline import Deadline
 from aiokq.admin.retrying import refresh_metadata
 from aiokq.cluster.concurrently import concurrently
+from aiokq.cluster.denials import name_denial
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.cluster.offsets import (
     IsolationLevel,
@@ -88,5 +89,7 @@ async def partitions_of(
             counts[name] = len(info.partitions)
         else:
             code = metadata.topic_errors.get(name, UnknownTopicOrPartition.code)
-            counts[name] = error_for(code, api="Metadata", topic_partition=name)
+            error = error_for(code, api="Metadata", topic_partition=name)
+            name_denial(engine, error)
+            counts[name] = error
     return counts

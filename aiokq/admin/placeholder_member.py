@@ -21,6 +21,7 @@ from aiokq.admin.groups import describe_groups
 from aiokq.assign.assignor import ASSIGNORS
 from aiokq.assign.model import Assignment, Subscription
 from aiokq.assign.protocol import PROTOCOL_TYPE, encode_assignment, encode_subscription
+from aiokq.cluster.denials import name_denial
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.core.errors import (
     FencedInstanceId,
@@ -332,4 +333,6 @@ class PlaceholderMember:
 
     def _check(self, code: int, api: str) -> None:
         if code:
-            raise error_for(code, api=api)
+            error = error_for(code, api=api)
+            name_denial(self._engine, error, self._group.group_id)
+            raise error

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TypeVar
 
+from aiokq.cluster.denials import name_denial
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.core.errors import (
     KafkaError,
@@ -15,7 +16,7 @@ from aiokq.core.errors import (
     UnknownTopicOrPartition,
 )
 
-__all__ = ["name_principal", "per_item", "refresh_metadata", "repeated", "timeout_ms"]
+__all__ = ["per_item", "refresh_metadata", "repeated", "timeout_ms"]
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -96,7 +97,7 @@ async def per_item(
             answers = await attempt(pending, remaining)
         except KafkaError as error:
             if not error.retriable:
-                name_principal(engine, error)
+                name_denial(engine, error)
                 raise
             failure = error
         else:
@@ -115,7 +116,7 @@ async def per_item(
                     refresh |= outcome.refresh_metadata or isinstance(outcome, NotController)
                 else:
                     if isinstance(outcome, KafkaError):
-                        name_principal(engine, outcome)
+                        name_denial(engine, outcome)
                     outcomes[item] = outcome
                     pending.pop(item, None)
         if pending:
@@ -161,7 +162,7 @@ async def repeated(
             return await ask(max(0.0, deadline - engine.now()))
         except KafkaError as error:
             if not error.retriable:
-                name_principal(engine, error)
+                name_denial(engine, error)
                 raise
             if engine.now() >= deadline and isinstance(error, RequestTimeout):
                 raise
@@ -173,12 +174,6 @@ async def repeated(
             raise RequestTimeout(
                 f"no success within {total:.3g} s: {failure}", api=api
             ) from failure
-
-
-def name_principal(engine: ClusterEngine, error: KafkaError) -> None:
-    """Name the client in an error about a missing permission."""
-    if error.operation is not None:
-        error.add_context(principal=engine.settings.principal)
 
 
 async def _pause(engine: ClusterEngine, seconds: float, deadline: float, *, refresh: bool) -> None:

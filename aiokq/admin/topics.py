@@ -9,7 +9,8 @@ from typing import Final
 from uuid import UUID
 
 from aiokq.admin.results import Results, results_of
-from aiokq.admin.retrying import name_principal, per_item, repeated, timeout_ms
+from aiokq.admin.retrying import per_item, repeated, timeout_ms
+from aiokq.cluster.denials import name_denial
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.cluster.metadata import ZERO_ID, TopicInfo, frozen_map
 from aiokq.cluster.metadata_messages import metadata_received, metadata_request
@@ -350,7 +351,7 @@ async def describe_topics(
     described = await repeated(engine, ask, api="DescribeTopicPartitions", timeout=timeout)
     for each in described.values():
         if each.error is not None:
-            name_principal(engine, each.error)
+            name_denial(engine, each.error)
     order = sorted(described if names is None else names)
     return Results({name: described.get(name) or _left_out(name) for name in order})
 

@@ -78,7 +78,9 @@ class TopicInfo:
     @property
     def error(self) -> BrokerError | None:
         """The error of the topic in the latest response, or None."""
-        return error_for(self.error_code) if self.error_code else None
+        if not self.error_code:
+            return None
+        return error_for(self.error_code, topic_partition=self.name, api="Metadata")
 
     @property
     def leaderless(self) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from aiokq.cluster.concurrently import concurrently
+from aiokq.cluster.denials import name_denial
 from aiokq.core import limits
 from aiokq.core.errors import (
     ConfigError,
@@ -287,6 +288,7 @@ class _Lookup:
     ) -> None:
         for tp in list(partitions):
             if not error.retriable:
+                name_denial(self._engine, error)
                 self._settle(tp, error)
                 continue
             self._errors[tp] = error

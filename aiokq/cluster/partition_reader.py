@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Iterable
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
+from aiokq.cluster.denials import name_denial
 from aiokq.cluster.metadata import ZERO_ID, BrokerInfo
 from aiokq.cluster.offsets import (
     IsolationLevel,
@@ -159,6 +160,7 @@ class PartitionReader:
             data = _only_partition(response, fetch.tp)
             _raise_for_partition(data, fetch)
         except KafkaError as error:
+            name_denial(engine, error)
             if error.retriable and error.refresh_metadata:
                 hint = leader_hint(response, data)
                 engine.partition_failed(fetch.tp, error, leader_epoch=epoch, hint=hint)

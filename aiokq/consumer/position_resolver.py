@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from aiokq.cluster.denials import name_denial
 from aiokq.cluster.offsets import list_offsets, no_such_partition, offset_spec
 from aiokq.consumer.positions import PartitionState, Positions, Stage, Start
 from aiokq.core.errors import (
@@ -385,6 +386,7 @@ class PositionResolver:
                 refusal = error_for(
                     answer.error_code, api="OffsetForLeaderEpoch", topic_partition=state.tp
                 )
+                name_denial(self._engine, refusal)
                 self._check_failed(state, refusal)
             elif answer.end_offset < 0 or answer.leader_epoch < 0:
                 self.diverged(state, -1)

@@ -15,6 +15,7 @@ from aiokq.core.errors import (
     Closed,
     KafkaError,
     RequestTimeout,
+    TopicAuthorization,
     UnknownTopicOrPartition,
     copy_error,
 )
@@ -162,6 +163,8 @@ class TopicSearch:
     async def _warn(self, topic: str) -> None:
         engine = self._engine
         if topic not in engine.metadata.topics:
+            if engine.metadata.topic_errors.get(topic) == TopicAuthorization.code:
+                return  # the topic may exist, and the search reports the refusal
             near = await engine.topics.nearest_name(topic)
             suggestion = f" nearest={near}" if near is not None else ""
             logger.warning("topic does not exist: topic=%s%s", topic, suggestion)

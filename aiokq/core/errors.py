@@ -170,7 +170,20 @@ class TransactionAborted(KafkaError):
 
     None of the transaction's records is visible to `read_committed` consumers. Begin another
     transaction, and send the records again.
+
+    If the cause is an authorization error, `principal`, `operation` and `resource` are those of
+    the cause.
     """
+
+    @property
+    def operation(self) -> str | None:
+        cause = self.__cause__
+        return cause.operation if isinstance(cause, KafkaError) else None
+
+    @property
+    def resource(self) -> str | None:
+        cause = self.__cause__
+        return cause.resource if isinstance(cause, KafkaError) else None
 
 
 class CommitOutcomeUnknown(KafkaError):

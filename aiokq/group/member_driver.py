@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 from uuid import UUID
 
+from aiokq.cluster.denials import name_denial
 from aiokq.core.errors import (
     GroupIdNotFound,
     InconsistentGroupProtocol,
@@ -288,10 +289,7 @@ class MemberDriver:
 
     def _failed(self, error: KafkaError) -> None:
         """Switch to the other protocol if the error permits a switch, else report the error."""
-        if error.operation is not None:
-            error.add_context(
-                principal=self._engine.settings.principal, resource_name=self._group_id
-            )
+        name_denial(self._engine, error, self._group_id)
         if self._may_change and self._speaks_the_other(error):
             if not self._wanted:
                 return  # leaving has begun; a new subscription tries both protocols again

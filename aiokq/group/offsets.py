@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
+from aiokq.cluster.denials import name_denial
 from aiokq.cluster.group_offsets import (
     NEWEST_WITH_NAMES,
     commit_errors,
@@ -349,7 +350,11 @@ class GroupOffsets:
             newest=newest,
         )
         names = {ids[tp]: tp.topic for tp in offsets if tp in ids}
-        return commit_errors(response, offsets, names=names)
+        errors = commit_errors(response, offsets, names=names)
+        for error in errors.values():
+            if error is not None:
+                name_denial(self._engine, error, self._group_id)
+        return errors
 
     def _confirmed(
         self,
@@ -400,6 +405,9 @@ class GroupOffsets:
         )
         again: KafkaError | None = None
         for answer in fetched_offsets(response, [self._group_id], names=_names(ids)).values():
+            for error in (answer.error, *answer.errors.values()):
+                if error is not None:
+                    name_denial(engine, error, self._group_id)
             if answer.error is not None:
                 return _raised_unless_later(answer.error)
             found |= answer.offsets

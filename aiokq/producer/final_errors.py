@@ -21,11 +21,14 @@ that error names the cause.
 
 
 def final_error(queued: QueuedBatch, error: KafkaError) -> KafkaError:
-    """Return a copy of `error` with the batch's partition, attempts and `may_have_been_written`."""
+    """Return a copy of `error` with the batch's partition, attempts and `may_have_been_written`.
+
+    The API remains that of the refused request: InitProducerId, for example, precedes Produce.
+    """
     own = copy_error(error)
     own.add_context(
         topic_partition=queued.queue.topic_partition,
-        api="Produce",
+        api=error.api or "Produce",
         attempt=queued.attempts or None,
     )
     own.may_have_been_written = queued.uncertain or (

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import WeakKeyDictionary
 
+from aiokq.cluster.denials import name_denial
 from aiokq.cluster.metadata import ZERO_ID, BrokerInfo
 from aiokq.cluster.reducer_inputs import LeaderHint
 from aiokq.connection.node import Purpose
@@ -334,6 +335,7 @@ class ProduceOnce:
                 node=node.node_id,
                 topic_partition=tp,
             )
+            name_denial(self._engine, error)
             self._engine.partition_failed(tp, error, hint=_hint(answer, response))
         else:
             self._engine.partition_ok(tp)

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from aiokq.cluster.denials import name_denial
 from aiokq.core.errors import KafkaError, UnsupportedVersion, raise_for
 from aiokq.producer.idempotence import IdState, ProducerIdentity
 from aiokq.wire.init_producer_id import InitProducerIdRequest
@@ -64,6 +65,7 @@ class ProducerIdSource:
                 )
                 raise_for(response.error_code, api="InitProducerId")
             except KafkaError as error:
+                name_denial(self._engine, error)
                 self.identity.refused()
                 delay = self._backoff.next()
                 self._engine.outages.failed(TROUBLE, None, error, where={})

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from aiokq.cluster.denials import name_denial
 from aiokq.cluster.metadata import ZERO_ID
 from aiokq.core.errors import BrokerError, KafkaError, LeaderNotAvailable
 from aiokq.producer.interceptors import Interceptors, batch_info
@@ -139,8 +140,7 @@ class SenderPool:
         queue = queued.queue
         name = error.name if isinstance(error, BrokerError) else type(error).__name__
         self._counters.errors[name] += 1
-        if isinstance(error, BrokerError) and error.operation is not None:
-            error.add_context(principal=self._engine.settings.principal)
+        name_denial(self._engine, error)
         if hint is not None:
             self._leader_failed(queue, error, hint)
         now = self.now()

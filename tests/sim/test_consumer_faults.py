@@ -653,6 +653,40 @@ def test_a_log_truncation_is_detected(inline: bool) -> None:
     simulate(body, nodes=2)
 
 
+def test_a_denied_check_of_the_position_says_who_lacks_what() -> None:
+    """The permission ended after the records were read."""
+
+    async def denied(request: wire.OffsetForLeaderEpochRequest, call: Any) -> Any:
+        return wire.OffsetForLeaderEpochResponse(
+            topics=[
+                wire.OffsetForLeaderTopicResult(
+                    topic=topic.topic,
+                    partitions=[
+                        wire.OffsetForLeaderEpochEndOffset(
+                            partition=asked.partition, error_code=TopicAuthorization.code
+                        )
+                        for asked in topic.partitions
+                    ],
+                )
+                for topic in request.topics
+            ]
+        )
+
+    async def body(world: Any, kafka: Any) -> None:
+        topic = kafka.topic("orders", [1])
+        kafka.append("orders", 0, *numbers(0, 5))
+        async with consumer(world, kafka, "orders") as c:
+            await read(c, 5)
+            kafka.on(wire.OffsetForLeaderEpochRequest, denied)
+            topic.move(0, 2)
+            kafka.append("orders", 0, b"new", epoch=1)
+            with pytest.raises(TopicAuthorization) as raised:
+                await read(c, 1)
+            assert str(raised.value).endswith("User:ANONYMOUS lacks DESCRIBE on TOPIC:orders")
+
+    simulate(body, nodes=2)
+
+
 def test_a_log_truncation_is_raised_with_the_policy_none() -> None:
     """With auto_offset_reset="none" the user wants an error."""
 

@@ -6,8 +6,14 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from aiokq.cluster.denials import name_denial
 from aiokq.connection.backoff import Backoff
-from aiokq.core.errors import ConcurrentTransactions, KafkaError, RequestTimeout
+from aiokq.core.errors import (
+    ConcurrentTransactions,
+    GroupAuthorization,
+    KafkaError,
+    RequestTimeout,
+)
 from aiokq.producer.transactions.error_kinds import ErrorKind, kind_of
 from aiokq.wire import Request, Response
 
@@ -44,6 +50,7 @@ class CoordinatorRequests:
         *,
         timeout: float,
         newest: int | None = None,
+        group_id: str | None = None,
         on_lost: Callable[[], None] | None = None,
     ) -> R:
         """Send a request to a coordinator; repeat it after retriable errors.
@@ -54,6 +61,7 @@ class CoordinatorRequests:
                 the request nevertheless, the error's `may_have_been_written` is True.
             timeout: seconds for all attempts together.
             newest: newest version of the API to use; None if each version may be used.
+            group_id: the group that the request is about besides the transactional id.
             on_lost: called after each failed attempt that the coordinator may have carried out
                 nevertheless, for example because the connection was lost.
 
@@ -62,6 +70,7 @@ class CoordinatorRequests:
             KafkaError: an error that is not retried, see `kind_of`.
         """
         api = request_class.NAME
+        transactional_id = self._settings.transactional_id
         backoff: Backoff | None = None
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
@@ -98,6 +107,8 @@ class CoordinatorRequests:
             if kind is ErrorKind.FIND:
                 self._engine.coordinator_failed(target.kind, target.key)
             elif kind is not ErrorKind.RETRY:
+                denied = group_id if isinstance(failure, GroupAuthorization) else transactional_id
+                name_denial(self._engine, failure, denied)
                 raise failure
             last = failure
             self._engine.counters.retries[api] += 1

@@ -57,20 +57,17 @@ def aborted(cause: KafkaError | None) -> TransactionAborted:
     """
     if cause is None:
         return TransactionAborted("the transaction was aborted; begin another one")
-    error = TransactionAborted(
-        f"the transaction cannot be committed: {cause}; abort it, and begin another one"
+    return _because(
+        cause, f"the transaction cannot be committed: {cause}; abort it, and begin another one"
     )
-    error.__cause__ = cause
-    return error
 
 
 def not_committed(cause: KafkaError) -> TransactionAborted:
     """Return the error of a commit whose transaction was aborted instead."""
-    error = TransactionAborted(
-        f"the transaction could not be committed, and was aborted: {cause}; begin another one"
+    return _because(
+        cause,
+        f"the transaction could not be committed, and was aborted: {cause}; begin another one",
     )
-    error.__cause__ = cause
-    return error
 
 
 def finished(cause: KafkaError, transactional_id: str) -> KafkaError:
@@ -112,6 +109,10 @@ def unknown(cause: KafkaError) -> CommitOutcomeUnknown:
 
 def not_aborted_yet(cause: KafkaError) -> TransactionAborted:
     """Return the error of calls after an abort to which the coordinator did not respond."""
-    error = TransactionAborted("the last transaction is not aborted yet: abort it again")
+    return _because(cause, "the last transaction is not aborted yet: abort it again")
+
+
+def _because(cause: KafkaError, message: str) -> TransactionAborted:
+    error = TransactionAborted(message, principal=cause.principal)
     error.__cause__ = cause
     return error

@@ -167,6 +167,7 @@ class TransactionRequests:
             self._coordinator,
             lambda answer: _error(answer.error_code, "AddOffsetsToTxn"),
             timeout=timeout,
+            group_id=group_id,
             on_lost=on_lost,
         )
 
@@ -233,6 +234,7 @@ class TransactionRequests:
             _error_of_offsets,
             timeout=timeout,
             newest=None if adds else NEWEST_OFFSETS_WITHOUT_ADDITION,
+            group_id=member.group_id,
             on_lost=on_lost,
         )
         return attempts

@@ -9,6 +9,7 @@ import pytest
 
 from aiokq import wire
 from aiokq.broker.permissions import PERMISSIONS
+from aiokq.cluster.metadata import TopicInfo
 from aiokq.core.acl_types import Operation
 from aiokq.core.denials import _OPERATIONS, denied_operation
 from aiokq.core.errors import (
@@ -78,6 +79,9 @@ def test_what_is_not_known_is_none():
     assert str(error).endswith("this client lacks READ on GROUP:billing")
     assert error_for(31, api="CreateAcls").resource == "CLUSTER:kafka-cluster"
     assert error_for(29, topic_partition="t").operation is None
+    error = TopicInfo("t", error_code=29).error
+    assert error is not None
+    assert str(error).endswith("this client lacks DESCRIBE on TOPIC:t")
 
 
 @pytest.mark.parametrize("error", [KafkaError("x"), UnknownTopicOrPartition(topic_partition="t")])
