@@ -105,7 +105,9 @@ class EmbeddedCluster:
             name and password for PLAIN, or "" and the token for OAUTHBEARER. It returns the name of
             the user, a `Principal`, an `ExpiringLogin` (which adds the end of the session), or None
             to refuse the login. A function runs on the cluster's loop and must not block; a
-            coroutine function may wait. `authenticate` is not called for the names in `users`.
+            coroutine function may wait. At most 64 of its calls run at a time in a node.
+            `authenticate` is not called for the names in `users`; if it is slow, the time of a
+            refusal therefore tells a client whether a name is in `users`.
         ssl_context: an `ssl.SSLContext` of a server, with a certificate, for the listeners with
             TLS. It replaces all `ssl.` settings but `ssl.principal.mapping.rules`. Without
             `listeners` in `settings`, the only listener has TLS. The context is not copied: a

@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from aiokq.connection.turn import Turn
 
-__all__ = ["SECONDS_PER_TURN", "SHARE", "Strangers"]
+__all__ = ["SECONDS_PER_TURN", "SHARE", "Strangers", "network_of"]
 
 SHARE: Final = 0.06
 """The largest part of the loop's time that steps use while clients send requests."""
@@ -211,7 +211,7 @@ class Strangers:
         """
         if self._beginnings < MOST_BEGINNINGS:
             return False
-        waiting = self._waiting.get(_network(host) if ":" in host else host)
+        waiting = self._waiting.get(network_of(host) if ":" in host else host)
         return waiting is not None and len(waiting.beginnings) >= len(self._by_beginnings) - 1
 
     def refuse_one(self) -> bool:
@@ -246,7 +246,7 @@ class Strangers:
             by_beginnings.pop()
 
     def _of(self, host: str | None) -> _Waiting:
-        network = host if host is None or ":" not in host else _network(host)
+        network = host if host is None or ":" not in host else network_of(host)
         waiting = self._waiting.get(network)
         if waiting is None:
             waiting = self._waiting[network] = _Waiting(network)
@@ -372,7 +372,7 @@ class Strangers:
         return now
 
 
-def _network(host: str) -> str | bytes:
+def network_of(host: str) -> str | bytes:
     """Return the /64 network of an IPv6 address; the whole network counts as one client address."""
     try:
         return socket.inet_pton(socket.AF_INET6, host.strip("[]").partition("%")[0])[:8]

@@ -1,15 +1,16 @@
-"""`FairQueue`: a queue whose groups take turns, so that no group makes the others wait.
+"""`FairQueue` and `FairTurns`: groups take turns, so that no group makes the others wait.
 
 Tests: ``tests/unit/core/test_fair_queue.py``.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator
 from typing import Generic, TypeVar
 
-__all__ = ["FairQueue"]
+__all__ = ["FairQueue", "FairTurns"]
 
 T = TypeVar("T")
 
@@ -85,3 +86,41 @@ class FairQueue(Generic[T]):
         self._length -= 1
         if not items:
             del self._groups[group]
+
+
+class FairTurns:
+    """A limit on work that is done at the same time. Who has to wait does so in a `FairQueue`.
+
+    Args:
+        most: maximum number of turns at the same time.
+    """
+
+    __slots__ = ("_free", "_waiting")
+
+    def __init__(self, most: int) -> None:
+        self._free = most
+        self._waiting: FairQueue[asyncio.Future[None]] = FairQueue()
+
+    async def begin(self, group: Hashable) -> None:
+        """Wait for a turn. The caller has to call `end` after its work."""
+        if self._free:
+            self._free -= 1
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.add(group, id(turn), turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            self._waiting.remove(group, id(turn))
+            if not turn.cancelled():  # the turn had begun already
+                self.end()
+            raise
+
+    def end(self) -> None:
+        """End a turn; the next one that waits begins."""
+        while self._waiting:
+            turn = self._waiting.take()
+            if not turn.done():  # a cancelled one is removed later
+                turn.set_result(None)
+                return
+        self._free += 1

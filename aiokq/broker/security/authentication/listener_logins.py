@@ -81,9 +81,12 @@ def listener_logins(
             unsecured tokens is not a number.
     """
     keys: list[TokenKeys] = []
+    own = None
+    if resources.authenticate is not None:
+        own = OwnCheck(resources.authenticate, resources.clock)
     found = {
         name: ListenerLogin(
-            {one: _mechanism(one, settings, resources, keys) for one in settings.mechanisms},
+            {one: _mechanism(one, settings, resources, own, keys) for one in settings.mechanisms},
             {one: settings.max_reauth_ms(one) for one in settings.mechanisms},
         )
         for name, settings in listeners.items()
@@ -93,7 +96,11 @@ def listener_logins(
 
 
 def _mechanism(
-    name: str, settings: ListenerSettings, resources: LoginResources, keys: list[TokenKeys]
+    name: str,
+    settings: ListenerSettings,
+    resources: LoginResources,
+    own: OwnCheck | None,
+    keys: list[TokenKeys],
 ) -> Mechanism:
     if name in SCRAM_MECHANISMS:
         from aiokq.broker.security.authentication.scram import ScramCredentials, ScramExchange
@@ -103,10 +110,10 @@ def _mechanism(
         )
         return lambda connection: ScramExchange(credentials)
     if name == "PLAIN":
-        return functools.partial(_plain, _passwords(settings, resources))
+        return functools.partial(_plain, _passwords(settings, own))
     from aiokq.broker.security.authentication.oauthbearer import OAuthExchange
 
-    validate = _validator(settings, resources, keys)
+    validate = _validator(settings, resources, own, keys)
     return lambda connection: OAuthExchange(connection, validate)
 
 
@@ -114,7 +121,7 @@ def _plain(check: PasswordCheck, connection: RequestContext) -> PlainExchange:
     return PlainExchange(connection, check)
 
 
-def _passwords(settings: ListenerSettings, resources: LoginResources) -> PasswordCheck:
+def _passwords(settings: ListenerSettings, own: OwnCheck | None) -> PasswordCheck:
     """Return a function that checks passwords with the settings or with the caller's function.
 
     The caller's function checks only users that the settings do not name. The settings name users
@@ -127,9 +134,8 @@ def _passwords(settings: ListenerSettings, resources: LoginResources) -> Passwor
         if option.startswith(_USER) and password
     }
     check = Passwords(users)
-    if resources.authenticate is None:
+    if own is None:
         return check
-    own = OwnCheck(resources.authenticate, resources.clock)
 
     async def check_both(
         connection: RequestContext, name: str, password: str
@@ -140,11 +146,14 @@ def _passwords(settings: ListenerSettings, resources: LoginResources) -> Passwor
 
 
 def _validator(
-    settings: ListenerSettings, resources: LoginResources, keys: list[TokenKeys]
+    settings: ListenerSettings,
+    resources: LoginResources,
+    own: OwnCheck | None,
+    keys: list[TokenKeys],
 ) -> TokenValidator:
     mechanism = "OAUTHBEARER"
-    if resources.authenticate is not None:
-        return OwnCheck(resources.authenticate, resources.clock).token
+    if own is not None:
+        return own.token
     if settings.accepts_unsecured_tokens:
         from aiokq.broker.security.authentication.unsecured_tokens import UnsecuredTokens
 

@@ -4,6 +4,9 @@
 or "" and the token for OAUTHBEARER. It returns the name of the user, a `Principal`, an
 `ExpiringLogin` (which adds the end of the session), or None to refuse the login.
 
+The number of calls at the same time is limited, because clients before their login cause them. When
+the limit is reached, client addresses take turns, and so do the users who log in again.
+
 Tests: ``tests/unit/broker/security/authentication/test_own_check.py``.
 """
 
@@ -19,11 +22,16 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from aiokq.broker.security.authentication.exchange import Authenticated, ExchangeFailed
 from aiokq.broker.security.authentication.expiring_login import ExpiringLogin
 from aiokq.broker.security.authentication.oauthbearer import TokenRefused
+from aiokq.connection.budgets import short_name
 from aiokq.connection.principal import USER, Principal
+from aiokq.connection.strangers import network_of
+from aiokq.core.fair_queue import FairTurns
 from aiokq.core.user_errors import is_for_caller, place_of
 from aiokq.core.warning_backoff import WarningBackoff
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     from aiokq.connection.request_context import RequestContext
     from aiokq.core.clock import Clock
 
@@ -42,7 +50,13 @@ UNVERIFIED: Final = "Authentication failed: credentials for user could not be ve
 """Kafka's text for a check that could not be made."""
 
 TIME_LIMIT: Final = 30.0
-"""Seconds after which a coroutine function is cancelled and the login is refused."""
+"""Seconds after which a coroutine function is cancelled and the login is refused.
+
+They include the time in which a login waits because of `AT_ONCE`.
+"""
+
+AT_ONCE: Final = 64
+"""Maximum number of calls of a coroutine function that run at the same time."""
 
 LATEST: Final = 2**43
 """The last second since 1970 that may be the end of a session."""
@@ -60,7 +74,7 @@ class _Failed(Exception):
 
 
 class OwnCheck:
-    """Calls the caller's function for a login.
+    """Calls the caller's function for the logins of a node.
 
     Args:
         authenticate: the function.
@@ -69,6 +83,7 @@ class OwnCheck:
 
     def __init__(self, authenticate: Authenticate, clock: Clock) -> None:
         self._authenticate = authenticate
+        self._turns = FairTurns(AT_ONCE)
         self._timestamp_ms = clock.timestamp_ms
         self._warnings = WarningBackoff(clock.monotonic)
 
@@ -110,10 +125,14 @@ class OwnCheck:
             _Failed: the function raised an exception, took too long, or returned an invalid value.
         """
         try:
-            answer = self._authenticate(mechanism, connection.listener, name, secret)
-            if inspect.isawaitable(answer):
-                async with asyncio.timeout(TIME_LIMIT):
-                    answer = await answer
+            async with asyncio.timeout(TIME_LIMIT):
+                await self._turns.begin(_group(connection))
+                try:
+                    answer = self._authenticate(mechanism, connection.listener, name, secret)
+                    if inspect.isawaitable(answer):
+                        answer = await answer
+                finally:
+                    self._turns.end()
             return self._login(answer)
         except BaseException as error:
             if is_for_caller(error):
@@ -149,6 +168,14 @@ class OwnCheck:
             times,
             error if isinstance(error, _WrongAnswer) else place_of(error, LOGGED_FRAMES),
         )
+
+
+def _group(connection: RequestContext) -> Hashable:
+    """Return the address of a client before its login, else its principal."""
+    session = connection.session
+    if session.mechanism:
+        return short_name(str(session.principal))
+    return network_of(connection.peer_host)
 
 
 def _principal(answer: object) -> Principal:

@@ -219,3 +219,50 @@ def test_a_login_whose_loop_has_ended_is_closed(caplog) -> None:
     asyncio.run(begin())
     asked.close()
     assert caplog.text == ""
+
+
+def client(host: str, user: str | None = None) -> RequestContext:
+    """A client before its login, or that is logged in as a user."""
+    made = RequestContext(1, "", host, "CLIENTS")
+    if user is not None:
+        made.session.mechanism, made.session.principal = "PLAIN", Principal.user(user)
+    return made
+
+
+async def test_strangers_cause_a_limited_number_of_calls_and_take_turns(monkeypatch) -> None:
+    """By address, so that one address delays neither the others nor users who log in again."""
+    monkeypatch.setattr(own_check, "AT_ONCE", 2)
+    running: dict[str, asyncio.Event] = {}
+    order = []
+
+    async def authenticate(mechanism, listener, name, secret):
+        order.append(name)
+        running[name] = asyncio.Event()
+        await running[name].wait()
+        return name
+
+    own = check(authenticate)
+    attacker = [client(f"[2001:db8::{n}]") for n in range(9)]  # one /64 network
+    tasks = [
+        asyncio.create_task(own.password(one, f"x{n}", "guess")) for n, one in enumerate(attacker)
+    ]
+    others = [client("10.0.0.1"), client("[2001:db8::1]", "bob")]
+    tasks += [
+        asyncio.create_task(own.token(other, "") if n else own.password(other, "alice", "secret"))
+        for n, other in enumerate(others)
+    ]
+    for ended in (None, "x0", "x1", "x2"):
+        if ended is not None:
+            running[ended].set()
+        for _ in range(5):
+            await asyncio.sleep(0)
+    assert order == ["x0", "x1", "x2", "alice", ""]
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert len(order) == 5
+    running.clear()
+    again = asyncio.create_task(own.password(client("10.0.0.2"), "carol", "secret"))
+    await asyncio.sleep(0)
+    running["carol"].set()
+    assert await again == Authenticated(Principal.user("carol"))
