@@ -173,6 +173,7 @@ class _Connection(asyncio.Protocol):
         self._server = server
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
+        self._inherited: forks.Descriptor | None = None
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=MOST_HEAD)
         self._data = bytearray()
         """Received bytes that were not passed to `_http` yet."""
@@ -197,12 +198,15 @@ class _Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        # A program must notice the end of this process even if a forked child lives.
+        self._inherited = forks.Descriptor(transport.get_extra_info("socket").fileno())
         self._server.opened(self)
         self._limit(self._server.head_seconds)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._stop_timer()
         self._transport = None
+        self._inherited = None
         self._data.clear()
         self._server.closed(self)
 

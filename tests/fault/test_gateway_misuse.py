@@ -156,6 +156,27 @@ async def test_a_forked_child_does_not_hold_the_addresses_of_the_gateway() -> No
 
 
 @needs_fork
+async def test_a_forked_child_does_not_hold_connections_of_http() -> None:
+    """Regression: programs did not notice the end of the gateway as long as the child lived."""
+    loop = asyncio.get_running_loop()
+    with directory() as path, socket.socket() as program:
+        program.setblocking(False)
+        async with Gateway(configuration(path, {"http": {"port": 0}})) as gateway:
+            assert gateway.http is not None
+            await loop.sock_connect(program, ("127.0.0.1", gateway.http.port))
+            await loop.sock_sendall(program, b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            answer = await loop.sock_recv(program, 1 << 16)
+            assert answer.startswith(b"HTTP/1.1 200")
+            child = LivingChild().__enter__()
+        try:
+            async with asyncio.timeout(LIMIT):
+                while await loop.sock_recv(program, 1 << 16):
+                    pass
+        finally:
+            child.__exit__()
+
+
+@needs_fork
 async def test_a_forked_child_does_not_hold_the_lock_of_the_spool() -> None:
     """Regression: no gateway could start with the spool until the child had ended."""
     with directory() as path:
