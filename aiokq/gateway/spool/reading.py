@@ -181,10 +181,14 @@ class Reader:
             run = self._runs[0]
             data = self._fitting(run, self._room - used)
             if not data:
-                in_use = self._pool.press()
+                # `used` is too large if some was freed meanwhile, or if the pool has discarded
+                # messages. `press` makes incomplete batches due, so it is called only without room.
+                in_use = self._pool.used_bytes()
                 if in_use >= used:
-                    return False, True
-                used = in_use  # some was freed meanwhile, or the pool has discarded messages
+                    in_use = self._pool.press()
+                    if in_use >= used:
+                        return False, True
+                used = in_use
                 continue
             size = len(data)
             taken = self._pool.feed(

@@ -864,6 +864,23 @@ async def test_outcomes_that_cannot_be_written_are_written_later(
     await run.close()
 
 
+async def test_messages_that_the_pool_discards_do_not_press_it(path: Path) -> None:
+    """Regression: the reader counted them as held, and made all incomplete batches due."""
+    run = Run(path, pool_bytes=64 * 1024)
+    waiting = run.pool.register(b"w", batch_messages=1000)
+    run.pool.register(b"long", max_message_bytes=10)
+    run.append(b"waits", topic=b"w")
+    run.append(*[bytes(1000)] * 100, topic=b"long")
+    reader = run.spool._reader
+    assert reader is not None
+    async with asyncio.timeout(10):
+        while reader.fed < 101:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+    assert run.pool.counts().held == 1
+    assert waiting not in {*run.ready, *run.pool.due()[0]}
+    await run.close()
+
+
 async def test_a_full_spool_has_room_when_messages_have_outcomes(path: Path) -> None:
     run = Run(path, max_bytes=64 * 1024, segment_bytes=16 * 1024)
     accepted = 0
