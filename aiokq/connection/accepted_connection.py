@@ -116,6 +116,7 @@ the share.
 _LOGINS_FULL: Final = "the memory for requests before the login is used up"
 
 _READY: Final = SessionState.READY
+_AUTHENTICATE: Final = SessionState.AUTHENTICATE
 _LOGGED_IN: Final = (SessionState.READY, SessionState.EXPIRED)
 """States of a session in which no login is in progress."""
 
@@ -397,14 +398,15 @@ class AcceptedConnection:
     def check(self, now: float) -> None:
         """Close the connection of an idle or stalled client.
 
-        A client is stalled if it does not complete its TLS handshake and login in time, has stopped
-        in the middle of a request, takes longer than `max_idle` to send a request, or does not read
-        the last response. Nothing is read from a client while it is throttled, which may take days.
-        The method therefore checks whether a throttled client has disconnected. If it has, the
-        bytes that it sent before are read and handled at once.
+        A client is stalled if it does not complete its TLS handshake and login, or a later login,
+        in time, has stopped in the middle of a request, takes longer than `max_idle` to send a
+        request, or does not read the last response. Nothing is read from a client while it is
+        throttled, which may take days. The method therefore checks whether a throttled client has
+        disconnected. If it has, the bytes that it sent before are read and handled at once.
         """
         limits = self._server.limits
-        if self._logging_in and now - self._accepted_at > self._server.security.handshake_timeout:
+        began = self._login_began
+        if began is not None and now - began > self._server.security.handshake_timeout:
             self.transport.fail(
                 ConnectionLost("the client did not complete its TLS handshake or its login in time")
             )
@@ -436,9 +438,15 @@ class AcceptedConnection:
             self.transport.close(Closed(f"idle for {limits.max_idle:g} s"))
 
     @property
-    def _logging_in(self) -> bool:
-        """Whether the client has not completed its TLS handshake or its first login yet."""
-        return self._before_login or not self.transport.made
+    def _login_began(self) -> float | None:
+        """The loop's time at which the TLS handshake and login in progress began, if there is one.
+
+        Those of a new connection begin when it is accepted.
+        """
+        if self._before_login or not self.transport.made:
+            return self._accepted_at
+        session = self.context.session
+        return session.reauthenticated_at if session.state is _AUTHENTICATE else None
 
     def stop(self) -> None:
         """Close the connection after the current request, or now if none is being handled."""

@@ -430,6 +430,34 @@ def test_a_login_that_takes_too_long_is_ended() -> None:
     run(1, main)
 
 
+def test_a_later_login_that_takes_too_long_is_ended() -> None:
+    """`handshake.timeout.ms` limits a re-authentication, too, from its beginning."""
+
+    async def main(simulation: Simulation) -> None:
+        async with world(simulation) as w:
+            for request in (b"", b"check"):  # one waits, the other has a check that hangs
+                client = await w.logged_in()
+                session = w.connection().context.session
+                await asyncio.sleep(40)
+                session.reauthenticated_at = asyncio.get_running_loop().time()
+                session.state = SessionState.AUTHENTICATE
+                if request:
+                    client.send(request)
+                await asyncio.sleep(20)
+                assert not client.lost.is_set()
+                await asyncio.sleep(20)
+                assert client.lost.is_set()
+            assert w.handler.ended == ["cancelled"]
+            client = await w.logged_in()
+            session = w.connection().context.session
+            session.reauthenticated_at = asyncio.get_running_loop().time()
+            await asyncio.sleep(40)  # it has logged in again
+            assert not client.lost.is_set()
+            assert w.server.connections == 1
+
+    run(1, main)
+
+
 def test_without_descriptors_stalled_strangers_are_closed_before_idle_clients() -> None:
     """However long the clients are idle. A login that the broker still checks goes on.
 
