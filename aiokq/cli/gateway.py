@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import signal
@@ -135,6 +136,9 @@ async def _serve(made: Gateway, output: Output) -> None:
         loop.add_signal_handler(number, stop.set)
     loop.add_signal_handler(signal.SIGHUP, made.reload_soon)
     async with made:
+        # Objects that exist after the start live as long as the process: exclude them from garbage
+        # collection.
+        gc.freeze()
         output.line(_ready_line(made, as_json=output.as_json))
         output.flush()
         _notify("READY=1")

@@ -51,7 +51,7 @@
 #define AIOKQ_BUSY 40 /* from so many datagrams in a millisecond on, the priority is not raised */
 #define AIOKQ_FIRST_PARTIAL 256
 #define AIOKQ_GATHER_RATE 10 /* from so many messages in a millisecond on, reads are delayed */
-#define AIOKQ_GATHER_MESSAGES 64       /* messages that a read is to find; the socket holds more */
+#define AIOKQ_GATHER_MESSAGES 128      /* messages that a read is to find; the socket holds more */
 #define AIOKQ_GATHER_BYTES (16 * 1024) /* bytes that a read is to find */
 #define AIOKQ_GATHER_NS (500 * 1000)   /* longest pause before a read */
 #define AIOKQ_PIECES 256 /* pieces, each of whole messages, that are appended to a spool together */
