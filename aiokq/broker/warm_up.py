@@ -238,6 +238,7 @@ MODULES: Final = (
     "aiokq.broker.security.quotas.client_quotas",
     "aiokq.broker.security.quotas.held_requests",
     "aiokq.broker.security.quotas.shared_quota",
+    "aiokq.core.fair_queue",
     "aiokq.broker.security.quotas.caller_quotas",
     "aiokq.broker.handlers.questions",
     "aiokq.wire.describe_user_scram_credentials",
