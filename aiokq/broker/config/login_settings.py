@@ -18,6 +18,7 @@ __all__ = ["with_logins", "with_tls"]
 _SCRAM: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 _MECHANISMS: Final = "sasl.enabled.mechanisms"
 _JAAS: Final = "plain.sasl.jaas.config"
+_LISTENER: Final = "listener.name."
 _OF_NAMES: Final = "ssl.principal.mapping.rules"
 
 
@@ -75,7 +76,9 @@ def with_tls(settings: Mapping[str, object] | None, *, has_logins: bool) -> Mapp
         broker_settings(settings)  # raises ConfigError
     given = _with_listener(settings, "SASL_SSL" if has_logins else "SSL")
     for name in sorted(_names(given)):
-        if (name.startswith("ssl.") or ".ssl." in name) and not name.endswith(_OF_NAMES):
+        base = name.removeprefix(_LISTENER)
+        base = base if base == name else base.partition(".")[2]
+        if base.startswith("ssl.") and base != _OF_NAMES:
             raise ConfigError(f"ssl_context and {name} exclude each other: remove one of them")
     if not tls_listeners(broker_settings(given)):
         raise ConfigError(

@@ -106,6 +106,15 @@ async def test_the_context_of_a_listener_cannot_be_replaced_by_settings(tmp_path
                 )
 
 
+def test_settings_of_a_listener_named_ssl_that_are_not_of_tls() -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    given = {
+        "listener.name.ssl.max.connections": "10",
+        "listener.name.ssl.ssl.principal.mapping.rules": "DEFAULT",
+    }
+    assert aiokq.EmbeddedCluster(ssl_context=context, settings=given)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -255,6 +255,8 @@ class SaslLogin:
                 self._note_login(connection, login, _LEFT)
             raise
         if not connection.connected:
+            if exchange.refusal is not None:
+                self._note_login(connection, login, exchange.refusal)
             raise ExchangeFailed(_LEFT)  # the caller's function has suppressed the cancellation
         return answer, self._check_outcome(connection, login, exchange)
 

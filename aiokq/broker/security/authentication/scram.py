@@ -273,9 +273,13 @@ class ScramExchange:
         mechanism = self._credentials.mechanism
         signed = auth_message(first, sent, final)
         is_proof = is_proof_of(mechanism, credential.stored_key, signed, final.proof)
-        # An administrator may have changed or deleted it since the first message.
-        is_stored = self._credentials.has_still(first.name, credential)
-        if not (is_proof and credential.is_genuine and is_stored):
+        # An administrator may have changed or deleted it since the first message. It is looked up
+        # only for a right proof, so that unknown users are refused in the same time.
+        if not (
+            is_proof
+            and credential.is_genuine
+            and self._credentials.has_still(first.name, credential)
+        ):
             raise ExchangeFailed("unknown user or wrong password")
         self.outcome = Authenticated(Principal.user(first.name))
         return ServerFinal(server_signature(mechanism, credential.server_key, signed)).render()

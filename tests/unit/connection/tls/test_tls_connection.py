@@ -7,7 +7,7 @@ import errno
 import gc
 import ssl
 import weakref
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 
 import pytest
 
@@ -689,7 +689,7 @@ async def test_above_the_limit_the_oldest_handshake_is_given_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its client has not answered for a long time; new clients get in."""
-    monkeypatch.setattr(handshakes_module, "MAX_UNDER_WAY", 3)
+    monkeypatch.setattr(handshakes_module, "MAX_STALLED", 3)
     handshakes = Handshakes()
     pairs = [Pair(handshakes=handshakes) for _ in range(5)]
     for pair in pairs:
@@ -705,7 +705,7 @@ async def test_the_limit_is_lower_on_a_listener_that_asks_for_certificates(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """OpenSSL allocates the size of a Certificate message that a client announces."""
-    monkeypatch.setattr(handshakes_module, "MAX_UNDER_WAY_WITH_CERTIFICATES", 2)
+    monkeypatch.setattr(handshakes_module, "MAX_STALLED_WITH_CERTIFICATES", 2)
     trust = {"truststore_type": "PEM", "truststore_certificates": PKI.trusted}
     context = server(client_auth="required", **trust)
     handshakes = Handshakes(AtOnce())
@@ -713,6 +713,73 @@ async def test_the_limit_is_lower_on_a_listener_that_asks_for_certificates(
     for pair in pairs:
         pair.there.deliver()
     assert [pair.back.aborted for pair in pairs] == [True, True, False, False]
+
+
+class InTurn(AtOnce):
+    """Steps that wait until the test lets them go on, in order."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Callable[[], None]] = []
+
+    def do(self, step: Callable[[], None], host: str | None) -> bool:
+        self.waiting.append(step)
+        return False
+
+    def go_on(self, pairs: Sequence[Pair]) -> None:
+        """Let all waiting steps go on; after each, the clients answer at once."""
+        steps, self.waiting = self.waiting, []
+        for step in steps:
+            step()
+            for pair in pairs:
+                pair.back.deliver()
+                pair.there.deliver()
+
+
+async def test_a_client_that_has_answered_is_not_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its message waits for its turn behind the first messages of many others."""
+    monkeypatch.setattr(handshakes_module, "MAX_STALLED", 2)
+    steps = InTurn()
+    handshakes = Handshakes(steps)
+    pairs = [Pair(handshakes=handshakes, peer_host=f"10.0.0.{n % 3}") for n in range(9)]
+    for pair in pairs:
+        pair.there.deliver()
+    steps.go_on(pairs)  # all first messages are answered
+    assert [pair.far.transport for pair in pairs] == [None] * 9
+    steps.go_on(pairs)
+    assert [pair.far.transport for pair in pairs] == [pair.server for pair in pairs]
+    assert not any(pair.back.aborted for pair in pairs)
+    silent = [Pair(handshakes=handshakes) for _ in range(3)]
+    for pair in silent:
+        pair.there.deliver()
+    steps.go_on([])
+    assert [pair.back.aborted for pair in silent] == [True, False, False]  # nothing else is counted
+
+
+async def test_also_those_that_have_answered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handshakes_module, "MAX_UNDER_WAY", 3)
+    steps = InTurn()
+    handshakes = Handshakes(steps)
+    pairs = [Pair(handshakes=handshakes, peer_host=host) for host in ("a", "b", "b", "b", "c")]
+    for pair in pairs:
+        pair.there.deliver()
+    steps.go_on(pairs)
+    assert [pair.back.aborted for pair in pairs] == [False, True, True, False, False]
+
+
+async def test_the_address_with_the_most_handshakes_gives_one_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One address with many first messages does not shut out a client that takes long to answer."""
+    monkeypatch.setattr(handshakes_module, "MAX_STALLED", 3)
+    handshakes = Handshakes(AtOnce())
+    slow = Pair(handshakes=handshakes, peer_host="2001:db8:1::1")
+    slow.there.deliver()
+    many = [Pair(handshakes=handshakes, peer_host=f"2001:db8:2::{n + 1}") for n in range(9)]
+    for pair in many:
+        pair.there.deliver()
+    assert [pair.back.aborted for pair in many] == [True] * 7 + [False] * 2
+    slow.exchange()
+    assert slow.far.transport is slow.server
 
 
 async def test_closing_the_listener_aborts_handshakes() -> None:
