@@ -37,7 +37,8 @@ def problems(gateway: Served) -> Problems:
     health = gateway.cluster.health()
     if not health.brokers_up:
         why = "" if health.metadata_error is None else f": {health.metadata_error}"
-        warnings.append(f"no broker is reachable{why}; messages wait in the pool")
+        where = "pool" if gateway.spool is None else "spool"
+        warnings.append(f"no broker is reachable{why}; messages wait in the {where}")
     elif health.brokers_down:
         warnings.append(f"brokers that are not reachable: {len(health.brokers_down)}")
     if gateway.reload_error is not None:
