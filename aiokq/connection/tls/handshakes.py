@@ -25,11 +25,10 @@ __all__ = [
 ]
 
 MAX_STALLED: Final = 1024
-"""Maximum number of handshakes in which this end has answered, and the client's turn is next.
+"""Maximum number of stalled handshakes.
 
-A handshake takes a round trip, and the event loop does some hundred handshakes a second. If there
-are more, the client of the oldest handshake has therefore not answered in time, and its connection
-is closed. Among addresses, one of that with the most such handshakes is closed.
+A handshake is stalled if this end has answered, and nothing of the client's next messages has
+arrived, or if only a part of them has. It stays stalled while a further part waits for its turn.
 """
 
 MAX_STALLED_WITH_CERTIFICATES: Final = 350
@@ -39,11 +38,19 @@ As soon as a client announces a Certificate message, OpenSSL allocates memory fo
 Python cannot lower this limit. 350 such clients need less memory than 1,000 with 64 KiB each.
 """
 
+STALLED_SECONDS: Final = 2.0
+"""Age at which a stalled handshake is given up first, if there are too many.
+
+A client needs a round trip for its answer. If all stalled handshakes are younger, one of the
+address with the most is given up.
+"""
+
 MAX_UNDER_WAY: Final = 4096
 """Maximum number of unfinished handshakes in which the client's first message was answered.
 
-Those are included in which the client has answered and its message waits for `Strangers`, as most
-do if thousands of clients connect at the same time. Each needs up to 16 KiB.
+Those are included whose client has answered and whose message waits for `Strangers`, as most do if
+thousands of clients connect at the same time. Each needs about 43 KiB, and a message that waits up
+to 16 KiB more.
 """
 
 MAX_HELLO_TOTAL_BYTES: Final = 16 * 1024 * 1024
@@ -56,28 +63,69 @@ A connection that would exceed the maximum is closed, unless its part of a messa
 _SMALL_HELLO_BYTES: Final = 4 * 1024
 
 
-class _Network:
-    """The handshakes of one client address in which the first message was answered.
+class _Handshake:
+    """The state of one handshake.
 
     Attributes:
-        waits: the connections in the order of the answers, and whether a message of the client
-            waits for its turn.
-        waiting: number of connections with such a message.
+        network: the client's address, or the /64 network of an IPv6 address.
+        held: bytes of a ClientHello that is incomplete, or waits for its answer.
+        is_partial: whether OpenSSL has a part of the messages that follow this end's answer.
+        waits: whether received bytes wait for their turn.
     """
 
-    __slots__ = ("waiting", "waits")
+    __slots__ = ("held", "is_partial", "network", "waits")
+
+    def __init__(self, network: str | bytes) -> None:
+        self.network = network
+        self.held = 0
+        self.is_partial = False
+        self.waits = False
+
+
+class _Group:
+    """Connections by their client address, and in the order in which they were added."""
+
+    __slots__ = ("_added", "_by_network")
 
     def __init__(self) -> None:
-        self.waits: dict[TlsConnection, bool] = {}
-        self.waiting = 0
+        self._added: dict[TlsConnection, float] = {}
+        self._by_network: dict[str | bytes, dict[TlsConnection, None]] = {}
 
-    def stalled(self) -> int:
-        """Return the number of connections whose client has not answered yet."""
-        return len(self.waits) - self.waiting
+    def __len__(self) -> int:
+        return len(self._added)
 
-    def under_way(self) -> int:
-        """Return the number of connections."""
-        return len(self.waits)
+    def __contains__(self, connection: TlsConnection) -> bool:
+        return connection in self._added
+
+    def add(self, connection: TlsConnection, network: str | bytes, now: float) -> None:
+        """Add a connection that is not in the group."""
+        self._added[connection] = now
+        self._by_network.setdefault(network, {})[connection] = None
+
+    def discard(self, connection: TlsConnection, network: str | bytes) -> None:
+        """Remove a connection if it is in the group."""
+        if self._added.pop(connection, None) is None:
+            return
+        of_network = self._by_network[network]
+        del of_network[connection]
+        if not of_network:
+            del self._by_network[network]
+
+    def oldest(self, added_before: float) -> TlsConnection | None:
+        """Return the connection that was added first, if this was before the given time."""
+        connection = next(iter(self._added))
+        return connection if self._added[connection] < added_before else None
+
+    def oldest_of_most(self) -> TlsConnection:
+        """Return the oldest connection of the address with the most.
+
+        If several addresses have the most, it is the oldest connection of theirs.
+        """
+        most = max(map(len, self._by_network.values()))
+        return min(
+            (next(iter(some)) for some in self._by_network.values() if len(some) == most),
+            key=self._added.__getitem__,
+        )
 
 
 class Handshakes:
@@ -86,57 +134,67 @@ class Handshakes:
     The answer to a client's first message takes up to a millisecond of CPU. Each iteration of the
     event loop computes at most one answer, so that many new connections delay the requests of other
     clients by at most that time per iteration. `Strangers`, which limits the loop time of
-    connections before their login, decides when an answer is computed and when the end of a
-    handshake is processed.
+    connections before their login, decides when an answer is computed and when a later message is
+    processed.
 
     Args:
         steps: the node's `Strangers`; None for one that limits this listener alone.
+        now: returns seconds on a monotonic clock.
 
     Attributes:
         chains: the validity of the clients' certificates, if the listener asks for them.
-        held: bytes of first messages that are incomplete, or wait for an answer.
+        held: bytes of ClientHello messages that are incomplete, or wait for an answer.
     """
 
-    __slots__ = ("_connections", "_networks", "_stalled", "_steps", "_under_way", "chains", "held")
+    __slots__ = ("_now", "_stalled", "_states", "_steps", "_under_way", "chains", "held")
 
-    def __init__(self, steps: StrangerSteps | None = None) -> None:
+    def __init__(
+        self, steps: StrangerSteps | None = None, now: Callable[[], float] = time.monotonic
+    ) -> None:
         self.chains = VerifiedChains()
-        self._steps = steps or Strangers(Turn(), time.monotonic)
-        # For each connection, the bytes of a first message that has no answer yet.
-        self._connections: dict[TlsConnection, int] = {}
+        self._steps = steps or Strangers(Turn(), now)
+        self._now = now
+        self._states: dict[TlsConnection, _Handshake] = {}
         self.held = 0
-        self._networks: dict[str | bytes, _Network] = {}
-        self._under_way = 0
-        self._stalled = 0
+        self._under_way = _Group()  # the first message of the client was answered
+        self._stalled = _Group()  # a part of the former; see `MAX_STALLED`
 
     def __len__(self) -> int:
-        return len(self._connections)
+        return len(self._states)
 
     def begin(self, connection: TlsConnection) -> None:
         """Add a connection whose TLS handshake has not begun."""
-        self._connections[connection] = 0
+        host = connection.peer_host
+        self._states[connection] = _Handshake(network_of(host) if ":" in host else host)
 
     def hold(self, connection: TlsConnection, nbytes: int) -> bool:
-        """Count the bytes of the client's first message that a connection holds.
+        """Count the bytes of a ClientHello that a connection holds.
 
         Returns:
             False if the connection must be closed: it holds more than `_SMALL_HELLO_BYTES`, and all
             connections together hold more than `MAX_HELLO_TOTAL_BYTES`.
         """
-        self.held += nbytes - self._connections[connection]
-        self._connections[connection] = nbytes
+        state = self._states[connection]
+        self.held += nbytes - state.held
+        state.held = nbytes
         return nbytes <= _SMALL_HELLO_BYTES or self.held <= MAX_HELLO_TOTAL_BYTES
 
-    def answer(self, connection: TlsConnection, compute: Callable[[], None]) -> bool:
-        """Call `compute` now or in a later iteration of the loop.
+    def answer(self, connection: TlsConnection, compute: Callable[[], bool]) -> bool:
+        """Call `compute`, which handles a ClientHello, now or in a later iteration of the loop.
+
+        Args:
+            compute: returns False if it has passed a part of a further message to OpenSSL.
 
         Returns:
             whether `compute` was called.
         """
         return self._do(connection, functools.partial(self._compute, connection, compute))
 
-    def go_on(self, connection: TlsConnection, step: Callable[[], None]) -> bool:
+    def go_on(self, connection: TlsConnection, step: Callable[[], bool]) -> bool:
         """Call `step`, which handles a later message, now or in a later iteration of the loop.
+
+        Args:
+            step: returns whether this end has answered; if not, the message is incomplete.
 
         Returns:
             whether `step` was called.
@@ -153,77 +211,67 @@ class Handshakes:
 
     def end(self, connection: TlsConnection) -> None:
         """Remove a connection that is lost or whose handshake is complete."""
-        self.held -= self._connections.pop(connection, 0)
-        self._remove(connection)
+        state = self._states.pop(connection, None)
+        if state is None:
+            return
+        self.held -= state.held
+        self._under_way.discard(connection, state.network)
+        self._stalled.discard(connection, state.network)
 
     def close(self) -> None:
         """Abort all connections whose handshake is not complete."""
-        for connection in list(self._connections):
+        for connection in list(self._states):
             connection.abort()
 
     def _do(self, connection: TlsConnection, step: Callable[[], None]) -> bool:
         is_done = self._steps.do(step, connection.peer_host)
         if not is_done:
-            self._mark(connection, waits=True)
+            state = self._states[connection]
+            state.waits = True
+            if not state.is_partial:
+                self._stalled.discard(connection, state.network)
         return is_done
 
-    def _compute(self, connection: TlsConnection, compute: Callable[[], None]) -> None:
-        if connection not in self._connections:
+    def _compute(self, connection: TlsConnection, compute: Callable[[], bool]) -> None:
+        state = self._states.get(connection)
+        if state is None:
             return  # the connection was closed while it waited
         self._steps.end_turn()
         self.hold(connection, 0)
-        self._add(connection)
+        if connection not in self._under_way:
+            self._under_way.add(connection, state.network, self._now())
         self._step(connection, compute)
 
-    def _step(self, connection: TlsConnection, step: Callable[[], None]) -> None:
-        self._mark(connection, waits=False)
-        step()
-        limit = MAX_STALLED_WITH_CERTIFICATES if connection.asks_for_certificate else MAX_STALLED
-        if self._stalled > limit:
-            network = max(self._networks.values(), key=_Network.stalled)
-            self._give_up(next(one for one, waits in network.waits.items() if not waits))
-        elif self._under_way > MAX_UNDER_WAY:
-            network = max(self._networks.values(), key=_Network.under_way)
-            self._give_up(next(iter(network.waits)))
+    def _step(self, connection: TlsConnection, step: Callable[[], bool]) -> None:
+        state = self._states.get(connection)
+        if state is None:
+            return
+        state.waits = False
+        answered = False
+        try:
+            answered = step()
+        finally:
+            if connection in self._states:
+                self._note(connection, state, answered)
+            self._give_up_some(connection.asks_for_certificate)
+
+    def _note(self, connection: TlsConnection, state: _Handshake, answered: bool) -> None:
+        """Note what a step has changed."""
+        state.is_partial = not answered
+        if answered:
+            self._stalled.discard(connection, state.network)
+        if connection not in self._stalled and not (answered and state.waits):
+            self._stalled.add(connection, state.network, self._now())
+
+    def _give_up_some(self, with_certificates: bool) -> None:
+        """Close connections while there are more than the limits allow."""
+        limit = MAX_STALLED_WITH_CERTIFICATES if with_certificates else MAX_STALLED
+        while len(self._stalled) > limit:
+            oldest = self._stalled.oldest(self._now() - STALLED_SECONDS)
+            self._give_up(oldest or self._stalled.oldest_of_most())
+        while len(self._under_way) > MAX_UNDER_WAY:
+            self._give_up(self._under_way.oldest_of_most())
 
     def _give_up(self, connection: TlsConnection) -> None:
         connection.fail(ConnectionLost("the TLS handshake was not completed, and many others wait"))
-        self._remove(connection)
-
-    def _add(self, connection: TlsConnection) -> None:
-        """Count an answered first message; a second one of the client changes nothing."""
-        key = _network(connection)
-        network = self._networks.get(key)
-        if network is None:
-            network = self._networks[key] = _Network()
-        if connection not in network.waits:
-            network.waits[connection] = False
-            self._under_way += 1
-            self._stalled += 1
-
-    def _mark(self, connection: TlsConnection, *, waits: bool) -> None:
-        """Note whether a message of the client waits for its turn."""
-        network = self._networks.get(_network(connection))
-        if network is None or network.waits.get(connection, waits) is waits:
-            return
-        network.waits[connection] = waits
-        change = 1 if waits else -1
-        network.waiting += change
-        self._stalled -= change
-
-    def _remove(self, connection: TlsConnection) -> None:
-        key = _network(connection)
-        network = self._networks.get(key)
-        if network is None or connection not in network.waits:
-            return
-        self._mark(connection, waits=False)
-        del network.waits[connection]
-        self._under_way -= 1
-        self._stalled -= 1
-        if not network.waits:
-            del self._networks[key]
-
-
-def _network(connection: TlsConnection) -> str | bytes:
-    host = connection.peer_host
-    return network_of(host) if ":" in host else host
+        self.end(connection)

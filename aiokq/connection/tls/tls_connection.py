@@ -45,6 +45,13 @@ A client waits for the server between its messages, so larger reads would gain l
 does not wait, the bytes that do not fit into this buffer stay in the system.
 """
 
+_CERTIFICATE_READ_BYTES: Final = 16 * 1024
+"""Bytes that a server receives at once when it has asked for a certificate.
+
+A client sends its certificate chain and the end of the handshake together. With this size, most are
+received by one read, so that OpenSSL does not wait for the rest (see `Handshakes`).
+"""
+
 _CLOSED_BY_PEER: Final = (ConnectionResetError, ConnectionAbortedError, BrokenPipeError)
 
 _UNREAD_ANSWERS: Final = 64 * 1024
@@ -428,16 +435,19 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
         if self._plain is not None and not self._reading_paused and not self._closing:
             self._plain.resume_reading()
 
-    def _begin(self, received: bytes, rest: bytes = b"") -> None:
+    def _begin(self, received: bytes, rest: bytes = b"") -> bool:
         """Make the TLS object, and send the first message of this end.
 
         Args:
             received: on a server, the client's first message.
             rest: what the client has sent after it, without waiting for the answer.
+
+        Returns:
+            False if OpenSSL has only a part of a message in `rest`, or the connection is closing.
         """
         assert self._plain is not None
         if self._closing:
-            return
+            return False
         memory = self._memory
         server = self._handshakes is not None
         try:
@@ -450,24 +460,28 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
             )
         except ValueError as error:  # not a host name
             self._fail(failure(f"{self._server_hostname!r}: {error}"))
-            return
+            return False
         if server:
             self._plain.resume_reading()
-        self._handshake(received)
+            if self.asks_for_certificate:
+                self._received = self._buffer[:_CERTIFICATE_READ_BYTES]
+        answered = self._handshake(received)
         if rest and not self._closing:
             if self._hello is not None:
                 self._collect_hello(self._hello, rest)
             else:
-                self._handshake(rest)
+                answered = self._handshake(rest)
+        return answered
 
-    def _go_on(self, received: bytes) -> None:
-        """Handle a message of a client after its first one."""
+    def _go_on(self, received: bytes) -> bool:
+        """Handle a message of a client after its first one; return whether this end answered."""
         if self._closing or self._plain is None:
-            return
+            return False
         self._plain.resume_reading()
-        self._handshake(received)
+        return self._handshake(received)
 
-    def _handshake(self, received: bytes | memoryview) -> None:
+    def _handshake(self, received: bytes | memoryview) -> bool:
+        """Pass received bytes to OpenSSL, and send its answer; return whether there was one."""
         assert self._ssl is not None
         incoming = self._memory.incoming
         complete = False
@@ -485,14 +499,14 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
         if not complete:
             if self._handshakes is not None and is_retry_request(sent):
                 self._hello = ClientHello(is_second=True)
-            return
+            return bool(sent)
         if self._handshakes is not None:
             if self.asks_for_certificate:
                 try:
                     self._handshakes.chains.check(self._ssl)
                 except ssl.SSLError as refusal:
                     self._fail(refusal)
-                    return
+                    return False
             self._handshakes.end(self)
             self.read_at_most(None)
         self._made = True
@@ -500,11 +514,12 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
         if self.opened is not None and not self.opened.done():
             self.opened.set_result(None)
         if self._closing:
-            return
+            return True
         if self._reading_paused:
             self._left = rest
         else:  # OpenSSL may have received more than the handshake
             self._decrypt(rest)
+        return True
 
     # The connection after the handshake.
 

@@ -782,6 +782,127 @@ async def test_the_address_with_the_most_handshakes_gives_one_up(
     assert slow.far.transport is slow.server
 
 
+async def test_a_client_that_has_answered_in_part_is_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Regression: with a byte that always waited for its turn, none of them was.
+
+    Each may have announced a Certificate message, for which OpenSSL has allocated memory.
+    """
+    monkeypatch.setattr(handshakes_module, "MAX_STALLED", 2)
+    steps = InTurn()
+    handshakes = Handshakes(steps)
+    pairs = [Pair(handshakes=handshakes, peer_host=f"10.0.0.{n}") for n in range(6)]
+    for pair in pairs:
+        pair.there.deliver()
+    flights = []
+    for pair in pairs:
+        steps.waiting.pop(0)()
+        pair.back.deliver()
+        flights.append(b"".join(pair.there.written))
+        pair.there.written.clear()
+        pair.back.receive(flights[-1][:1])
+    assert not any(pair.back.aborted for pair in pairs)  # the first byte of each waits
+    for at in (1, 2):
+        for pair, flight in zip(pairs, flights, strict=True):
+            steps.waiting.pop(0)()
+            if not pair.back.aborted:
+                pair.back.receive(flight[at : at + 1])
+        assert [pair.back.aborted for pair in pairs] == [True] * 4 + [False] * 2
+    assert len(handshakes) == 2
+    for pair, flight in zip(pairs[4:], flights[4:], strict=True):
+        steps.waiting.pop(0)()
+        pair.back.receive(flight[3:])
+        steps.waiting.pop()()
+        assert pair.far.transport is pair.server
+
+
+async def test_a_handshake_that_is_stalled_for_long_is_given_up_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Many silent clients with an address each do not shut out two clients of one address."""
+    monkeypatch.setattr(handshakes_module, "MAX_STALLED", 4)
+    clock = [0.0]
+    handshakes = Handshakes(AtOnce(), lambda: clock[0])
+    silent = [Pair(handshakes=handshakes, peer_host=f"10.0.0.{n}") for n in range(4)]
+    for pair in silent:
+        pair.there.deliver()
+        clock[0] += 0.1
+    clock[0] = 2.15  # two of them are older than two seconds
+    honest = [Pair(handshakes=handshakes, peer_host="10.0.1.1") for _ in range(3)]
+    for pair in honest:
+        pair.there.deliver()
+    assert [pair.back.aborted for pair in silent] == [True, True, False, False]
+    assert [pair.back.aborted for pair in honest] == [True, False, False]
+    for pair in honest[1:]:
+        pair.exchange()
+        assert pair.far.transport is pair.server
+
+
+async def test_of_addresses_with_as_many_handshakes_the_oldest_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(handshakes_module, "MAX_STALLED", 3)
+    clock = [0.0]
+    handshakes = Handshakes(AtOnce(), lambda: clock[0])
+    hosts = ("a", "b", "b", "a")
+    pairs = [Pair(handshakes=handshakes, peer_host=host) for host in hosts]
+    pairs[0].there.deliver()
+    pairs[1].there.deliver()
+    pairs[0].server.abort()
+    pairs[0].server.connection_lost(None)
+    again = Pair(handshakes=handshakes, peer_host="a")
+    for pair in (again, *pairs[2:]):
+        clock[0] += 0.1
+        pair.there.deliver()
+    assert [pair.back.aborted for pair in (again, *pairs[1:])] == [False, True, False, False]
+
+
+async def test_a_handshake_that_is_given_up_while_it_waits_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(handshakes_module, "MAX_UNDER_WAY", 1)
+    steps = InTurn()
+    handshakes = Handshakes(steps)
+    pairs = [Pair(handshakes=handshakes) for _ in range(3)]
+    for pair in pairs[:2]:
+        pair.there.deliver()
+    steps.waiting.pop(0)()
+    pairs[0].exchange()
+    steps.waiting.pop(0)()
+    assert [pair.back.aborted for pair in pairs] == [True, False, False]
+    assert len(handshakes) == 2
+    steps.go_on([])  # the message of the first one
+    assert len(handshakes) == 2
+    pairs[1].back.deliver()
+    pairs[1].there.deliver()
+    steps.go_on([])
+    assert pairs[1].far.transport is pairs[1].server
+
+
+async def test_handshakes_are_bounded_also_if_a_step_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handshakes_module, "MAX_STALLED", 1)
+    handshakes = Handshakes(AtOnce())
+    pairs = [Pair(handshakes=handshakes) for _ in range(2)]
+    pairs[0].there.deliver()
+
+    def fail() -> bool:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        handshakes.answer(pairs[1].server, fail)
+    assert [pair.back.aborted for pair in pairs] == [True, False]
+
+
+async def test_a_certificate_chain_is_read_at_once() -> None:
+    """A part of it would count as a client that does not go on."""
+    trust = {"truststore_type": "PEM", "truststore_certificates": PKI.trusted}
+    pair = Pair(context=server(client_auth="required", **trust))
+    assert len(pair.server.get_buffer(-1)) == 4096
+    pair.there.deliver()
+    assert len(pair.server.get_buffer(-1)) == 16_384
+
+
 async def test_closing_the_listener_aborts_handshakes() -> None:
     """But not connections that are open."""
     handshakes = Handshakes(AtOnce())
