@@ -110,11 +110,16 @@ class KafkaError(Exception):
         return f"{type(self).__name__}({str(self)!r})"
 
     # Neither pickle nor copy may call __init__ again, because its parameters differ between
-    # classes and `args` need not be its arguments.
+    # classes and `args` need not be its arguments. Pickle itself drops the cause, of which some
+    # errors take the operation and the resource; a foreign cause may not be picklable.
     def __reduce__(
         self,
-    ) -> tuple[Callable[..., BaseException], tuple[type, tuple[object, ...], dict[str, object]]]:
-        return revive, (type(self), self.args, dict(self.__dict__))
+    ) -> tuple[
+        Callable[..., BaseException],
+        tuple[type, tuple[object, ...], dict[str, object], KafkaError | None],
+    ]:
+        cause = self.__cause__ if isinstance(self.__cause__, KafkaError) else None
+        return revive, (type(self), self.args, dict(self.__dict__), cause)
 
 
 class BrokerError(KafkaError):
@@ -176,11 +181,17 @@ def code_attributes(row: ErrorCode) -> dict[str, object]:
     }
 
 
-def revive(cls: type[E], args: tuple[object, ...], state: dict[str, object]) -> E:
+def revive(
+    cls: type[E],
+    args: tuple[object, ...],
+    state: dict[str, object],
+    cause: KafkaError | None,
+) -> E:
     """Return an exception made from its parts, without calling __init__."""
     error = cls.__new__(cls)
     error.args = args
     error.__dict__.update(state)
+    error.__cause__ = cause
     return error
 
 

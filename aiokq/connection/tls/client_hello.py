@@ -4,7 +4,7 @@ A server makes the TLS object only when the message is complete. Until then, a c
 the bytes that it has sent, whatever length it announces. OpenSSL would allocate up to 128 KiB.
 
 With TLS 1.3 a server may answer with a HelloRetryRequest. The client then sends a second
-ClientHello, which is collected in the same way.
+ClientHello, which is collected in the same way, or an alert, which is left to OpenSSL.
 
 Source: RFC 8446 sections 4, 4.1.4, 5 and 5.1.
 """
@@ -23,10 +23,12 @@ Most have less than 2 KB. The largest have a session ticket that contains a cert
 """
 
 _CHANGE_CIPHER_SPEC: Final = 20
+_ALERT: Final = 21
 _HANDSHAKE: Final = 22
 _CLIENT_HELLO: Final = 1
 _RECORD_HEADER: Final = 5
 _MESSAGE_HEADER: Final = 4
+_ALERT_BYTES: Final = 2
 _MAX_RECORD: Final = 16 * 1024
 
 _RETRY_RANDOM: Final = hashlib.sha256(b"HelloRetryRequest").digest()
@@ -50,7 +52,7 @@ class ClientHello:
 
     Args:
         is_second: whether the message answers a HelloRetryRequest. The client may then send
-            ChangeCipherSpec first, for middleboxes.
+            ChangeCipherSpec first, for middleboxes, or an alert in place of the message.
 
     Attributes:
         received: the bytes of the message, and any bytes after it.
@@ -69,7 +71,7 @@ class ClientHello:
         self.end = 0
 
     def feed(self, data: bytes | memoryview) -> bool:
-        """Add received bytes; return whether the message is complete.
+        """Add received bytes; return whether the message, or an alert, is complete.
 
         Raises:
             NotTls: the bytes are not TLS, or the message is too large.
@@ -79,8 +81,10 @@ class ClientHello:
         while True:
             begin = self.end
             header = received[begin : begin + _RECORD_HEADER]
-            skipped = self._is_second and header[:1] == bytes([_CHANGE_CIPHER_SPEC])
-            if (header and header[0] != _HANDSHAKE and not skipped) or (
+            kind = header[0] if header else _HANDSHAKE
+            skipped = self._is_second and kind == _CHANGE_CIPHER_SPEC
+            is_alert = self._is_second and kind == _ALERT
+            if (kind != _HANDSHAKE and not skipped and not is_alert) or (
                 len(header) > 1 and header[1] != 3
             ):
                 raise NotTls(
@@ -91,15 +95,17 @@ class ClientHello:
             if len(header) < _RECORD_HEADER:
                 return False
             size = int.from_bytes(header[3:], "big")
-            if not 0 < size <= _MAX_RECORD:
+            if not 0 < size <= (_ALERT_BYTES if is_alert else _MAX_RECORD):
                 raise NotTls(f"a TLS record of the client has an invalid size of {size} bytes")
             begin += _RECORD_HEADER
-            if not self._wanted and not skipped:
+            if not self._wanted and kind == _HANDSHAKE:
                 self._read_header(bytes(received[begin : begin + min(size, _MESSAGE_HEADER)]))
             if begin + size > MAX_HELLO_BYTES:
                 raise NotTls(f"the client's {self._name} is too large")
             if begin + size > len(received):
                 return False
+            if is_alert:
+                return True
             if skipped:
                 self.end = begin + size
                 continue

@@ -205,6 +205,16 @@ def test_every_error_survives_copies_and_pickling(error: errors.KafkaError, dupl
     }
 
 
+def test_a_pickled_error_keeps_what_it_takes_from_its_cause():
+    error = errors.TransactionAborted("denied")
+    error.__cause__ = errors.TopicAuthorization(api="Produce", topic_partition="orders")
+    assert (error.operation, error.resource) == ("WRITE", "TOPIC:orders")
+    twin = pickle.loads(pickle.dumps(error))
+    assert (twin.operation, twin.resource) == ("WRITE", "TOPIC:orders")
+    error.__cause__ = OSError(lambda: None)  # which pickle refuses
+    assert pickle.loads(pickle.dumps(error)).__cause__ is None
+
+
 def test_a_copy_has_its_own_traceback_and_notes_and_the_same_cause():
     """If one stored error were raised in a thousand tasks, its traceback would grow each time."""
     cause = OSError("disk full")

@@ -69,6 +69,10 @@ class _WrongAnswer(TypeError):
     """`authenticate` returned a value that is not allowed; the message contains no secret."""
 
 
+class _NotCalled(TimeoutError):
+    """`authenticate` was not called within `TIME_LIMIT`, because `AT_ONCE` calls were running."""
+
+
 class _Failed(Exception):
     """`authenticate` gave no valid answer, which is logged already."""
 
@@ -124,9 +128,11 @@ class OwnCheck:
         Raises:
             _Failed: the function raised an exception, took too long, or returned an invalid value.
         """
+        called = False
         try:
             async with asyncio.timeout(TIME_LIMIT):
                 await self._turns.begin(_group(connection))
+                called = True
                 try:
                     answer = self._authenticate(mechanism, connection.listener, name, secret)
                     if inspect.isawaitable(answer):
@@ -137,7 +143,7 @@ class OwnCheck:
         except BaseException as error:
             if is_for_caller(error):
                 raise
-            self._warn(error)
+            self._warn(error if called else _NotCalled())
         raise _Failed
 
     def _login(self, answer: object) -> Authenticated | None:
@@ -161,8 +167,19 @@ class OwnCheck:
         The text of the function's exception is not logged, because it may contain the password.
         """
         level, times = self._warnings.note(type(error))
+        level = logging.ERROR if level == logging.WARNING else level
+        if isinstance(error, _NotCalled):
+            logger.log(
+                level,
+                "authenticate() was not called within %g s, because %d of its calls were running; "
+                "the login is refused: times=%d",
+                TIME_LIMIT,
+                AT_ONCE,
+                times,
+            )
+            return
         logger.log(
-            logging.ERROR if level == logging.WARNING else level,
+            level,
             "authenticate() failed, the login is refused: error=%s times=%d; %s",
             type(error).__name__,
             times,

@@ -80,7 +80,7 @@ def test_a_second_message_may_have_change_cipher_spec_before_it() -> None:
     [
         CHANGE_CIPHER_SPEC + record(message_start(1, 128 * 1024)),
         record(message_start(11, 100)),  # a Certificate
-        b"\x15\x03\x03\x00\x02",  # an alert
+        b"\x15\x03\x03\x00\x03",  # longer than an alert
         CHANGE_CIPHER_SPEC * (MAX_HELLO_BYTES // len(CHANGE_CIPHER_SPEC) + 1),
     ],
 )

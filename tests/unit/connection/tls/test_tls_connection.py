@@ -284,6 +284,19 @@ async def test_openssl_does_not_see_a_second_hello_that_is_not_complete(at_once:
     assert "second ClientHello announces" in str(error)
 
 
+async def test_an_alert_in_place_of_a_second_hello_is_the_error_of_the_handshake() -> None:
+    """A client that refuses the group which the server has asked for."""
+    pair = Pair()
+    pair.back.receive(retry_wanted())
+    alert = b"\x15\x03\x03\x00\x02\x02\x28"
+    pair.back.receive(alert[:3])
+    assert not pair.back.closed
+    pair.back.receive(alert[3:])
+    assert pair.back.closed
+    pair.server.connection_lost(None)
+    assert "handshake failure" in str(pair.far.lost[0])
+
+
 @pytest.mark.parametrize("buffer", [1, 100, 16384, 20000, 1_000_000])
 @pytest.mark.parametrize("step", [1000, RECEIVE_BYTES])
 async def test_bytes_arrive_in_order_whatever_the_buffers(buffer: int, step: int) -> None:

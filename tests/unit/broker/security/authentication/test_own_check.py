@@ -152,6 +152,27 @@ async def test_a_function_that_does_not_answer_refuses_the_login(monkeypatch, ca
     assert "error=TimeoutError" in caplog.text
 
 
+async def test_a_login_that_found_no_turn_is_told_apart(monkeypatch, caplog) -> None:
+    """The function has not failed: its calls for other logins take too long."""
+    monkeypatch.setattr(own_check, "AT_ONCE", 1)
+    answer = asyncio.Event()
+
+    async def authenticate(*arguments):
+        await answer.wait()
+        return "alice"
+
+    own = check(authenticate)
+    first = asyncio.create_task(own.password(CONTEXT, "alice", "secret"))
+    await asyncio.sleep(0)
+    monkeypatch.setattr(own_check, "TIME_LIMIT", 0.01)
+    with pytest.raises(ExchangeFailed):
+        await own.password(CONTEXT, "bob", "secret")
+    assert "was not called within 0.01 s, because 1 of its calls were running" in caplog.text
+    assert "authenticate() failed" not in caplog.text
+    answer.set()
+    assert await first == Authenticated(Principal.user("alice"))
+
+
 class Panic(BaseException):
     """As of a Rust extension."""
 
