@@ -26,6 +26,7 @@ ONE_OF = {
     "sim/test_numbers.py": 3,
     "sim/test_process_rebalances.py": 3,
     "sim/test_reading_errors.py": 4,
+    "sim/test_transactions_system.py::test_transactions_are_atomic_under_faults": 5,
     "sim/test_whole_system.py": 2,
     "unit/broker/metadata/earlier/test_migration.py": 2,
     "unit/broker/metadata/publisher/test_creation_on_a_full_disk.py": 2,

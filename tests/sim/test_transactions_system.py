@@ -19,7 +19,7 @@ from tests.sim.test_whole_system import READER, SERVERS, WRITER, Broker
 from tests.sim.transaction_system import run_once
 
 SEEDS = int(os.environ.get("AIOKQ_TRANSACTION_SEEDS", "500"))
-"""Seeds of the short run."""
+"""Seeds that are tests of their own; CI runs a sample of them (`tests/thinning.py`)."""
 
 SEEDS_OF_EACH_BUILD = 100
 """Seeds that run with both builds; the others run with the compiled one.
