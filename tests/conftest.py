@@ -96,7 +96,9 @@ BUILD_INDEPENDENT = (
     "unit/test_design_document",
     "unit/test_documentation",
     "unit/test_fault_scenarios",
+    "unit/test_longest_first",
     "unit/test_metrics",
+    "unit/test_thinning",
     "unit/wire",
 )
 """Beginnings of paths of tests whose result does not depend on the build of aiokq.fastpath.
