@@ -234,7 +234,6 @@ class AcceptedConnection:
             self,
             FrameReader(
                 limits.max_login_frame_bytes if needs_login else limits.max_frame_bytes,
-                trusted=False,
                 scratch=scratch,
                 pool=pool,
                 spare=None if needs_login else self._spare,

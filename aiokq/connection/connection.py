@@ -101,7 +101,8 @@ class Connection:
         self.finalized_features = NO_FEATURES
         self.error: KafkaError | None = None
         self.last_used = self._loop.time()
-        self.transport = FrameTransport(self, FrameReader(options.max_frame_bytes, pool=pool))
+        reader = FrameReader(options.max_frame_bytes, pool=pool, raises_first_step=True)
+        self.transport = FrameTransport(self, reader)
 
     def __repr__(self) -> str:
         state = "open" if self.error is None else f"ended: {self.error}"

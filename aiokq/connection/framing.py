@@ -47,9 +47,9 @@ _START_BYTES: Final = 4096
 # connection may queue, with room for eight requests of 128 KB.
 _TOGETHER_BYTES: Final = 1152 * 1024
 
-# Memory allocated first for a large frame of an untrusted peer. More is allocated in steps as the
-# bytes arrive, but never more than the size of the frame. Produce requests of the Java client and
-# of librdkafka are at most 1 MB by default, so one step is enough for them.
+# Memory allocated first for a large frame. More is allocated in steps as the bytes arrive, but not
+# more than the size of the frame. Produce requests of the Java client and of librdkafka are at most
+# 1 MB by default, so one step is enough for them.
 FIRST_STEP_BYTES: Final = 2 * 1024 * 1024
 
 LEAST_FOREIGN: Final = 0x14 << 24
@@ -75,19 +75,20 @@ class FrameReader:
 
     Designed for `asyncio.BufferedProtocol`: `get_buffer` returns the memory to receive into,
     `buffer_updated` takes the number of bytes received. The size of a frame is checked before
-    memory is allocated.
+    memory is allocated. The memory of a large frame is doubled in steps as bytes arrive, so that a
+    hostile size allocates at most `first_step` bytes.
 
     Args:
         max_frame_bytes: largest accepted frame, without its size field.
-        trusted: whether all memory of a frame is allocated as soon as its size is checked. For an
-            untrusted peer the memory is doubled in steps as bytes arrive, so that a hostile size
-            allocates at most `first_step` bytes.
         scratch: receive buffer that readers of one loop share, so that an idle connection holds no
             memory. Sharing needs a transport that calls `get_buffer`, receives and calls
             `buffer_updated` without returning to the loop. All transports do so, except those of
             Windows' proactor loop.
         pool: source of the memory of large frames; may be shared under the condition of `scratch`.
-        first_step: bytes of memory that are allocated first for a large frame of an untrusted peer.
+        first_step: bytes of memory that are allocated first for a large frame.
+        raises_first_step: whether the receipt of a larger frame raises `first_step` to the size of
+            this frame. Then only the first of several frames of that size is copied while its
+            memory grows, and a hostile size allocates no more than the peer has sent in one frame.
         spare: the memory budget. While it has ample free memory, the read after a large frame takes
             memory for one or more frames of the same size without asking the budget. Used only with
             a shared `scratch` and `pool`.
@@ -113,11 +114,11 @@ class FrameReader:
         "_frame_size",
         "_partial",
         "_pool",
+        "_raises_first_step",
         "_room",
         "_scratch",
         "_start",
         "_taken_ahead",
-        "_trusted",
         "error",
         "first_step",
         "max_frame_bytes",
@@ -130,11 +131,11 @@ class FrameReader:
         self,
         max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES,
         *,
-        trusted: bool = True,
         scratch: bytearray | None = None,
         pool: FramePool | None = None,
         spare: Spare | None = None,
         first_step: int = FIRST_STEP_BYTES,
+        raises_first_step: bool = False,
     ) -> None:
         self.max_frame_bytes = max_frame_bytes
         self.first_step = first_step
@@ -145,7 +146,7 @@ class FrameReader:
         self._taken_ahead = False  # whether the last buffer was memory for expected frames
         self._pool = FramePool() if pool is None else pool
         self.spare = spare
-        self._trusted = trusted
+        self._raises_first_step = raises_first_step
         self._scratch = memoryview(bytearray(RECEIVE_BUFFER_BYTES) if scratch is None else scratch)
         self._start = self._scratch  # the part that the next read may fill
         self._partial = b""  # the first bytes of a size field, at most 3
@@ -224,6 +225,8 @@ class FrameReader:
         size = self._frame_size
         self.together = True
         self.slack = self._allocated - size
+        if self._raises_first_step and size > self.first_step:
+            self.first_step = size
         if not RECEIVE_BUFFER_BYTES < size <= FIRST_STEP_BYTES:
             self._expected = 0
         elif self._expected <= size:
@@ -349,17 +352,12 @@ class FrameReader:
         return size
 
     def _begin(self, size: int, start: memoryview) -> None:
-        """Store the start of a frame that was partly received."""
+        """Store the start of a frame; `get_buffer` allocates more when the owner allows it."""
         self._frame_size = size
         self._filled = len(start)
         self._start = self._scratch[:_START_BYTES] if size > RECEIVE_BUFFER_BYTES else self._scratch
-        if self._trusted:
-            self._room = self._allocated = size
-            self._frame = frame = memoryview(self._take(size))
-            frame[: self._filled] = start
-        else:  # `get_buffer` allocates memory when the owner allows it
-            self._room = self._allocated = self._filled
-            self._frame = memoryview(bytearray(start))
+        self._room = self._allocated = self._filled
+        self._frame = memoryview(bytearray(start))
 
     def _take(self, size: int) -> bytearray:
         return self._pool.take(size) if size > RECEIVE_BUFFER_BYTES else bytearray(size)

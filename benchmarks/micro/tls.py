@@ -65,9 +65,7 @@ class End:
         self.frames = 0
         self.wanted = 0
         self.arrived = asyncio.Event()
-        self.transport = FrameTransport(
-            self, FrameReader(pool=pool, scratch=scratch, trusted=not answers)
-        )
+        self.transport = FrameTransport(self, FrameReader(pool=pool, scratch=scratch))
         self._block = bytes(MB)
 
     def connected(self) -> None:

@@ -41,7 +41,11 @@ WITHIN = 15.0
 """Seconds for an activity, which has several calls of `LIMIT_MS`, and closes its client."""
 MOST_REQUESTS = 4000
 """Requests of an activity, on average, above which clients are thought to ask without a pause."""
-MEMORY_BYTES = 512_000_000
+MEMORY_BYTES = 256_000_000
+"""The process, with broker and proxies, needs 90 MB while no response is changed. A response whose
+size is a lie takes `FIRST_STEP_BYTES` (2 MiB) of its connection: 151 MB if twelve clients have six
+such connections each.
+"""
 HANDSHAKE, AUTHENTICATE = 17, 36
 
 

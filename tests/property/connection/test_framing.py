@@ -19,13 +19,13 @@ sizes = st.one_of(st.integers(0, 40), st.integers(65_000, 66_000), st.integers(1
     st.booleans(),
 )
 def test_frames_come_out_as_they_went_in(
-    lengths: list[int], steps: list[int], trusted: bool, expecting: bool
+    lengths: list[int], steps: list[int], client: bool, expecting: bool
 ) -> None:
     """However the network cuts the stream, frames are what the peer sent, in order."""
     payloads = [bytes([n % 251]) * length for n, length in enumerate(lengths)]
     data = b"".join(len(p).to_bytes(4, "big") + p for p in payloads)
     spare = FrameBudget(1) if expecting else None
-    reader = FrameReader(200_000, trusted=trusted, spare=spare)
+    reader = FrameReader(200_000, spare=spare, first_step=66_000, raises_first_step=client)
     frames: list[memoryview] = []
     position, turn = 0, 0
     while position < len(data):
@@ -43,7 +43,7 @@ def test_frames_come_out_as_they_went_in(
 @given(st.lists(st.binary(max_size=200), max_size=20))
 def test_hostile_bytes_give_frames_or_protocol_error(pieces: list[bytes]) -> None:
     """Whatever comes, memory stays within the limit and no other error is raised."""
-    reader = FrameReader(1000, trusted=False)
+    reader = FrameReader(1000)
     try:
         for piece in pieces:
             for frame in reader.feed(piece):

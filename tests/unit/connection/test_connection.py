@@ -9,6 +9,7 @@ from unittest.mock import Mock
 import pytest
 
 from aiokq import wire
+from aiokq.connection.framing import FIRST_STEP_BYTES
 from aiokq.connection.node import Purpose
 from aiokq.connection.options import ConnectionOptions
 from aiokq.connection.sasl.authentication import SaslSession
@@ -158,6 +159,29 @@ def test_an_invalid_response_closes_the_connection_and_is_described(raw: Raw, er
                 await connection.request(metadata())
             assert isinstance(connection.error, ProtocolError)
             assert isinstance(node.last_error, ProtocolError)
+
+    run(1, main)
+
+
+def test_the_announced_size_of_a_response_allocates_little() -> None:
+    """A broker that announced 100 MB and sent nothing more took 100 MB of each connection."""
+
+    async def main(simulation: Simulation) -> None:
+        options = ConnectionOptions(request_timeout=1.0)
+        async with one_broker(simulation, options) as (_, kafka, node):
+            connection = await node.connection(Purpose.CONTROL)
+            announced = options.max_frame_bytes.to_bytes(4, "big")
+            kafka[1].script(wire.MetadataRequest, Raw(announced + bytes(100)))
+            answer = connection.send(metadata())
+            await asyncio.sleep(0.5)
+            reader = connection.transport.reader
+            assert reader.mid_frame
+            assert reader.allocated == 100
+            assert len(reader.get_buffer()) == FIRST_STEP_BYTES - 100
+            with pytest.raises(RequestTimeout):
+                await answer
+            await connection.wait_closed()
+            assert not reader.mid_frame
 
     run(1, main)
 

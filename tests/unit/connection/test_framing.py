@@ -85,7 +85,7 @@ def test_the_first_bytes_of_other_protocols_are_large_sizes() -> None:
 
 def expecting() -> FrameReader:
     """Return a reader that received a large frame and may receive the next one directly."""
-    reader = FrameReader(trusted=False, spare=FrameBudget(1))
+    reader = FrameReader(spare=FrameBudget(1))
     reader.feed(frame(bytes(2 * RECEIVE_BUFFER_BYTES)))
     return reader
 
@@ -141,7 +141,7 @@ def test_a_large_frame_with_a_split_size_field_is_not_received_ahead() -> None:
     """The rest of the size field, with the bytes after it, looks like the size of another large
     frame.
     """
-    reader = FrameReader(trusted=False, spare=FrameBudget(1))
+    reader = FrameReader(spare=FrameBudget(1))
     data = frame(bytes(2 * RECEIVE_BUFFER_BYTES + 2))
     for _ in range(2):
         assert reader.feed(data) == [data[4:]]
@@ -246,7 +246,7 @@ def test_garbage_after_frames_does_not_keep_their_memory() -> None:
 
 def test_a_size_over_the_limit_is_refused_after_a_large_frame_too() -> None:
     """After one large request, a client could have announced two gigabytes."""
-    reader = FrameReader(3 * RECEIVE_BUFFER_BYTES, trusted=False, spare=FrameBudget(1))
+    reader = FrameReader(3 * RECEIVE_BUFFER_BYTES, spare=FrameBudget(1))
     good = frame(bytes(2 * RECEIVE_BUFFER_BYTES))
     reader.feed(good)
     data = (3 * RECEIVE_BUFFER_BYTES + 1).to_bytes(4, "big") + b"xx"
@@ -261,7 +261,7 @@ def test_a_very_large_frame_is_not_expected_again(*, expected: bool) -> None:
     """After one request of 50 MB, five bytes of the next one allocated 50 MB. A few such clients
     that sent nothing more used the memory of all others.
     """
-    reader = expecting() if expected else FrameReader(trusted=False, spare=FrameBudget(1))
+    reader = expecting() if expected else FrameReader(spare=FrameBudget(1))
     reader.feed(frame(bytes(50_000_000)))
     buffer = reader.get_buffer()
     assert len(buffer) <= RECEIVE_BUFFER_BYTES
@@ -273,10 +273,7 @@ def test_a_very_large_frame_is_not_expected_again(*, expected: bool) -> None:
 def test_readers_that_expect_large_frames_share_a_buffer_until_one_receives() -> None:
     """A thousand idle producers need one buffer, not one each."""
     pool, scratch = FramePool(), bytearray(RECEIVE_BUFFER_BYTES)
-    readers = [
-        FrameReader(trusted=False, scratch=scratch, pool=pool, spare=FrameBudget(1))
-        for _ in range(10)
-    ]
+    readers = [FrameReader(scratch=scratch, pool=pool, spare=FrameBudget(1)) for _ in range(10)]
     data = frame(bytes(2 * RECEIVE_BUFFER_BYTES))
     for reader in readers:
         reader.feed(data)
@@ -311,9 +308,10 @@ def test_readers_of_one_loop_share_a_receive_buffer() -> None:
     assert [bytes(f) for f in two.feed(frame(b"bbbb")[2:])] == [b"bbbb"]
 
 
-def test_a_hostile_size_allocates_only_what_arrives() -> None:
-    """A client announces 2 GB and sends little: the allocation grows with the received bytes."""
-    reader = FrameReader(2**31 - 1, trusted=False)
+@pytest.mark.parametrize("client", [False, True])
+def test_a_hostile_size_allocates_only_what_arrives(*, client: bool) -> None:
+    """A peer announces 2 GB and sends little: the allocation grows with the received bytes."""
+    reader = FrameReader(2**31 - 1, raises_first_step=client)
     reader.feed((2**31 - 1).to_bytes(4, "big") + b"x")
     assert (reader.allocated, reader.wanted) == (1, 2 * MIB - 1)
     reader.feed(bytes(2 * MIB - 1))
@@ -323,20 +321,34 @@ def test_a_hostile_size_allocates_only_what_arrives() -> None:
 
 
 def test_a_frame_received_in_growing_buffers_is_complete() -> None:
-    """A request of 5 MB from an untrusted peer passes through three buffers."""
+    """A frame of 5 MB passes through three buffers."""
     payload = bytes(range(256)) * (20 * 1024) + b"end"
-    reader = FrameReader(trusted=False)
+    reader = FrameReader()
     (received,) = reader.feed(frame(payload))
     assert received == payload
     assert reader.allocated == 0
 
 
-def test_a_trusted_size_is_allocated_at_once() -> None:
-    """The client requested the response, so its buffer need not grow step by step."""
+def test_a_response_as_large_as_an_earlier_one_is_received_into_one_buffer() -> None:
+    """Of a consumer's responses of 5 MB, only the first is copied while its buffer grows."""
+    reader = FrameReader(raises_first_step=True)
+    data = frame(bytes(5 * MIB))
+    reader.feed(data)
+    for announced in (5 * MIB, 3 * MIB, 50 * MIB):
+        assert reader.feed(announced.to_bytes(4, "big")) == []
+        into = reader.get_buffer()
+        assert len(into) == min(announced, 5 * MIB)
+        into[:] = data[: len(into)]
+        frames = reader.buffer_updated(len(into))
+        assert [each.obj for each in frames] == ([into.obj] if announced <= 5 * MIB else [])
+
+
+def test_a_large_request_does_not_raise_the_first_step_of_a_server() -> None:
+    """Otherwise a client could take 50 MB of all clients' memory with each later size."""
     reader = FrameReader()
+    reader.feed(frame(bytes(5 * MIB)))
     reader.feed((50 * MIB).to_bytes(4, "big"))
-    reader.feed(b"x")
-    assert reader.allocated == 50 * MIB
+    assert reader.wanted == 2 * MIB
 
 
 def test_the_size_is_checked_before_memory_is_taken() -> None:
@@ -378,7 +390,7 @@ def test_other_protocols_are_named_in_the_error(start: bytes, told: str) -> None
 
 def test_bytes_like_tls_after_the_first_frame_are_a_size() -> None:
     """Only the first bytes show which protocol the peer speaks."""
-    reader = FrameReader(2**31 - 1, trusted=False)
+    reader = FrameReader(2**31 - 1)
     reader.feed(frame(b"first"))
     assert reader.feed(b"\x16\x03\x01\x00") == []
     assert reader.mid_frame
@@ -387,7 +399,7 @@ def test_bytes_like_tls_after_the_first_frame_are_a_size() -> None:
 @pytest.mark.parametrize("size", [10_000, 500_000])
 def test_before_a_login_memory_grows_with_the_bytes_received(size: int) -> None:
     """The size that a stranger announces allocates nothing (CVE-2022-34917)."""
-    reader = FrameReader(MIB, trusted=False, first_step=4096)
+    reader = FrameReader(MIB, first_step=4096)
     data = frame(bytes(size))
     reader.feed(data[:4])
     assert reader.needs == (0, 4096)

@@ -204,7 +204,7 @@ async def test_a_partly_received_frame_is_released_when_the_connection_is_lost(b
     size = 100_000
     start, rest = size.to_bytes(4, "big") + bytes(60_000), bytes(40_000)
     pool = FramePool()
-    transport = FrameTransport(Receiver(), FrameReader(trusted=False, pool=pool, spare=Ample()))
+    transport = FrameTransport(Receiver(), FrameReader(pool=pool, spare=Ample()))
     transport.connection_made(Recorder())
     for _ in range(before):  # from the second frame on a buffer is ready
         arrive(transport, start)
@@ -222,7 +222,7 @@ async def test_an_invalid_frame_keeps_no_shared_buffer() -> None:
     """The traceback of the error referred to the buffer until the garbage collector ran."""
     pool, recorder = FramePool(), Recorder()
     receiver = Receiver()
-    transport = FrameTransport(receiver, FrameReader(trusted=False, pool=pool, spare=Ample()))
+    transport = FrameTransport(receiver, FrameReader(pool=pool, spare=Ample()))
     transport.connection_made(recorder)
     arrive(transport, (100_000).to_bytes(4, "big") + bytes(60_000))
     arrive(transport, bytes(40_000))
