@@ -94,6 +94,7 @@ setup: $(CACHE)/stamps/build ## Make .venv with aiokq (compiled) and the develop
 .PHONY: kafka
 kafka: ## Fetch Apache Kafka 4.2 from Maven Central into .cache (the interop tests' peer)
 	@KAFKA_OLD_CLIENTS=$(KAFKA_OLD_CLIENTS) KAFKA_EARLIER="$(KAFKA_EARLIER)" bash tools/fetch_kafka.sh $(KAFKA_LIBS)
+	@$(PYTHON) -m tests.peers.class_archive
 
 .PHONY: connector
 connector: java ## Fetch Spark's own Kafka connector (the Spark tests' peer) from Maven Central into .cache
