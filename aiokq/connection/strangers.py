@@ -21,7 +21,9 @@ decides when a step may begin:
   so a connection does not wait long in the system's queue behind many connections of one address.
 
 Time is read from the monotonic clock, because reading the CPU time of a thread is slow compared
-with a step. A step during which another process uses the CPU counts as at most `LONGEST_STEP`.
+with a step. A step during which another process uses the CPU counts as at most `LONGEST_STEP`. The
+messages of a client's certificates may take longer: their CPU time is measured (`took`), and what
+exceeds `LONGEST_STEP` is paid back from the time of all steps before the next step begins.
 
 Tests: ``tests/unit/connection/test_strangers.py``; with real sockets:
 ``tests/fault/test_hostile_connections.py``.
@@ -122,9 +124,9 @@ class Strangers:
         now: returns seconds on a monotonic clock.
     """
 
-    __slots__ = ("_began_at", "_beginnings", "_begun", "_by_beginnings", "_left", "_now", "_quiet",
-                 "_renewed_at", "_requested_at", "_scheduled", "_spent", "_tasks", "_turn",
-                 "_turns", "_waiting")  # fmt: skip
+    __slots__ = ("_began_at", "_beginnings", "_begun", "_by_beginnings", "_left", "_now", "_owed",
+                 "_quiet", "_renewed_at", "_requested_at", "_scheduled", "_spent", "_tasks",
+                 "_turn", "_turns", "_waiting")  # fmt: skip
 
     def __init__(self, turn: Turn, now: Callable[[], float]) -> None:
         self._turn = turn
@@ -145,6 +147,7 @@ class Strangers:
         self._quiet = True  # whether clients have sent no request for QUIET_SECONDS
         self._spent = 0.0  # time of steps since the last renewal
         self._left = 0.0  # time left for steps in this iteration; may be negative
+        self._owed = 0.0  # CPU time of steps that is to be paid back
 
     def do(self, step: Callable[[], None], host: str | None) -> bool:
         """Do a step now or in a later iteration of the loop; return whether it was done now.
@@ -298,6 +301,10 @@ class Strangers:
         """Count the time since `begin`."""
         self._count(self._now() - self._began_at)
 
+    def took(self, seconds: float) -> None:
+        """Count the CPU time of the step in progress, of which `do` counts only `LONGEST_STEP`."""
+        self._owed += max(seconds - LONGEST_STEP, 0.0)
+
     def end_turn(self) -> None:
         """Begin no more steps in this iteration, because the step in progress takes long."""
         self._left = min(self._left, 0.0)
@@ -351,6 +358,8 @@ class Strangers:
     def _renew(self) -> float:
         """Give time to steps: all time if clients are quiet, else `SHARE` or `IDLE_SHARE`.
 
+        No step begins while CPU time is owed.
+
         Returns:
             the current time.
         """
@@ -362,13 +371,17 @@ class Strangers:
         if begun > before:
             self._requested_at = now
             share = SHARE
-        elif now - self._requested_at >= QUIET_SECONDS:
-            self._left = SECONDS_PER_TURN
-            self._quiet = True
-            return now
         else:
             share = IDLE_SHARE
-        self._left = min(self._left + others * share / (1 - share), MOST_SECONDS_PER_TURN)
+            self._quiet = now - self._requested_at >= QUIET_SECONDS
+        given = others * share / (1 - share)
+        if self._owed > 0:
+            self._owed -= given
+            self._left = min(self._left, 0.0)
+        elif self._quiet:
+            self._left = SECONDS_PER_TURN
+        else:
+            self._left = min(self._left + given, MOST_SECONDS_PER_TURN)
         return now
 
 

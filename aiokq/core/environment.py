@@ -93,6 +93,10 @@ class StrangerSteps(Protocol):
         """Count a fixed time for the work that a new connection causes outside of its steps."""
         ...
 
+    def took(self, seconds: float) -> None:
+        """Count the CPU time of the current step, which `do` alone would count as a short one."""
+        ...
+
     def end_turn(self) -> None:
         """Begin no more steps in this iteration of the loop: the current step takes long."""
         ...

@@ -22,11 +22,13 @@ from __future__ import annotations
 
 import json
 import logging
+import socket
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable
 from itertools import islice
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from aiokq.connection.strangers import network_of
 from aiokq.core.log_lines import log_line
 from aiokq.wire import API_NAMES
 
@@ -99,7 +101,7 @@ class _Bucket:
 
 
 _Client: TypeAlias = tuple[str, str]
-"""A principal ("" before the login) and its address."""
+"""A principal ("" before the login) and its address, or the /64 network of an IPv6 address."""
 
 
 class _Share:
@@ -233,7 +235,7 @@ class Audit:
             self._denial,
             logging.INFO,
             "operation denied",
-            (principal, host),
+            (principal, _network(host)),
             principal=principal,
             host=host,
             listener=connection.listener,
@@ -252,7 +254,7 @@ class Audit:
             self._login,
             logging.WARNING,
             "login failed",
-            ("", connection.peer_host),
+            ("", _network(connection.peer_host)),
             host=connection.peer_host,
             listener=connection.listener,
             mechanism=mechanism,
@@ -319,6 +321,13 @@ def _of_change(connection: RequestContext) -> dict[str, str | int | list[str]]:
         "host": connection.peer_host,
         "listener": connection.listener,
     }
+
+
+def _network(host: str) -> str:
+    network = network_of(host)
+    if isinstance(network, str):
+        return network
+    return f"{socket.inet_ntop(socket.AF_INET6, network + bytes(8))}/64"
 
 
 def _cut(value: str) -> str:

@@ -36,8 +36,11 @@ __all__ = [
     "auth_message",
 ]
 
-MAX_BYTES: Final = 16384
-"""Length in bytes of the longest message that is parsed, including the name of the user."""
+MAX_BYTES: Final = 4096
+"""Length in bytes of the longest message that is parsed, including the name of the user.
+
+A broker parses a message of a client before its login, at up to a microsecond for each byte.
+"""
 
 _NAME: Final = r"(?=[^,\x00])[^=,\x00]*(?:=(?:2C|3D)[^=,\x00]*)*"
 _PRINTABLE: Final = r"[\x21-\x2B\x2D-\x7E]+"

@@ -31,11 +31,12 @@ A handshake is stalled if this end has answered, and nothing of the client's nex
 arrived, or if only a part of them has. It stays stalled while a further part waits for its turn.
 """
 
-MAX_STALLED_WITH_CERTIFICATES: Final = 350
+MAX_STALLED_WITH_CERTIFICATES: Final = 250
 """The same on a listener that asks for certificates.
 
-As soon as a client announces a Certificate message, OpenSSL allocates memory for it, up to 130 KiB.
-Python cannot lower this limit. 350 such clients need less memory than 1,000 with 64 KiB each.
+OpenSSL keeps the certificates that a client has sent, valid or not, until the handshake ends. Those
+of one message need up to 250 KB. As soon as a client announces a message, OpenSSL allocates memory
+for it, up to 130 KiB. 250 such clients need less memory than 1,000 with 64 KiB each.
 """
 
 STALLED_SECONDS: Final = 2.0
@@ -85,11 +86,13 @@ class _Handshake:
 class _Group:
     """Connections by their client address, and in the order in which they were added."""
 
-    __slots__ = ("_added", "_by_network")
+    __slots__ = ("_added", "_by_count", "_by_network")
 
     def __init__(self) -> None:
         self._added: dict[TlsConnection, float] = {}
         self._by_network: dict[str | bytes, dict[TlsConnection, None]] = {}
+        # Item n has the addresses with n connections.
+        self._by_count: list[dict[str | bytes, None]] = [{}]
 
     def __len__(self) -> int:
         return len(self._added)
@@ -100,7 +103,9 @@ class _Group:
     def add(self, connection: TlsConnection, network: str | bytes, now: float) -> None:
         """Add a connection that is not in the group."""
         self._added[connection] = now
-        self._by_network.setdefault(network, {})[connection] = None
+        of_network = self._by_network.setdefault(network, {})
+        of_network[connection] = None
+        self._counted(network, len(of_network) - 1, len(of_network))
 
     def discard(self, connection: TlsConnection, network: str | bytes) -> None:
         """Remove a connection if it is in the group."""
@@ -108,24 +113,29 @@ class _Group:
             return
         of_network = self._by_network[network]
         del of_network[connection]
+        self._counted(network, len(of_network) + 1, len(of_network))
         if not of_network:
             del self._by_network[network]
+
+    def _counted(self, network: str | bytes, before: int, after: int) -> None:
+        by_count = self._by_count
+        if before:
+            del by_count[before][network]
+        if after == len(by_count):
+            by_count.append({})
+        if after:
+            by_count[after][network] = None
+        while len(by_count) > 1 and not by_count[-1]:
+            by_count.pop()
+
+    def oldest_of_most(self) -> TlsConnection:
+        """Return the oldest connection of an address with the most."""
+        return next(iter(self._by_network[next(iter(self._by_count[-1]))]))
 
     def oldest(self, added_before: float) -> TlsConnection | None:
         """Return the connection that was added first, if this was before the given time."""
         connection = next(iter(self._added))
         return connection if self._added[connection] < added_before else None
-
-    def oldest_of_most(self) -> TlsConnection:
-        """Return the oldest connection of the address with the most.
-
-        If several addresses have the most, it is the oldest connection of theirs.
-        """
-        most = max(map(len, self._by_network.values()))
-        return min(
-            (next(iter(some)) for some in self._by_network.values() if len(some) == most),
-            key=self._added.__getitem__,
-        )
 
 
 class Handshakes:
@@ -140,20 +150,26 @@ class Handshakes:
     Args:
         steps: the node's `Strangers`; None for one that limits this listener alone.
         now: returns seconds on a monotonic clock.
+        worked: returns the CPU seconds of the thread.
 
     Attributes:
         chains: the validity of the clients' certificates, if the listener asks for them.
         held: bytes of ClientHello messages that are incomplete, or wait for an answer.
     """
 
-    __slots__ = ("_now", "_stalled", "_states", "_steps", "_under_way", "chains", "held")
+    __slots__ = ("_now", "_stalled", "_states", "_steps", "_under_way", "_worked", "chains",
+                 "held")  # fmt: skip
 
     def __init__(
-        self, steps: StrangerSteps | None = None, now: Callable[[], float] = time.monotonic
+        self,
+        steps: StrangerSteps | None = None,
+        now: Callable[[], float] = time.monotonic,
+        worked: Callable[[], float] = time.thread_time,
     ) -> None:
         self.chains = VerifiedChains()
         self._steps = steps or Strangers(Turn(), now)
         self._now = now
+        self._worked = worked
         self._states: dict[TlsConnection, _Handshake] = {}
         self.held = 0
         self._under_way = _Group()  # the first message of the client was answered
@@ -199,7 +215,7 @@ class Handshakes:
         Returns:
             whether `step` was called.
         """
-        return self._do(connection, functools.partial(self._step, connection, step))
+        return self._do(connection, functools.partial(self._timed_step, connection, step))
 
     def read(self, connection: TlsConnection, resume: Callable[[], None]) -> bool:
         """Before the login, count a read that has completed no message.
@@ -241,6 +257,14 @@ class Handshakes:
         if connection not in self._under_way:
             self._under_way.add(connection, state.network, self._now())
         self._step(connection, compute)
+
+    def _timed_step(self, connection: TlsConnection, step: Callable[[], bool]) -> None:
+        """Do a step whose time depends on the number of certificates that the client sends."""
+        began = self._worked()
+        try:
+            self._step(connection, step)
+        finally:
+            self._steps.took(self._worked() - began)
 
     def _step(self, connection: TlsConnection, step: Callable[[], bool]) -> None:
         state = self._states.get(connection)

@@ -45,11 +45,14 @@ A client waits for the server between its messages, so larger reads would gain l
 does not wait, the bytes that do not fit into this buffer stay in the system.
 """
 
-_CERTIFICATE_READ_BYTES: Final = 16 * 1024
-"""Bytes that a server receives at once when it has asked for a certificate.
+_MAX_FLIGHT_BYTES: Final = 16 * 1024
+"""Maximum bytes that a client sends after the server's answer, until the handshake is complete.
 
-A client sends its certificate chain and the end of the handshake together. With this size, most are
-received by one read, so that OpenSSL does not wait for the rest (see `Handshakes`).
+They are its certificate chain and the end of the handshake. Chains have 1 to 6 KB. OpenSSL would
+accept 100 KiB, and parses each certificate, valid or not, in some 100 microseconds into 2 KB.
+
+A server that has asked for a certificate receives up to this number at once, so that OpenSSL seldom
+waits for the rest (see `Handshakes`).
 """
 
 _CLOSED_BY_PEER: Final = (ConnectionResetError, ConnectionAbortedError, BrokenPipeError)
@@ -104,6 +107,7 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
         "_context",
         "_eof",
         "_error",
+        "_flight",
         "_handshakes",
         "_hello",
         "_is_stranger",
@@ -158,6 +162,7 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
         self._reading_paused = False
         self._is_stranger = handshakes is not None  # whether the client's login is not complete
         self._unread_answers = 0
+        self._flight = 0  # bytes of the client after the server's answer
         self.opened: asyncio.Future[None] | None = (
             asyncio.get_running_loop().create_future() if handshakes is None else None
         )
@@ -197,7 +202,9 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
             self._collect_hello(self._hello, data)
         elif self._handshakes is None:
             self._handshake(data)
-        elif not self._handshakes.go_on(self, functools.partial(self._go_on, bytes(data))):
+        elif self._fits_flight(nbytes) and not self._handshakes.go_on(
+            self, functools.partial(self._go_on, bytes(data))
+        ):
             assert self._plain is not None
             self._plain.pause_reading()
 
@@ -464,14 +471,27 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
         if server:
             self._plain.resume_reading()
             if self.asks_for_certificate:
-                self._received = self._buffer[:_CERTIFICATE_READ_BYTES]
+                self._received = self._buffer[:_MAX_FLIGHT_BYTES]
         answered = self._handshake(received)
         if rest and not self._closing:
             if self._hello is not None:
                 self._collect_hello(self._hello, rest)
-            else:
+            elif self._fits_flight(len(rest)):
                 answered = self._handshake(rest)
         return answered
+
+    def _fits_flight(self, nbytes: int) -> bool:
+        """Count bytes that follow the server's answer; close if there are too many."""
+        self._flight += nbytes
+        if self._flight <= _MAX_FLIGHT_BYTES:
+            return True
+        self._fail(
+            failure(
+                f"the client's handshake has more than {_MAX_FLIGHT_BYTES} bytes after the "
+                "ServerHello; its certificate chain is too long"
+            )
+        )
+        return False
 
     def _go_on(self, received: bytes) -> bool:
         """Handle a message of a client after its first one; return whether this end answered."""

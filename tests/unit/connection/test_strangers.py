@@ -114,6 +114,29 @@ async def test_when_clients_are_quiet_no_debt_is_left() -> None:
     assert world.done == 2
 
 
+@pytest.mark.parametrize("is_quiet", [False, True])
+async def test_cpu_time_of_a_long_step_is_paid_back(is_quiet: bool) -> None:
+    """Also if no client sends requests for a while: the next one may come at any time."""
+    world = World()
+    world.request()
+
+    def long() -> None:
+        world.step(0.011)
+        world.strangers.took(0.011)
+
+    world.strangers.do(long, HOST)
+    world.strangers.do(world.step, HOST)
+    share = IDLE_SHARE if is_quiet else SHARE
+    owed = (0.011 - LONGEST_STEP) * (1 - share) / share
+    began = world.now
+    while world.done < 2:
+        world.work(0.0005)
+        if not is_quiet:
+            world.turn.spend(1)
+        await asyncio.sleep(0)
+    assert world.now - began == pytest.approx(owed, rel=0.3)
+
+
 async def test_between_requests_steps_have_a_larger_share_of_the_time() -> None:
     """A client that waits for each answer is delayed by few of them."""
     world = World()

@@ -239,6 +239,25 @@ def test_failed_logins_are_shared_by_address(lines, clock):
     assert lines.records[-1].audit["host"] == "192.0.2.9"
 
 
+def test_the_addresses_of_a_network_of_ipv6_have_one_limit(lines, clock):
+    """Regression: one client with many addresses kept failed logins of others out of the log."""
+    audit = Audit(clock)
+    for number in range(2000):
+        host = f"2001:db8::{number + 1:x}"
+        attacker = RequestContext(1, f"[{host}]:5000", host, "EXTERNAL")
+        audit.login_failed(attacker, "PLAIN", "invalid credentials")
+        audit.denied(attacker, PRODUCE, Operation.WRITE, ResourceType.TOPIC, f"t{number}")
+    assert len(lines.records) == 2 * module.CLIENT_BURST
+    assert lines.records[2].audit["host"] == "2001:db8::2"
+    other = RequestContext(2, "[2001:db8:0:1::9]:5000", "2001:db8:0:1::9", "EXTERNAL")
+    audit.login_failed(other, "PLAIN", "invalid credentials")
+    assert lines.records[-1].audit["host"] == "2001:db8:0:1::9"
+    clock.now += module.REPEAT_SECONDS
+    audit.login_failed(other, "PLAIN", "another reason")
+    summary = lines.records[-2].audit
+    assert (summary["event"], summary["host"]) == ("lines left out", "2001:db8::/64")
+
+
 def test_the_loggers_have_limits_of_their_own(lines, clock):
     audit = Audit(clock)
     for number in range(5000):

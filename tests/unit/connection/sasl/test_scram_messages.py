@@ -100,6 +100,7 @@ def test_proofs_and_signatures_are_read_back(nonce: str, proof: bytes, signature
         b"n,,r=b,n=a",
         b"n,,n=a,r=b\n",
         b"n,,n=\xff,r=b",
+        b"n,,n=a,r=" + b"b" * 4096,
     ],
 )
 def test_malformed_client_first_messages(message: bytes) -> None:

@@ -21,7 +21,13 @@ from aiokq.connection.tls.tls_connection import TlsConnection
 from aiokq.connection.tls.tls_settings import TlsSettings
 from aiokq.core.errors import ConnectionLost, ProtocolError
 from tests.peers.pki import Pki
-from tests.peers.tls_messages import CHANGE_CIPHER_SPEC, message_start, record, retry_wanted
+from tests.peers.tls_messages import (
+    CHANGE_CIPHER_SPEC,
+    first_message,
+    message_start,
+    record,
+    retry_wanted,
+)
 
 PKI = Pki()
 NODE = PKI.issue()
@@ -166,6 +172,7 @@ class AtOnce:
         return False
 
     def begun(self) -> None: ...
+    def took(self, seconds: float) -> None: ...
     def end_turn(self) -> None: ...
 
 
@@ -714,15 +721,19 @@ async def test_above_the_limit_the_oldest_handshake_is_given_up(
     assert isinstance(pairs[0].far.lost[0], ConnectionLost)
 
 
+def asking() -> ssl.SSLContext:
+    """Return a server's context that asks for a certificate."""
+    trust = {"truststore_type": "PEM", "truststore_certificates": PKI.trusted}
+    return server(client_auth="required", **trust)
+
+
 async def test_the_limit_is_lower_on_a_listener_that_asks_for_certificates(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """OpenSSL allocates the size of a Certificate message that a client announces."""
     monkeypatch.setattr(handshakes_module, "MAX_STALLED_WITH_CERTIFICATES", 2)
-    trust = {"truststore_type": "PEM", "truststore_certificates": PKI.trusted}
-    context = server(client_auth="required", **trust)
     handshakes = Handshakes(AtOnce())
-    pairs = [Pair(handshakes=handshakes, context=context) for _ in range(4)]
+    pairs = [Pair(handshakes=handshakes, context=asking()) for _ in range(4)]
     for pair in pairs:
         pair.there.deliver()
     assert [pair.back.aborted for pair in pairs] == [True, True, False, False]
@@ -909,11 +920,49 @@ async def test_handshakes_are_bounded_also_if_a_step_fails(monkeypatch: pytest.M
 
 async def test_a_certificate_chain_is_read_at_once() -> None:
     """A part of it would count as a client that does not go on."""
-    trust = {"truststore_type": "PEM", "truststore_certificates": PKI.trusted}
-    pair = Pair(context=server(client_auth="required", **trust))
+    pair = Pair(context=asking())
     assert len(pair.server.get_buffer(-1)) == 4096
     pair.there.deliver()
     assert len(pair.server.get_buffer(-1)) == 16_384
+
+
+@pytest.mark.parametrize("early", [False, True])
+async def test_openssl_does_not_see_a_chain_of_many_certificates(early: bool) -> None:
+    """Regression: OpenSSL parsed 100 KiB of certificates, which stopped the loop for 60 ms.
+
+    And each certificate of the chain stayed in the memory.
+    """
+    pair = Pair(context=asking())
+    hello = first_message(ssl.TLSVersion.TLSv1_2)
+    chain = record(message_start(11, 100_000)) + record(bytes(16_000)) + record(bytes(500))
+    if early:
+        pair.back.receive(hello + chain[:2000])
+        chain = chain[2000:]
+    else:
+        pair.back.receive(hello)
+    pair.back.receive(chain)
+    assert pair.back.closed
+    pair.server.connection_lost(None)
+    assert "its certificate chain is too long" in str(pair.far.lost[0])
+    assert len(pair.handshakes) == 0
+
+
+class Timed(AtOnce):
+    def __init__(self) -> None:
+        self.times: list[float] = []
+
+    def took(self, seconds: float) -> None:
+        self.times.append(seconds)
+
+
+async def test_the_time_of_a_certificate_chain_is_counted() -> None:
+    """The number of certificates decides it; that of the answer to a first message is constant."""
+    steps, times = Timed(), iter([3.0, 3.5])
+    pair = Pair(handshakes=Handshakes(steps, worked=lambda: next(times)))
+    pair.there.deliver()
+    assert steps.times == []
+    pair.exchange()
+    assert steps.times == [0.5]
 
 
 async def test_closing_the_listener_aborts_handshakes() -> None:
