@@ -46,11 +46,11 @@ def fuzz_broker(options: argparse.Namespace, seed: int, directory: Path) -> Outc
     )
 
 
-def fuzz_client(seconds: float, seed: int) -> Outcome:
+def fuzz_client(seconds: float, seed: int, least: int = 0) -> Outcome:
     """Fuzz clients in a process of their own, whose memory is measured."""
     command = [sys.executable, "-m", "tests.fault.fuzz.clients"]
     done = subprocess.run(
-        [*command, "--seconds", str(seconds), "--seed", str(seed)],
+        [*command, "--seconds", str(seconds), "--seed", str(seed), "--least", str(least)],
         capture_output=True,
         text=True,
         timeout=seconds * 2 + 300,

@@ -326,10 +326,11 @@ class Noise(logging.Handler):
 
 
 class ClientFuzz:
-    """Runs activities of clients until the time is over."""
+    """Runs activities of clients until the time is over, and at least `least` of them."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, least: int) -> None:
         self.seed = seed
+        self.least = least
         self.counts: Counter[str] = Counter()
         self.errors: Counter[str] = Counter()
         self.violations: list[str] = []
@@ -373,7 +374,7 @@ class ClientFuzz:
         loop.set_exception_handler(lambda _, what: self.violations.append(_told(what)))
         end = time.monotonic() + seconds
         async with self._brokers() as (plain, tls, authority):
-            while time.monotonic() < end:
+            while time.monotonic() < end or self.counts.total() < self.least:
                 await self._some(random, plain, tls, authority)
 
     async def _some(
@@ -459,12 +460,12 @@ def _told(what: dict[str, Any]) -> str:
     return f"{what.get('message')} {trace}"
 
 
-async def fuzz_clients(seconds: float, seed: int) -> tuple[dict[str, Any], list[str]]:
+async def fuzz_clients(seconds: float, seed: int, least: int) -> tuple[dict[str, Any], list[str]]:
     """Return the numbers of a round, and what is wrong."""
     noise = Noise()
     for name in ("aiokq", "asyncio"):
         logging.getLogger(name).addHandler(noise)
-    fuzz = ClientFuzz(seed)
+    fuzz = ClientFuzz(seed, least)
     await fuzz.run(seconds)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     if peak > MEMORY_BYTES:
@@ -482,9 +483,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fault.fuzz.clients")
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--least", type=int, default=0, help="number of activities")
     options = parser.parse_args()
     logging.getLogger("aiokq").propagate = False
-    numbers, violations = asyncio.run(fuzz_clients(options.seconds, options.seed))
+    numbers, violations = asyncio.run(fuzz_clients(options.seconds, options.seed, options.least))
     print(json.dumps({"numbers": numbers, "violations": violations}))
     return int(bool(violations))
 
