@@ -625,7 +625,7 @@ class Deliveries:
         """Return whether the outcome of every record is known."""
         n: cython.Py_ssize_t
         for n in range(self.filled):
-            if not _known(settle(delivery_at(self, n))):
+            if not _known(_batch_at(self, n)):
                 return False
         return True
 
@@ -703,14 +703,25 @@ def _set_blocks(many: Deliveries) -> object:
 
 
 @cython.cfunc
-def delivery_at(many: Deliveries, at: cython.Py_ssize_t) -> Delivery:
-    timestamp: cython.longlong = many.timestamp
+def _timestamp_at(many: Deliveries, at: cython.Py_ssize_t) -> cython.longlong:
     if many.times is not None:
         if bit(many.time_bits, at):
-            timestamp = int64_at(many.times, at) // 1000
+            return int64_at(many.times, at) // 1000
     elif many.explicit is not None and at in many.explicit:
-        timestamp = many.explicit[at]
-    return new_delivery(many.batches[many.ordinals[at]], many.indexes[at], timestamp)
+        return many.explicit[at]
+    return many.timestamp
+
+
+@cython.cfunc
+def delivery_at(many: Deliveries, at: cython.Py_ssize_t) -> Delivery:
+    return new_delivery(many.batches[many.ordinals[at]], many.indexes[at], _timestamp_at(many, at))
+
+
+@cython.cfunc
+def _batch_at(many: Deliveries, at: cython.Py_ssize_t) -> Batch:
+    """Return the batch that holds record `at`, after any moves and splits."""
+    batch: Batch = many.batches[many.ordinals[at]]
+    return settle(delivery_at(many, at)) if batch.state == MOVED else batch
 
 
 @cython.cfunc
@@ -724,9 +735,7 @@ def records_by_batch(many: Deliveries) -> dict:
     if many.counts is None or many.counted != many.filled:
         counts: dict = {}
         for n in range(many.filled):
-            batch = many.batches[many.ordinals[n]]
-            if batch.state == MOVED:
-                batch = settle(delivery_at(many, n))
+            batch = _batch_at(many, n)
             counts[batch] = counts.get(batch, 0) + 1
         many.counts = counts
         many.counted = many.filled
@@ -760,11 +769,10 @@ def _all_outcomes(many: Deliveries) -> list:
     batch: Batch
     delivery: Delivery
     out: list = []
-    plain: cython.bint = many.explicit is None and many.times is None
     for n in range(many.filled):
         batch = many.batches[many.ordinals[n]]
-        if batch.state == DELIVERED and plain:
-            out.append(_metadata(batch, many.indexes[n], many.timestamp))
+        if batch.state == DELIVERED:
+            out.append(_metadata(batch, many.indexes[n], _timestamp_at(many, n)))
             continue
         delivery = delivery_at(many, n)
         batch = settle(delivery)
@@ -832,16 +840,14 @@ class _WaitAll:
 def _wait_all_step(self: _WaitAll) -> object:
     """Return the wait to suspend on; or the outcomes, in which case `self.wait` is None."""
     many: Deliveries = self.deliveries
-    delivery: Delivery
     if self.wait is not None:
         _may_resume(self.wait)
         self.wait = None
     elif self.joined:
         raise RuntimeError("await was not used with this wait")
     while self.at < many.filled:
-        delivery = delivery_at(many, self.at)
-        if not _known(settle(delivery)):
-            self.wait = _waiter(delivery)
+        if not _known(_batch_at(many, self.at)):
+            self.wait = _waiter(delivery_at(many, self.at))
             self.wait.whole = True
             _suspend(self.wait)
             if not self.joined:
