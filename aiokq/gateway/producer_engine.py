@@ -64,6 +64,13 @@ MOST_IN_FLIGHT: Final = 16
 RECORD_OVERHEAD: Final = 256
 """Bytes by which a request with one message is larger than its key and value."""
 
+BATCH_SIZE: Final = 2 * 128 * 1024
+"""Default of `batch_size`: twice the size of the keys and values in a default batch of the pool.
+
+With the producer's own default, 128 KiB, each such batch was divided between two partitions,
+because records are larger than their keys and values. Now about every second one is.
+"""
+
 RETIRE_SECONDS: Final = 1.0
 """Seconds between two checks whether an unused producer can be closed."""
 
@@ -615,6 +622,7 @@ def _producer_options(settings: GatewaySettings) -> dict[str, Any]:
     own = {name: value for name, value in settings.kafka.items() if name not in shared}
     largest = max([one.limit for one in settings.inputs], default=0)
     defaults = {
+        "batch_size": BATCH_SIZE,
         "delivery_timeout_ms": FOREVER_MS,
         "max_block_ms": MISSING_TOPIC_MS,
         "metadata_max_idle_ms": IDLE_METADATA_MS,

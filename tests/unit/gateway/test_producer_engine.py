@@ -35,6 +35,7 @@ from aiokq.gateway.producer_engine import (
     _compression,
     _producer_options,
 )
+from aiokq.gateway.settings_tables import DEFAULT_BATCHING
 
 
 def topic(name: str = "orders") -> TopicState:
@@ -54,6 +55,13 @@ def test_the_engine_sets_what_it_relies_on_and_keeps_the_settings_of_the_file() 
     assert (options["batch_size"], options["linger_ms"]) == (5000, 0)
     assert options["max_request_size"] > 4 * 1024 * 1024
     assert options["partitioner_ignore_keys"] is True
+
+
+def test_a_default_batch_of_the_pool_fits_into_a_batch_of_the_producer() -> None:
+    """Records need more bytes than keys and values: at 50 B, 62 instead of 50."""
+    batch = DEFAULT_BATCHING.bytes
+    assert batch is not None
+    assert _producer_options(GatewaySettings())["batch_size"] > batch * 62 // 50
 
 
 def test_a_compression_becomes_settings_of_its_producer() -> None:
