@@ -57,9 +57,10 @@
 
 #define AIOKQ_SMALLEST_SEGMENT 512
 #define AIOKQ_LARGEST_SEGMENT (512 * 1024)
-#define AIOKQ_MAPPED (64 * 1024) /* from this size on, segments are mapped, not allocated */
-/* Tests define smaller values of the next two. */
+#define AIOKQ_SPARES 8 /* segments of a pool that are kept to be used again */
+/* Tests define smaller values of the next three. */
 #ifndef AIOKQ_LARGE
+#define AIOKQ_MAPPED (64 * 1024) /* from this size on, segments are mapped, not allocated */
 #define AIOKQ_LARGE (128 * 1024) /* larger messages get a segment that is filled without the mutex */
 #define AIOKQ_COPIED (16 * 1024) /* other copies of more bytes are made without the mutex, too */
 #endif
@@ -84,8 +85,10 @@ typedef struct aiokq_segment {
     uint32_t count;
     uint32_t first; /* rows before it were taken */
     int refs; /* atomic, because any thread or a forked child may release the last reference */
-    int mapped;
     int closed; /* no message is added to it, because its messages are being moved */
+    int spare;  /* it is one of `spares->count` */
+    struct aiokq_spares *spares; /* where it goes after its last reference; NULL if it is freed */
+    size_t mapped;               /* bytes of its mapping; 0 if it is allocated */
     _Alignas(aiokq_row) unsigned char data[];
 } aiokq_segment;
 
@@ -108,17 +111,114 @@ static inline int64_t aiokq_span(const aiokq_segment *segment, int64_t from, int
            (int64_t)(aiokq_key_start(segment, to) - aiokq_key_start(segment, from));
 }
 
-static inline aiokq_segment *aiokq_segment_new(size_t capacity) {
+/* Finished segments of a pool that are used again. Without them, the pages of fresh mappings take 7 % of
+ * the gateway's CPU time under load. All mappings of the pool's segments have the same size, so that
+ * each of them fits. (The part of a mapping that was never written has no pages.)
+ *
+ * A segment that was kept once counts until it is unmapped, also while it is in use: all its pages may
+ * have been written, so it may use more memory than its messages are charged. There are at most
+ * AIOKQ_SPARES such segments, a 32nd of the pool. While the pool has no messages, none is kept.
+ *
+ * There is no lock, because any thread may release a segment, and so may a forked child, in which a
+ * lock could be held for ever. */
+typedef struct aiokq_spares {
+    aiokq_segment *kept[AIOKQ_SPARES]; /* atomic; NULL at free places */
+    int count; /* atomic; those that are kept, and those in use that were kept */
+    int open;  /* atomic; whether finished segments are kept */
+    int holds; /* atomic; the pool and all its mapped segments have one each */
+    size_t size; /* bytes of a mapping */
+} aiokq_spares;
+
+static inline void aiokq_spares_drop(aiokq_spares *spares) {
+    if (__atomic_sub_fetch(&spares->holds, 1, __ATOMIC_ACQ_REL) == 0)
+        free(spares);
+}
+
+static inline void aiokq_spares_unmap(aiokq_spares *spares, aiokq_segment *segment) {
+    if (segment->spare)
+        __atomic_sub_fetch(&spares->count, 1, __ATOMIC_RELAXED);
+    munmap(segment, segment->mapped);
+    aiokq_spares_drop(spares);
+}
+
+/* Returns a segment that was kept, or NULL. */
+static inline aiokq_segment *aiokq_spares_take(aiokq_spares *spares) {
+    for (int n = 0; n < AIOKQ_SPARES; n++) {
+        aiokq_segment *found = __atomic_exchange_n(&spares->kept[n], NULL, __ATOMIC_SEQ_CST);
+        if (found != NULL)
+            return found;
+    }
+    return NULL;
+}
+
+/* Keeps no segments until the pool needs another one. */
+static inline void aiokq_spares_close(aiokq_spares *spares) {
+    aiokq_segment *segment;
+    __atomic_store_n(&spares->open, 0, __ATOMIC_SEQ_CST);
+    while ((segment = aiokq_spares_take(spares)) != NULL)
+        aiokq_spares_unmap(spares, segment);
+}
+
+/* Keeps a finished segment; returns 0 if it is to be unmapped. */
+static inline int aiokq_spares_put(aiokq_spares *spares, aiokq_segment *segment) {
+    if (!__atomic_load_n(&spares->open, __ATOMIC_RELAXED))
+        return 0;
+    if (!segment->spare) {
+        if (__atomic_add_fetch(&spares->count, 1, __ATOMIC_RELAXED) > AIOKQ_SPARES) {
+            __atomic_sub_fetch(&spares->count, 1, __ATOMIC_RELAXED);
+            return 0;
+        }
+        segment->spare = 1;
+    }
+    for (int n = 0; n < AIOKQ_SPARES; n++) {
+        aiokq_segment *none = NULL;
+        if (__atomic_compare_exchange_n(&spares->kept[n], &none, segment, 0, __ATOMIC_SEQ_CST,
+                                        __ATOMIC_RELAXED)) {
+            if (!__atomic_load_n(&spares->open, __ATOMIC_SEQ_CST))
+                aiokq_spares_close(spares); /* it was closed meanwhile */
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Returns a mapping of `size` bytes, or a larger one of `spares`; NULL if there is no memory. */
+static inline aiokq_segment *aiokq_segment_map(aiokq_spares *spares, size_t size) {
+    aiokq_segment *segment;
+    void *found;
+    if (spares != NULL) {
+        if (!__atomic_load_n(&spares->open, __ATOMIC_RELAXED))
+            __atomic_store_n(&spares->open, 1, __ATOMIC_SEQ_CST);
+        segment = aiokq_spares_take(spares);
+        if (segment != NULL)
+            return segment;
+        size = spares->size;
+    }
+    found = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (found == MAP_FAILED)
+        return NULL;
+    segment = (aiokq_segment *)found;
+    segment->mapped = size;
+    segment->spares = spares;
+    if (spares != NULL)
+        __atomic_add_fetch(&spares->holds, 1, __ATOMIC_RELAXED);
+    return segment;
+}
+
+/* Returns an empty segment; `spares` may be NULL. */
+static inline aiokq_segment *aiokq_segment_new(aiokq_spares *spares, size_t capacity) {
     size_t size;
     aiokq_segment *segment;
     capacity = (capacity + 7) & ~(size_t)7;
     size = sizeof(aiokq_segment) + capacity;
     if (size >= AIOKQ_MAPPED) {
-        void *found =
-            mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        segment = found == MAP_FAILED ? NULL : (aiokq_segment *)found;
+        segment = aiokq_segment_map(spares != NULL && size <= spares->size ? spares : NULL, size);
     } else {
         segment = (aiokq_segment *)malloc(size);
+        if (segment != NULL) {
+            segment->mapped = 0;
+            segment->spares = NULL;
+        }
     }
     if (segment == NULL)
         return NULL;
@@ -128,7 +228,6 @@ static inline aiokq_segment *aiokq_segment_new(size_t capacity) {
     segment->capacity = capacity;
     segment->count = segment->first = 0;
     segment->refs = 1;
-    segment->mapped = size >= AIOKQ_MAPPED;
     segment->closed = 0;
     return segment;
 }
@@ -141,10 +240,18 @@ static inline void aiokq_segment_release(aiokq_segment *segment) {
     if (__atomic_sub_fetch(&segment->refs, 1, __ATOMIC_ACQ_REL) != 0)
         return;
     free(segment->keys);
-    if (segment->mapped)
-        munmap(segment, sizeof(aiokq_segment) + segment->capacity);
-    else
+    if (segment->spares != NULL) {
+        aiokq_spares *spares = segment->spares;
+        /* Once the segment is kept, another thread may unmap it, and end the pool. */
+        __atomic_add_fetch(&spares->holds, 1, __ATOMIC_RELAXED);
+        if (!aiokq_spares_put(spares, segment))
+            aiokq_spares_unmap(spares, segment);
+        aiokq_spares_drop(spares);
+    } else if (segment->mapped) {
+        munmap(segment, segment->mapped);
+    } else {
         free(segment);
+    }
 }
 
 /* Makes room for a message; returns 0 if that is not possible. The block of the keys moves when it
@@ -198,7 +305,8 @@ static inline void aiokq_segment_add(aiokq_segment *segment, const aiokq_row *ro
 /* Returns a segment with key and value of one message, whose row is added later; NULL if there is
  * no memory. */
 static inline aiokq_segment *aiokq_segment_of(const aiokq_message *message) {
-    aiokq_segment *segment = aiokq_segment_new((size_t)message->value_size + sizeof(aiokq_row));
+    size_t capacity = (size_t)message->value_size + sizeof(aiokq_row);
+    aiokq_segment *segment = aiokq_segment_new(NULL, capacity);
     if (segment == NULL)
         return NULL;
     if (message->key_size) {
@@ -227,7 +335,7 @@ static inline aiokq_segment *aiokq_segment_select(const aiokq_segment *segment, 
     }
     if (keys > INT32_MAX || values > INT32_MAX)
         return NULL;
-    made = aiokq_segment_new(values + (size_t)count * sizeof(aiokq_row));
+    made = aiokq_segment_new(NULL, values + (size_t)count * sizeof(aiokq_row));
     if (made == NULL)
         return NULL;
     made->keys = (unsigned char *)malloc(keys + 1);
@@ -366,6 +474,7 @@ typedef struct {
     int64_t whole_rate; /* messages in a second with a reason of `refused_whole`; 0: any number */
     int64_t whole_next; /* monotonic nanoseconds at which the next one would come at this rate */
     uint32_t largest_segment;
+    aiokq_spares *spares;
     uint64_t seed;
 
     aiokq_slot **slots; /* by number; NULL where a number is free */
@@ -475,13 +584,28 @@ static inline int aiokq_pool_make(aiokq_pool *pool, int64_t max_bytes, int wake_
     max_bytes /= 256;
     max_bytes = max_bytes > AIOKQ_LARGEST_SEGMENT ? AIOKQ_LARGEST_SEGMENT : max_bytes;
     pool->largest_segment = (uint32_t)(max_bytes < AIOKQ_MAPPED ? AIOKQ_MAPPED : max_bytes);
-    if (pthread_mutex_init(&pool->mutex, NULL) != 0)
+    pool->spares = (aiokq_spares *)calloc(1, sizeof *pool->spares);
+    if (pool->spares == NULL)
         return 0;
+    pool->spares->holds = 1;
+    pool->spares->size = sizeof(aiokq_segment) + (((size_t)pool->largest_segment + 7) & ~(size_t)7);
+    if (pthread_mutex_init(&pool->mutex, NULL) != 0) {
+        free(pool->spares);
+        return 0;
+    }
     if (pthread_cond_init(&pool->memory, NULL) != 0) {
         pthread_mutex_destroy(&pool->mutex);
+        free(pool->spares);
         return 0;
     }
     return 1;
+}
+
+/* Gives the memory of spare segments back if the pool has no messages; without the mutex. If
+ * messages arrive meanwhile, fewer segments are kept for a moment. */
+static inline void aiokq_rest_if_empty(aiokq_pool *pool, int64_t held) {
+    if (held == 0 && __atomic_load_n(&pool->spares->open, __ATOMIC_RELAXED))
+        aiokq_spares_close(pool->spares);
 }
 
 /* ---------------------------------------------------------------- lists, deadlines */
@@ -1232,7 +1356,7 @@ static inline int aiokq_slot_fits(const aiokq_pool *pool, aiokq_slot *slot, int6
     aiokq_segment *segment;
     if (slot->tail != NULL && aiokq_segment_room(slot->tail, key_size, value_size))
         return 1;
-    segment = aiokq_segment_new(need > capacity ? need : capacity);
+    segment = aiokq_segment_new(pool->spares, need > capacity ? need : capacity);
     if (segment == NULL)
         return 0;
     if (!aiokq_segment_room(segment, key_size, value_size)) {
@@ -1524,9 +1648,10 @@ static inline size_t aiokq_row_bytes(const aiokq_segment *segment, int64_t from,
 }
 
 /* Copies row `from` and all later rows to a new segment; `keys` is the total size of their keys. */
-static inline aiokq_segment *aiokq_segment_rest(const aiokq_segment *segment, uint32_t from,
+static inline aiokq_segment *aiokq_segment_rest(const aiokq_pool *pool,
+                                                const aiokq_segment *segment, uint32_t from,
                                                 size_t capacity, size_t keys) {
-    aiokq_segment *made = aiokq_segment_new(capacity);
+    aiokq_segment *made = aiokq_segment_new(pool->spares, capacity);
     if (made == NULL)
         return NULL;
     if (keys) {
@@ -1614,7 +1739,7 @@ static inline int64_t aiokq_sift_all(aiokq_pool *pool, aiokq_slot *slot) {
         if (rest && segment->capacity > AIOKQ_SMALLEST_SEGMENT && rest < segment->capacity / 2) {
             /* Else few messages would hold the memory of many that are gone. */
             aiokq_pool_unlock(pool);
-            made = aiokq_segment_rest(segment, segment->first, rest, keys);
+            made = aiokq_segment_rest(pool, segment, segment->first, rest, keys);
             aiokq_pool_lock(pool);
         }
         if (rest == 0 || made != NULL) {
@@ -1720,7 +1845,7 @@ static inline void aiokq_move_rest(aiokq_pool *pool, aiokq_slot *slot, uint32_t 
         segment->closed = 1; /* what an input stores meanwhile goes into another segment */
         aiokq_pool_unlock(pool);
     }
-    made = aiokq_segment_rest(segment, from, capacity, keys);
+    made = aiokq_segment_rest(pool, segment, from, capacity, keys);
     if (apart) {
         aiokq_pool_lock(pool);
         segment->closed = 0;
@@ -1901,6 +2026,7 @@ static inline void aiokq_pool_clear(aiokq_pool *pool) {
         pool->refused_first = next;
     }
     pool->refused_last = NULL;
+    aiokq_spares_close(pool->spares);
 }
 
 /* Copies a ring; `data` has room for all its samples. */
@@ -1927,6 +2053,7 @@ static inline void aiokq_samples_clear(aiokq_pool *pool) {
 
 static inline void aiokq_pool_free(aiokq_pool *pool) {
     aiokq_pool_clear(pool);
+    aiokq_spares_drop(pool->spares);
     aiokq_samples_clear(pool);
     free(pool->finished);
     pthread_cond_destroy(&pool->memory);

@@ -151,6 +151,7 @@ cdef extern from "aiokq/fastpath/gateway/pool.h" nogil:
     void aiokq_pool_clear(aiokq_pool *pool) noexcept
     void aiokq_pool_free(aiokq_pool *pool) noexcept
     void aiokq_memory_freed(aiokq_pool *pool) noexcept
+    void aiokq_rest_if_empty(aiokq_pool *pool, int64_t held) noexcept
     void aiokq_press(aiokq_pool *pool) noexcept
     void aiokq_press_if_full(aiokq_pool *pool) noexcept
     int aiokq_take_fresh(aiokq_pool *pool, aiokq_fresh *out, int64_t room) noexcept

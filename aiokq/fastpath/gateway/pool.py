@@ -72,6 +72,7 @@ if cython.compiled:
         aiokq_report_topic,
         aiokq_report_topics,
         aiokq_resolve,
+        aiokq_rest_if_empty,
         aiokq_ring,
         aiokq_ring_clear,
         aiokq_ring_copy,
@@ -643,7 +644,9 @@ class Pool:
             self._limit(slot, limits)
             if not slot.registered:
                 aiokq_resolve(self.pool, slot)
+        held: int64_t = self.pool.held
         aiokq_pool_unlock(self.pool)
+        aiokq_rest_if_empty(self.pool, held)
         if number < 0:
             raise MemoryError
         return number
@@ -746,7 +749,9 @@ class Pool:
         segments: cython.pointer(aiokq_segment) = slot.head
         slot.head = cython.NULL  # `segments` may be the whole pool: free it without the mutex
         aiokq_slot_free(self.pool, slot)
+        held: int64_t = self.pool.held
         aiokq_pool_unlock(self.pool)
+        aiokq_rest_if_empty(self.pool, held)
         aiokq_finish_segments(self.pool, segments)
         return count
 
@@ -908,7 +913,9 @@ class Pool:
             self.pool.held -= count
             self.pool.used -= size
             aiokq_memory_freed(self.pool)
+        held: int64_t = self.pool.held
         aiokq_pool_unlock(self.pool)
+        aiokq_rest_if_empty(self.pool, held)
         if not sound:
             raise ValueError(f"{messages} messages of {charge} bytes were not taken")
 

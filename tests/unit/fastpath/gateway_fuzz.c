@@ -7,6 +7,7 @@
  *     gateway_fuzz partials             an input that waits for incomplete messages of another one
  *     gateway_fuzz ends                 two threads that end an input while a program writes
  *     gateway_fuzz locks                large messages; checks how much is copied under the mutex
+ *     gateway_fuzz spares               segments that are used again
  *
  * It ends with 0 if the counts add up and no sanitizer complained. */
 #define _GNU_SOURCE
@@ -96,6 +97,7 @@ static inline int fuzz_mutex_unlock(pthread_mutex_t *mutex) {
     return pthread_mutex_unlock(mutex);
 }
 
+#define AIOKQ_MAPPED 1000
 #define AIOKQ_LARGE 3000
 #define AIOKQ_COPIED 500
 #define AIOKQ_CROWDED_MS 2000
@@ -303,6 +305,7 @@ static int64_t loop_turn(aiokq_pool *pool) {
         pool->held -= to - from;
         pool->taken -= to - from;
         released += to - from;
+        aiokq_rest_if_empty(pool, pool->held);
         aiokq_segment_release(segment);
     }
     return released;
@@ -381,7 +384,8 @@ static void fuzz_bytes(uint64_t seed, int64_t rounds) {
         aiokq_connection *connection = NULL;
         int64_t released = 0;
         failures = rounds % 2 ? 2 + chance(20) : 0;
-        CHECK(aiokq_pool_make(&pool, 1000 + chance(200000), -1, seed));
+        while (!aiokq_pool_make(&pool, 1000 + chance(200000), -1, seed))
+            continue;
         pool.sample_bytes = chance(3) ? 256 : chance(20);
         pool.max_names = chance(3) ? 100 : chance(4);
         pool.refused_bytes = chance(2) ? 0 : chance(5000);
@@ -583,6 +587,48 @@ static void check_locks(void) {
     free(message);
 }
 
+/* ---------------------------------------------------------------- spare segments */
+
+static int spares_kept(const aiokq_spares *spares) {
+    int kept = 0;
+    for (int n = 0; n < AIOKQ_SPARES; n++)
+        kept += spares->kept[n] != NULL;
+    return kept;
+}
+
+/* Segments that were kept count while they are in use, so that few have more pages than messages. */
+static void check_spares(void) {
+    enum { COUNT = 2 * AIOKQ_SPARES };
+    aiokq_segment *all[COUNT];
+    aiokq_spares *spares;
+    aiokq_pool pool;
+    CHECK(aiokq_pool_make(&pool, 1 << 20, -1, 1));
+    spares = pool.spares;
+    for (int n = 0; n < COUNT; n++)
+        CHECK((all[n] = aiokq_segment_new(spares, AIOKQ_MAPPED)) != NULL);
+    CHECK(spares->count == 0 && spares->holds == COUNT + 1);
+    for (int n = 0; n < COUNT; n++)
+        aiokq_segment_release(all[n]);
+    CHECK(spares->count == AIOKQ_SPARES && spares_kept(spares) == AIOKQ_SPARES);
+    for (int n = 0; n < COUNT; n++)
+        CHECK((all[n] = aiokq_segment_new(spares, AIOKQ_MAPPED)) != NULL);
+    CHECK(spares->count == AIOKQ_SPARES && spares_kept(spares) == 0);
+    for (int n = AIOKQ_SPARES; n < COUNT; n++) /* these are new */
+        aiokq_segment_release(all[n]);
+    CHECK(spares->count == AIOKQ_SPARES && spares_kept(spares) == 0);
+    aiokq_segment_release(all[0]);
+    CHECK(spares->count == AIOKQ_SPARES && spares_kept(spares) == 1);
+    aiokq_rest_if_empty(&pool, 0);
+    CHECK(spares->count == AIOKQ_SPARES - 1 && spares_kept(spares) == 0);
+    aiokq_segment_release(all[1]); /* after the pool became empty */
+    CHECK(spares->count == AIOKQ_SPARES - 2 && spares_kept(spares) == 0);
+    aiokq_pool_free(&pool);
+    for (int n = 2; n < AIOKQ_SPARES; n++) {
+        CHECK(spares->holds == AIOKQ_SPARES - n); /* the last one frees `spares` */
+        aiokq_segment_release(all[n]);
+    }
+}
+
 /* ---------------------------------------------------------------- threads */
 
 #if defined(__linux__)
@@ -656,7 +702,7 @@ static void run_threads(int64_t messages) {
     for (int n = 0; n < 6; n++)
         CHECK(pthread_create(threads + n, NULL, send_messages, senders + n) == 0);
     while (released < most) {
-        int64_t from, to;
+        int64_t from, to, held;
         aiokq_segment *segment = NULL;
         aiokq_slot *slot;
         aiokq_pool_lock(&pool);
@@ -681,7 +727,9 @@ static void run_threads(int64_t messages) {
         released += to - from;
         check_books(&pool, released);
         aiokq_memory_freed(&pool);
+        held = pool.held;
         aiokq_pool_unlock(&pool);
+        aiokq_rest_if_empty(&pool, held);
         aiokq_segment_release(segment);
     }
     for (int n = 0; n < 6; n++)
@@ -874,6 +922,8 @@ int main(int count, char **given) {
         fuzz_bytes((uint64_t)atoll(given[2]), atoll(given[3]));
     else if (count == 2 && strcmp(given[1], "locks") == 0)
         check_locks();
+    else if (count == 2 && strcmp(given[1], "spares") == 0)
+        check_spares();
 #if defined(__linux__)
     else if (count == 3 && strcmp(given[1], "threads") == 0)
         run_threads(atoll(given[2]));

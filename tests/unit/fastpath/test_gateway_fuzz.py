@@ -94,6 +94,11 @@ def test_little_is_copied_under_the_mutex(shared: Path) -> None:
     run([*built("address,undefined", shared), "locks"])
 
 
+def test_few_segments_are_used_again(shared: Path) -> None:
+    """Those in use count, too; an empty pool keeps none; the last one ends what they share."""
+    run([*built("address,undefined", shared), "spares"])
+
+
 @pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
 def test_inputs_and_a_loop_that_takes(shared: Path, sanitizer: str) -> None:
     """Three blocking inputs, six senders, a small pool: nothing is lost, doubled or raced for."""

@@ -125,6 +125,61 @@ print(largest - before)
     assert grown(code) < 1.25 * most + 12_000_000
 
 
+def test_the_memory_of_finished_messages_is_used_again() -> None:
+    """Pages of the system are not needed for each batch again, while the pool has messages."""
+    code = """
+import resource
+pool = Pool(128 << 20)
+slot = pool.register(b"t")
+pool.feed(encode(b"t", b"it stays"))
+kept = pool.take(slot)
+block = encode(b"t", b"v" * 100) * 3000
+def turn():
+    pool.feed(block)
+    while (taken := pool.take(slot)) is not None:
+        pool.release(taken.count, taken.charge)
+for _ in range(20):
+    turn()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(200):
+    turn()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+    assert grown(code) < 2000  # 200 x 440 KB are 21,000 pages
+
+
+@pytest.mark.parametrize("most", [16, 128])
+def test_little_memory_waits_to_be_used_again(most: int) -> None:
+    """A 32nd of the pool; and nothing once the pool is empty."""
+    code = f"""
+pool = Pool({most} << 20)
+slot = pool.register(b"t")
+pool.feed(encode(b"t", b"it stays"))
+kept = pool.take(slot)
+block = encode(b"t", b"v" * 300) * 1000
+before = resident()
+held = []
+for _ in range(3):
+    while pool.counts().used_bytes < ({most} << 20) * 7 // 8:
+        pool.feed(block)
+        while (taken := pool.take(slot)) is not None:
+            held.append(taken)
+    assert resident() - before > ({most} << 20) * 3 // 4
+    for taken in held:
+        pool.release(taken.count, taken.charge)
+    taken = None
+    held.clear()
+    assert resident() - before < ({most} << 20) // 32 + 1_000_000
+{{end}}
+print(resident() - before)
+"""
+    for end in (
+        "pool.release(kept.count, kept.charge)",
+        "pool.close()",
+    ):
+        assert grown(code.format(end=end)) < 1_000_000
+
+
 def test_incomplete_messages_leave_no_holes() -> None:
     """Regression: small ones kept the memory of large ones, which were gone, in each heap."""
     code = """
