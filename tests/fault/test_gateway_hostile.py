@@ -186,6 +186,12 @@ while time.monotonic() < end:
 block = encode("orders", bytes(16 << 20))
 lies = [struct.pack(">i", 2**31 - 1) + bytes(1000), struct.pack(">i", -5) + bytes(9)]
 while time.monotonic() < end:
+    sender = datagrams()  # first, because others may have all connections
+    try:
+        sender.send(bytes(100_000))
+    except OSError:
+        pass
+    sender.close()
     for data in (block, *lies):
         opened = stream(source.choice(("s", "tcp")))
         opened.settimeout(0.5)
@@ -194,12 +200,6 @@ while time.monotonic() < end:
         except OSError:
             pass
         opened.close()
-    sender = datagrams()
-    try:
-        sender.send(bytes(100_000))
-    except OSError:
-        pass
-    sender.close()
     time.sleep(0.01)
 """,
     # Closed at every byte, properly or with a reset.
