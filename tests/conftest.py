@@ -9,6 +9,7 @@ import contextlib
 import gc
 import logging
 import os
+import signal
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -165,14 +166,26 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 
 @pytest.fixture
-def own_logging() -> Iterator[None]:
-    """Restore handlers and levels of loggers, which `aiokq broker` sets in this process."""
+def own_process_state() -> Iterator[None]:
+    """For tests that run `aiokq broker` in this process: it sets logging and signals for good."""
     root, audit = logging.getLogger(), logging.getLogger("aiokq.audit")
     handlers, level, of_audit = root.handlers[:], root.level, audit.level
+    signals = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     yield
     root.handlers[:] = handlers
     root.setLevel(level)
     audit.setLevel(of_audit)
+    for number, handler in signals.items():
+        signal.signal(number, handler)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown() -> None:
+    """Fail a test that leaves a handler of SIGTERM: later tests of that signal would not end."""
+    handler = signal.getsignal(signal.SIGTERM)
+    if handler is not signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        pytest.fail(f"the test has left a handler of SIGTERM: {handler}")
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -10,7 +10,7 @@ import pytest
 from aiokq.broker import process
 
 
-@pytest.mark.usefixtures("own_logging")
+@pytest.mark.usefixtures("own_process_state")
 def test_an_empty_data_dir_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     """Regression: the error did not say which path was empty."""
     assert process.main(["--port", "0", "--data-dir", ""]) == process.BAD_ARGUMENTS

@@ -201,7 +201,7 @@ def test_the_named_controller_must_be_this_node(alone, config: Path, tmp_path: P
     assert voters(tmp_path / "b") == [(5, "CONTROLLER", "::1", 9095, parse_uuid(DIRECTORY).int)]
 
 
-@pytest.mark.usefixtures("own_logging")
+@pytest.mark.usefixtures("own_process_state")
 def test_directories_without_voters(alone, tmp_path: Path) -> None:
     """They are for a node of Kafka, so the settings may name other nodes."""
     config = properties(
