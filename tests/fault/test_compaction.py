@@ -27,20 +27,13 @@ from aiokq.fastpath.consume import Cursor
 from aiokq.records.codecs import RecordCodecs
 from aiokq.records.header import iter_headers
 from aiokq.records.record import RawRecord, encode_batch
+from tests.peers.memory import resident_bytes
 from tests.unit.broker.log.samples import replica_of
 
 TP = TopicPartition("crowd", 0)
 CODECS = RecordCodecs()
 KEYS_PER_RECORD = 0.05
 BATCH = 100
-
-
-def memory_bytes() -> int:
-    """Return the resident memory of this process in bytes."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) * 1024
-    raise AssertionError
 
 
 class Crowd:
@@ -140,7 +133,7 @@ class Crowd:
                 self.ran.set()
                 for _, remove in self.directory.removals(0):
                     await self.environment.offload.run(remove)
-            self.peak = max(self.peak, memory_bytes())
+            self.peak = max(self.peak, resident_bytes())
             await asyncio.sleep(0.005)
 
     async def run(self) -> None:
@@ -191,7 +184,7 @@ async def test_keyed_records_are_compacted_under_readers_and_a_writer(
 ) -> None:
     """Readers during and after compaction find the same final state per key as the model."""
     crowd = Crowd(tmp_path, count, seed=count)
-    before = memory_bytes()
+    before = resident_bytes()
     try:
         await crowd.run()
         assert crowd.runs > 2

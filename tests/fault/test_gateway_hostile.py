@@ -31,6 +31,7 @@ from tests.fault.gateway_support import (
     gateway_process,
     records_of,
 )
+from tests.peers.memory import peak_bytes
 
 MIB = 1 << 20
 POOL = 64
@@ -286,8 +287,7 @@ class Resources(NamedTuple):
     def of(cls, pid: int) -> Resources:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
         found = {name: rest for name, _, rest in (line.partition(":") for line in lines)}
-        peak = int(found["VmHWM"].split()[0]) * 1024
-        return cls(peak, len(os.listdir(f"/proc/{pid}/fd")), int(found["Threads"]))
+        return cls(peak_bytes(pid), len(os.listdir(f"/proc/{pid}/fd")), int(found["Threads"]))
 
 
 def text_at(url: str, path: str) -> str:

@@ -34,6 +34,7 @@ from typing import Final
 
 from aiokq import wire
 from tests.peers.broker_process import BrokerProcess
+from tests.peers.memory import peak_bytes, resident_bytes
 from tests.peers.ports import free_ports
 from tests.peers.tls_messages import (
     CHANGE_CIPHER_SPEC,
@@ -157,17 +158,12 @@ class SecuredBroker(BrokerProcess):
     @property
     def peak_bytes(self) -> int:
         """The largest resident memory so far."""
-        return self._memory("VmHWM")
+        return peak_bytes(self.pid)
 
     @property
     def resident_bytes(self) -> int:
         """The resident memory."""
-        return self._memory("VmRSS")
-
-    def _memory(self, name: str) -> int:
-        status = Path(f"/proc/{self.pid}/status").read_text()
-        (line,) = (one for one in status.splitlines() if one.startswith(f"{name}:"))
-        return int(line.split()[1]) * 1024
+        return resident_bytes(self.pid)
 
 
 @contextmanager

@@ -13,7 +13,6 @@ import base64
 import contextlib
 import json
 import logging
-import resource
 import struct
 import sys
 import time
@@ -31,6 +30,7 @@ from aiokq.core.errors import ProtocolError
 from tests.fault.fuzz.mutations import damaged, framed, lying
 from tests.fault.fuzz.values import Values
 from tests.peers.authorization_server import unsecured
+from tests.peers.memory import peak_bytes
 from tests.peers.pki import Pki
 
 USER, PASSWORD = "alice", "alice-pw-3cc9"
@@ -467,7 +467,7 @@ async def fuzz_clients(seconds: float, seed: int, least: int) -> tuple[dict[str,
         logging.getLogger(name).addHandler(noise)
     fuzz = ClientFuzz(seed, least)
     await fuzz.run(seconds)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    peak = peak_bytes()
     if peak > MEMORY_BYTES:
         fuzz.violations.append(f"{peak:,} B of memory, at most {MEMORY_BYTES:,}")
     numbers = {

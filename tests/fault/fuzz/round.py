@@ -28,6 +28,7 @@ from tests.fault.fuzz.fixture import (
 from tests.fault.fuzz.plans import KINDS
 from tests.fault.fuzz.values import SECRET
 from tests.fault.fuzz.working import WorkingClient
+from tests.peers.memory import peak_bytes, resident_bytes
 
 MEMORY_BYTES = 512_000_000
 LONGEST_WAIT = 15.0
@@ -119,12 +120,7 @@ class Broker:
 
     def memory(self) -> tuple[int, int]:
         """Return the resident bytes of the process, now and at most."""
-        found = {}
-        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
-            name, _, rest = line.partition(":")
-            if name in ("VmRSS", "VmHWM"):
-                found[name] = int(rest.split()[0]) * 1024
-        return found["VmRSS"], found["VmHWM"]
+        return resident_bytes(self.pid), peak_bytes(self.pid)
 
     def complaints(self) -> list[str]:
         """Return what must not be in the log: errors, tracebacks and secrets."""
