@@ -21,6 +21,8 @@ class EncodeSource(Source):
     """
 
     verb = "encode"
+    # Parts are joined step by step, because the last join of all of them would take long.
+    before_yield = "q[j:] = [b''.join(q[j:])]; j += 1; "
 
     def body(self) -> None:
         name = self.cls.__name__
@@ -31,6 +33,8 @@ class EncodeSource(Source):
         self.put("q = []; w = q.append")
         if self.records:
             self.put("f = []")
+        if self.in_steps:
+            self.put("j = 0")  # number of parts that are joined
         self.begin_steps()
         with self.indented("try:"):
             self.struct(self.cls, "o", 0)

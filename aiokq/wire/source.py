@@ -102,6 +102,8 @@ class Source(ABC):
     """
 
     verb: str
+    before_yield = ""
+    """Statements that a codec in steps executes before it yields, each with a semicolon."""
 
     def __init__(self, cls: type[Message], version: int, *, in_steps: bool = False) -> None:
         self.cls = cls
@@ -144,7 +146,7 @@ class Source(ABC):
         """Write code that counts an element, and yields after `ELEMENTS_PER_STEP` elements."""
         if self.in_steps:
             self.put("k += 1")
-            self.put(f"if not k % {ELEMENTS_PER_STEP}: yield")
+            self.put(f"if not k % {ELEMENTS_PER_STEP}: {self.before_yield}yield")
 
     def name(self, prefix: str, value: object) -> str:
         """Return a global name for an object: always the same name for one object and prefix."""
