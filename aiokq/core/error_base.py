@@ -110,16 +110,11 @@ class KafkaError(Exception):
         return f"{type(self).__name__}({str(self)!r})"
 
     # Neither pickle nor copy may call __init__ again, because its parameters differ between
-    # classes and `args` need not be its arguments. Pickle itself drops the cause, of which some
-    # errors take the operation and the resource; a foreign cause may not be picklable.
+    # classes and `args` need not be its arguments. As with all exceptions, the cause is dropped.
     def __reduce__(
         self,
-    ) -> tuple[
-        Callable[..., BaseException],
-        tuple[type, tuple[object, ...], dict[str, object], KafkaError | None],
-    ]:
-        cause = self.__cause__ if isinstance(self.__cause__, KafkaError) else None
-        return revive, (type(self), self.args, dict(self.__dict__), cause)
+    ) -> tuple[Callable[..., BaseException], tuple[type, tuple[object, ...], dict[str, object]]]:
+        return revive, (type(self), self.args, dict(self.__dict__))
 
 
 class BrokerError(KafkaError):
@@ -181,17 +176,11 @@ def code_attributes(row: ErrorCode) -> dict[str, object]:
     }
 
 
-def revive(
-    cls: type[E],
-    args: tuple[object, ...],
-    state: dict[str, object],
-    cause: KafkaError | None,
-) -> E:
+def revive(cls: type[E], args: tuple[object, ...], state: dict[str, object]) -> E:
     """Return an exception made from its parts, without calling __init__."""
     error = cls.__new__(cls)
     error.args = args
     error.__dict__.update(state)
-    error.__cause__ = cause
     return error
 
 

@@ -32,7 +32,7 @@ All of them can be pickled and copied. Tests: tests/unit/core/test_errors.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal, Self, Unpack, cast
 
@@ -175,15 +175,23 @@ class TransactionAborted(KafkaError):
     the cause.
     """
 
+    _denied: tuple[str | None, str | None] = (None, None)  # kept for a copy without the cause
+
     @property
     def operation(self) -> str | None:
         cause = self.__cause__
-        return cause.operation if isinstance(cause, KafkaError) else None
+        return cause.operation if isinstance(cause, KafkaError) else self._denied[0]
 
     @property
     def resource(self) -> str | None:
         cause = self.__cause__
-        return cause.resource if isinstance(cause, KafkaError) else None
+        return cause.resource if isinstance(cause, KafkaError) else self._denied[1]
+
+    def __reduce__(
+        self,
+    ) -> tuple[Callable[..., BaseException], tuple[type, tuple[object, ...], dict[str, object]]]:
+        make, (cls, args, state) = super().__reduce__()
+        return make, (cls, args, {**state, "_denied": (self.operation, self.resource)})
 
 
 class CommitOutcomeUnknown(KafkaError):

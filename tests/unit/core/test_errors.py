@@ -211,8 +211,17 @@ def test_a_pickled_error_keeps_what_it_takes_from_its_cause():
     assert (error.operation, error.resource) == ("WRITE", "TOPIC:orders")
     twin = pickle.loads(pickle.dumps(error))
     assert (twin.operation, twin.resource) == ("WRITE", "TOPIC:orders")
-    error.__cause__ = OSError(lambda: None)  # which pickle refuses
-    assert pickle.loads(pickle.dumps(error)).__cause__ is None
+    assert pickle.loads(pickle.dumps(twin)).resource == "TOPIC:orders"
+    assert copy.copy(error).resource == "TOPIC:orders"
+
+
+def test_a_cause_that_pickle_refuses_does_not_matter():
+    """Errors come back from the processes of a pool."""
+    error = errors.TransactionAborted("lost")
+    error.__cause__ = errors.KafkaError("socket")
+    error.__cause__.__dict__["socket"] = lambda: None
+    error.__cause__.__cause__ = error
+    assert pickle.loads(pickle.dumps(error)).args == ("lost",)
 
 
 def test_a_copy_has_its_own_traceback_and_notes_and_the_same_cause():
