@@ -154,7 +154,7 @@ class NodeServers:
         )
         # Each PLAINTEXT or protected listener gets a `Strangers` object of its own, so that new
         # connections to this listener do not wait for unauthenticated connections to others.
-        strangers = Strangers(turn, environment.clock.monotonic)
+        strangers = Strangers(turn, environment.clock.monotonic, environment.clock.thread_time)
         shared = listeners.security.keys() - listeners.protected
         try:
             for endpoint in listeners.opened:

@@ -137,7 +137,7 @@ class Server:
         self.handler = handler
         self.login_handler: LoginHandler | None = None
         self.turn = turn or Turn()
-        self.strangers = strangers or Strangers(self.turn, clock.monotonic)
+        self.strangers = strangers or Strangers(self.turn, clock.monotonic, clock.thread_time)
         self.clock = clock
         self.counters = counters
         self.limits = limits or ServerLimits()

@@ -21,9 +21,13 @@ decides when a step may begin:
   so a connection does not wait long in the system's queue behind many connections of one address.
 
 Time is read from the monotonic clock, because reading the CPU time of a thread is slow compared
-with a step. A step during which another process uses the CPU counts as at most `LONGEST_STEP`. The
-messages of a client's certificates may take longer: their CPU time is measured (`took`), and what
-exceeds `LONGEST_STEP` is paid back from the time of all steps before the next step begins.
+with a step. A step during which another process uses the CPU counts as at most `LONGEST_STEP`.
+
+Only the messages with a client's certificates can take longer (`do_long`), because OpenSSL parses
+each certificate before it verifies any. Their CPU time is measured. What exceeds `LONGEST_STEP` is
+owed: until clients have had their part, other such messages wait, and all other steps go on. Then
+those of addresses come first of which none has taken long, or none for the longest time, and of
+these the shortest one.
 
 Tests: ``tests/unit/connection/test_strangers.py``; with real sockets:
 ``tests/fault/test_hostile_connections.py``.
@@ -32,7 +36,11 @@ Tests: ``tests/unit/connection/test_strangers.py``; with real sockets:
 from __future__ import annotations
 
 import asyncio
+import functools
+import heapq
+import itertools
 import socket
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
@@ -92,6 +100,18 @@ They stand for the system's work for the connection and for its end, which are i
 not counted while clients are quiet.
 """
 
+SUSPECT_STEP: Final = 0.010
+"""CPU seconds of a long step after which its address comes behind others.
+
+A step of an ordinary certificate takes some 0.5 ms. Python's garbage collection may add to it.
+"""
+
+MOST_SUSPECTS: Final = 1024
+"""Number of addresses, the last ones, that are remembered because a step of theirs took long."""
+
+LEAST_PAUSE: Final = 0.001
+"""Seconds after which it is looked at the soonest whether the time of long steps is still owed."""
+
 
 class _Waiting:
     """What waits for the turn of an address.
@@ -122,16 +142,24 @@ class Strangers:
     Args:
         turn: counts the requests of clients.
         now: returns seconds on a monotonic clock.
+        worked: returns the CPU seconds of the thread.
     """
 
-    __slots__ = ("_began_at", "_beginnings", "_begun", "_by_beginnings", "_left", "_now", "_owed",
-                 "_quiet", "_renewed_at", "_requested_at", "_scheduled", "_spent", "_tasks",
-                 "_turn", "_turns", "_waiting")  # fmt: skip
+    __slots__ = ("_began_at", "_beginnings", "_begun", "_by_beginnings", "_left", "_now",
+                 "_numbers", "_owed", "_postponed", "_quiet", "_renewed_at", "_requested_at",
+                 "_scheduled", "_spent", "_suspects", "_tasks", "_turn", "_turns", "_waiting",
+                 "_worked")  # fmt: skip
 
-    def __init__(self, turn: Turn, now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        turn: Turn,
+        now: Callable[[], float],
+        worked: Callable[[], float] = time.thread_time,
+    ) -> None:
         self._turn = turn
         self._now = now
-        # What waits, by client address (see `_network`; None for accepts).
+        self._worked = worked
+        # What waits, by client address (see `network_of`; None for accepts).
         self._waiting: dict[str | bytes | None, _Waiting] = {}
         # The same in the order of their turns; may contain entries that `refuse_one` has emptied.
         self._turns: deque[_Waiting] = deque()
@@ -147,7 +175,12 @@ class Strangers:
         self._quiet = True  # whether clients have sent no request for QUIET_SECONDS
         self._spent = 0.0  # time of steps since the last renewal
         self._left = 0.0  # time left for steps in this iteration; may be negative
-        self._owed = 0.0  # CPU time of steps that is to be paid back
+        self._owed = 0.0  # CPU time of long steps that clients have not had back
+        # A heap of the long steps that wait because time is owed: the time at which a step of the
+        # address took long, the size of the message, a number, the step and the host.
+        self._postponed: list[tuple[float, int, int, Callable[[], None], str]] = []
+        self._numbers = itertools.count()  # of postponed steps
+        self._suspects: dict[str | bytes, float] = {}  # when a step of an address took long
 
     def do(self, step: Callable[[], None], host: str | None) -> bool:
         """Do a step now or in a later iteration of the loop; return whether it was done now.
@@ -164,6 +197,19 @@ class Strangers:
         finally:
             self._count(self._now() - began)
         return True
+
+    def do_long(self, step: Callable[[], None], host: str, nbytes: int) -> bool:
+        """Do a step whose CPU time the client decides; see `do`.
+
+        It waits while the time of earlier ones is owed.
+
+        Args:
+            nbytes: size of what the client has sent for it.
+        """
+        if self._owed > 0 or self._postponed:
+            self._postpone(step, host, nbytes)
+            return False
+        return self.do(functools.partial(self._do_long, step, host, nbytes), host)
 
     def do_later(self, step: Callable[[], None], host: str | None) -> None:
         """Do a step in a later iteration of the loop, after those of the host that already wait."""
@@ -214,7 +260,7 @@ class Strangers:
         """
         if self._beginnings < MOST_BEGINNINGS:
             return False
-        waiting = self._waiting.get(network_of(host) if ":" in host else host)
+        waiting = self._waiting.get(network_of(host))
         return waiting is not None and len(waiting.beginnings) >= len(self._by_beginnings) - 1
 
     def refuse_one(self) -> bool:
@@ -249,7 +295,7 @@ class Strangers:
             by_beginnings.pop()
 
     def _of(self, host: str | None) -> _Waiting:
-        network = host if host is None or ":" not in host else network_of(host)
+        network = None if host is None else network_of(host)
         waiting = self._waiting.get(network)
         if waiting is None:
             waiting = self._waiting[network] = _Waiting(network)
@@ -301,13 +347,66 @@ class Strangers:
         """Count the time since `begin`."""
         self._count(self._now() - self._began_at)
 
-    def took(self, seconds: float) -> None:
-        """Count the CPU time of the step in progress, of which `do` counts only `LONGEST_STEP`."""
-        self._owed += max(seconds - LONGEST_STEP, 0.0)
-
     def end_turn(self) -> None:
         """Begin no more steps in this iteration, because the step in progress takes long."""
         self._left = min(self._left, 0.0)
+
+    def _do_long(self, step: Callable[[], None], host: str, nbytes: int) -> None:
+        """Do a long step in the turn of its address, or postpone it."""
+        if self._owed > 0 or self._postponed:
+            self._postpone(step, host, nbytes)
+        else:
+            self._measure(step, host)
+
+    def _measure(self, step: Callable[[], None], host: str) -> None:
+        """Do a long step, and note how much longer than `LONGEST_STEP` it took."""
+        began = self._worked()
+        try:
+            step()
+        finally:
+            seconds = self._worked() - began
+            self._owed += max(seconds - LONGEST_STEP, 0.0)
+            if seconds > SUSPECT_STEP:
+                self._suspect(network_of(host))
+
+    def _suspect(self, network: str | bytes) -> None:
+        self._suspects.pop(network, None)
+        self._suspects[network] = self._now()
+        if len(self._suspects) > MOST_SUSPECTS:
+            del self._suspects[next(iter(self._suspects))]
+
+    def _postpone(self, step: Callable[[], None], host: str, nbytes: int) -> None:
+        if not self._postponed:
+            self._look_later()
+        took_long = self._suspects.get(network_of(host), 0.0)
+        number = next(self._numbers)
+        heapq.heappush(self._postponed, (took_long, nbytes, number, step, host))
+
+    def _look_later(self) -> None:
+        """Look at the postponed steps when the owed time is paid back at the earliest."""
+        seconds = max(self._owed * (1 - IDLE_SHARE) / IDLE_SHARE, LEAST_PAUSE)
+        asyncio.get_running_loop().call_later(seconds, self._do_postponed)
+
+    def _do_postponed(self) -> None:
+        """Do postponed steps while no time is owed and some is left."""
+        if not self._scheduled:
+            self._renew()
+            self._schedule()
+        try:
+            while self._postponed and self._owed <= 0 and self._left > 0:
+                took_long, nbytes, number, step, host = heapq.heappop(self._postponed)
+                since = self._suspects.get(network_of(host), 0.0)
+                if since > took_long:  # a step of the address has taken long meanwhile
+                    heapq.heappush(self._postponed, (since, nbytes, number, step, host))
+                    continue
+                began = self._now()
+                try:
+                    self._measure(step, host)
+                finally:
+                    self._count(self._now() - began)
+        finally:
+            if self._postponed:
+                self._look_later()
 
     def _may_begin(self) -> bool:
         if self._waiting:
@@ -358,8 +457,6 @@ class Strangers:
     def _renew(self) -> float:
         """Give time to steps: all time if clients are quiet, else `SHARE` or `IDLE_SHARE`.
 
-        No step begins while CPU time is owed.
-
         Returns:
             the current time.
         """
@@ -376,9 +473,8 @@ class Strangers:
             self._quiet = now - self._requested_at >= QUIET_SECONDS
         given = others * share / (1 - share)
         if self._owed > 0:
-            self._owed -= given
-            self._left = min(self._left, 0.0)
-        elif self._quiet:
+            self._owed = max(self._owed - given, 0.0)
+        if self._quiet:
             self._left = SECONDS_PER_TURN
         else:
             self._left = min(self._left + given, MOST_SECONDS_PER_TURN)
@@ -386,7 +482,12 @@ class Strangers:
 
 
 def network_of(host: str) -> str | bytes:
-    """Return the /64 network of an IPv6 address; the whole network counts as one client address."""
+    """Return the /64 network of an IPv6 address, which counts as one client address.
+
+    Any other host is returned as it is.
+    """
+    if ":" not in host:
+        return host
     try:
         return socket.inet_pton(socket.AF_INET6, host.strip("[]").partition("%")[0])[:8]
     except OSError:

@@ -48,6 +48,14 @@ class StrangerSteps(Protocol):
         """
         ...
 
+    def do_long(self, step: Callable[[], None], host: str, nbytes: int) -> bool:
+        """Do a step as `do` does; its CPU time is measured, because the client decides it.
+
+        Args:
+            nbytes: size of what the client has sent for it.
+        """
+        ...
+
     def read(self, resume: Callable[[], None], host: str) -> bool:
         """Count a read that has completed no message.
 
@@ -91,10 +99,6 @@ class StrangerSteps(Protocol):
 
     def begun(self) -> None:
         """Count a fixed time for the work that a new connection causes outside of its steps."""
-        ...
-
-    def took(self, seconds: float) -> None:
-        """Count the CPU time of the current step, which `do` alone would count as a short one."""
         ...
 
     def end_turn(self) -> None:

@@ -104,16 +104,17 @@ class ClientHello:
                 raise NotTls(f"the client's {self._name} is too large")
             if begin + size > len(received):
                 return False
+            self.end = begin + size
             if is_alert:
                 return True
             if skipped:
-                self.end = begin + size
                 continue
             if not self._wanted:  # the record is shorter than the header of the message
                 self._start += received[begin : begin + size]
             self._payload += size
-            self.end = begin + size
             if self._wanted and self._payload >= self._wanted:
+                if self._payload > self._wanted:  # a client must wait for the server's answer
+                    raise NotTls(f"a record has more than the client's {self._name}")
                 return True
 
     def _read_header(self, part: bytes) -> None:

@@ -150,26 +150,20 @@ class Handshakes:
     Args:
         steps: the node's `Strangers`; None for one that limits this listener alone.
         now: returns seconds on a monotonic clock.
-        worked: returns the CPU seconds of the thread.
 
     Attributes:
         chains: the validity of the clients' certificates, if the listener asks for them.
         held: bytes of ClientHello messages that are incomplete, or wait for an answer.
     """
 
-    __slots__ = ("_now", "_stalled", "_states", "_steps", "_under_way", "_worked", "chains",
-                 "held")  # fmt: skip
+    __slots__ = ("_now", "_stalled", "_states", "_steps", "_under_way", "chains", "held")
 
     def __init__(
-        self,
-        steps: StrangerSteps | None = None,
-        now: Callable[[], float] = time.monotonic,
-        worked: Callable[[], float] = time.thread_time,
+        self, steps: StrangerSteps | None = None, now: Callable[[], float] = time.monotonic
     ) -> None:
         self.chains = VerifiedChains()
         self._steps = steps or Strangers(Turn(), now)
         self._now = now
-        self._worked = worked
         self._states: dict[TlsConnection, _Handshake] = {}
         self.held = 0
         self._under_way = _Group()  # the first message of the client was answered
@@ -180,8 +174,7 @@ class Handshakes:
 
     def begin(self, connection: TlsConnection) -> None:
         """Add a connection whose TLS handshake has not begun."""
-        host = connection.peer_host
-        self._states[connection] = _Handshake(network_of(host) if ":" in host else host)
+        self._states[connection] = _Handshake(network_of(connection.peer_host))
 
     def hold(self, connection: TlsConnection, nbytes: int) -> bool:
         """Count the bytes of a ClientHello that a connection holds.
@@ -198,24 +191,26 @@ class Handshakes:
     def answer(self, connection: TlsConnection, compute: Callable[[], bool]) -> bool:
         """Call `compute`, which handles a ClientHello, now or in a later iteration of the loop.
 
-        Args:
-            compute: returns False if it has passed a part of a further message to OpenSSL.
-
         Returns:
             whether `compute` was called.
         """
-        return self._do(connection, functools.partial(self._compute, connection, compute))
+        whole = functools.partial(self._compute, connection, compute)
+        return self._steps.do(whole, connection.peer_host) or self._waits(connection)
 
-    def go_on(self, connection: TlsConnection, step: Callable[[], bool]) -> bool:
+    def go_on(self, connection: TlsConnection, step: Callable[[], bool], nbytes: int) -> bool:
         """Call `step`, which handles a later message, now or in a later iteration of the loop.
+
+        The number of certificates that the client sends decides how long the step takes.
 
         Args:
             step: returns whether this end has answered; if not, the message is incomplete.
+            nbytes: size of all that the client has sent after this end's answer.
 
         Returns:
             whether `step` was called.
         """
-        return self._do(connection, functools.partial(self._timed_step, connection, step))
+        whole = functools.partial(self._step, connection, step)
+        return self._steps.do_long(whole, connection.peer_host, nbytes) or self._waits(connection)
 
     def read(self, connection: TlsConnection, resume: Callable[[], None]) -> bool:
         """Before the login, count a read that has completed no message.
@@ -239,14 +234,13 @@ class Handshakes:
         for connection in list(self._states):
             connection.abort()
 
-    def _do(self, connection: TlsConnection, step: Callable[[], None]) -> bool:
-        is_done = self._steps.do(step, connection.peer_host)
-        if not is_done:
-            state = self._states[connection]
-            state.waits = True
-            if not state.is_partial:
-                self._stalled.discard(connection, state.network)
-        return is_done
+    def _waits(self, connection: TlsConnection) -> bool:
+        """Note that received bytes wait for their turn; return False."""
+        state = self._states[connection]
+        state.waits = True
+        if not state.is_partial:
+            self._stalled.discard(connection, state.network)
+        return False
 
     def _compute(self, connection: TlsConnection, compute: Callable[[], bool]) -> None:
         state = self._states.get(connection)
@@ -257,14 +251,6 @@ class Handshakes:
         if connection not in self._under_way:
             self._under_way.add(connection, state.network, self._now())
         self._step(connection, compute)
-
-    def _timed_step(self, connection: TlsConnection, step: Callable[[], bool]) -> None:
-        """Do a step whose time depends on the number of certificates that the client sends."""
-        began = self._worked()
-        try:
-            self._step(connection, step)
-        finally:
-            self._steps.took(self._worked() - began)
 
     def _step(self, connection: TlsConnection, step: Callable[[], bool]) -> None:
         state = self._states.get(connection)

@@ -49,7 +49,8 @@ _MAX_FLIGHT_BYTES: Final = 16 * 1024
 """Maximum bytes that a client sends after the server's answer, until the handshake is complete.
 
 They are its certificate chain and the end of the handshake. Chains have 1 to 6 KB. OpenSSL would
-accept 100 KiB, and parses each certificate, valid or not, in some 100 microseconds into 2 KB.
+accept 100 KiB. It parses each certificate, valid or not, into some 2 KB of memory. The smallest
+ones with keys that are slow to read take up to 120 ms of CPU for 16 KiB (see `Strangers.do_long`).
 
 A server that has asked for a certificate receives up to this number at once, so that OpenSSL seldom
 waits for the rest (see `Handshakes`).
@@ -162,7 +163,7 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
         self._reading_paused = False
         self._is_stranger = handshakes is not None  # whether the client's login is not complete
         self._unread_answers = 0
-        self._flight = 0  # bytes of the client after the server's answer
+        self._flight = 0  # bytes of the client that follow the server's answer
         self.opened: asyncio.Future[None] | None = (
             asyncio.get_running_loop().create_future() if handshakes is None else None
         )
@@ -202,11 +203,8 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
             self._collect_hello(self._hello, data)
         elif self._handshakes is None:
             self._handshake(data)
-        elif self._fits_flight(nbytes) and not self._handshakes.go_on(
-            self, functools.partial(self._go_on, bytes(data))
-        ):
-            assert self._plain is not None
-            self._plain.pause_reading()
+        else:
+            self._collect_flight(self._handshakes, bytes(data))
 
     def eof_received(self) -> bool:
         """Close. If reading is paused, close after the received bytes have been passed on."""
@@ -424,12 +422,26 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
             return
         self._hello = None
         received = bytes(hello.received)
-        step = (
-            functools.partial(self._begin, received[: hello.end], received[hello.end :])
-            if self._ssl is None
-            else functools.partial(self._go_on, received)
-        )
+        step = functools.partial(self._answer, received[: hello.end], received[hello.end :])
         if not self._handshakes.answer(self, step):
+            self._plain.pause_reading()
+
+    def _collect_flight(self, handshakes: Handshakes, data: bytes) -> None:
+        """Handle bytes that follow the server's answer, now or in a later iteration of the loop."""
+        assert self._plain is not None
+        self._flight += len(data)
+        if self._flight > _MAX_FLIGHT_BYTES:
+            self._fail(
+                failure(
+                    f"the client's handshake has more than {_MAX_FLIGHT_BYTES} bytes after the "
+                    "ServerHello; its certificate chain is too long"
+                )
+            )
+            return
+        # A client may send requests right behind its flight; those that do not fit stay in the
+        # system. The last byte tells that the flight is too long.
+        self._received = self._received[: max(_MAX_FLIGHT_BYTES - self._flight, 1)]
+        if not handshakes.go_on(self, functools.partial(self._go_on, data), self._flight):
             self._plain.pause_reading()
 
     def _count_read(self, handshakes: Handshakes) -> None:
@@ -442,15 +454,29 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
         if self._plain is not None and not self._reading_paused and not self._closing:
             self._plain.resume_reading()
 
-    def _begin(self, received: bytes, rest: bytes = b"") -> bool:
+    def _answer(self, hello: bytes, rest: bytes) -> bool:
+        """Answer a ClientHello; return whether this end has answered.
+
+        Args:
+            rest: what the client has sent after it, without waiting for the answer.
+        """
+        assert self._handshakes is not None
+        answered = self._begin(hello) if self._ssl is None else self._go_on(hello)
+        if rest and not self._closing:
+            if self._hello is not None:
+                self._collect_hello(self._hello, rest)
+            else:
+                self._collect_flight(self._handshakes, rest)
+        return answered
+
+    def _begin(self, received: bytes) -> bool:
         """Make the TLS object, and send the first message of this end.
 
         Args:
             received: on a server, the client's first message.
-            rest: what the client has sent after it, without waiting for the answer.
 
         Returns:
-            False if OpenSSL has only a part of a message in `rest`, or the connection is closing.
+            whether there was one.
         """
         assert self._plain is not None
         if self._closing:
@@ -472,26 +498,7 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
             self._plain.resume_reading()
             if self.asks_for_certificate:
                 self._received = self._buffer[:_MAX_FLIGHT_BYTES]
-        answered = self._handshake(received)
-        if rest and not self._closing:
-            if self._hello is not None:
-                self._collect_hello(self._hello, rest)
-            elif self._fits_flight(len(rest)):
-                answered = self._handshake(rest)
-        return answered
-
-    def _fits_flight(self, nbytes: int) -> bool:
-        """Count bytes that follow the server's answer; close if there are too many."""
-        self._flight += nbytes
-        if self._flight <= _MAX_FLIGHT_BYTES:
-            return True
-        self._fail(
-            failure(
-                f"the client's handshake has more than {_MAX_FLIGHT_BYTES} bytes after the "
-                "ServerHello; its certificate chain is too long"
-            )
-        )
-        return False
+        return self._handshake(received)
 
     def _go_on(self, received: bytes) -> bool:
         """Handle a message of a client after its first one; return whether this end answered."""

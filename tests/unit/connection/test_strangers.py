@@ -13,10 +13,12 @@ from aiokq.connection.strangers import (
     LONGEST_STEP,
     MOST_BEGINNINGS,
     MOST_SECONDS_PER_TURN,
+    MOST_SUSPECTS,
     QUIET_SECONDS,
     READ_SECONDS,
     SECONDS_PER_TURN,
     SHARE,
+    SUSPECT_STEP,
     UNSEEN_SECONDS,
     Strangers,
 )
@@ -35,7 +37,7 @@ class World:
     def __init__(self) -> None:
         self.now = 100.0
         self.turn = Turn()
-        self.strangers = Strangers(self.turn, lambda: self.now)
+        self.strangers = Strangers(self.turn, lambda: self.now, lambda: self.now)
         self.done = 0
 
     def work(self, seconds: float) -> None:
@@ -114,27 +116,121 @@ async def test_when_clients_are_quiet_no_debt_is_left() -> None:
     assert world.done == 2
 
 
-@pytest.mark.parametrize("is_quiet", [False, True])
-async def test_cpu_time_of_a_long_step_is_paid_back(is_quiet: bool) -> None:
+@pytest.mark.parametrize("requests", [0, 1])
+async def test_cpu_time_of_a_long_step_is_paid_back_before_another_one(requests: int) -> None:
     """Also if no client sends requests for a while: the next one may come at any time."""
     world = World()
     world.request()
-
-    def long() -> None:
-        world.step(0.011)
-        world.strangers.took(0.011)
-
-    world.strangers.do(long, HOST)
-    world.strangers.do(world.step, HOST)
-    share = IDLE_SHARE if is_quiet else SHARE
-    owed = (0.011 - LONGEST_STEP) * (1 - share) / share
+    assert world.strangers.do_long(lambda: world.step(0.011), HOST, 1000)
     began = world.now
+    assert not world.strangers.do_long(world.step, HOST, 1000)
+    share = SHARE if requests else IDLE_SHARE
     while world.done < 2:
+        world.turn.spend(requests)
         world.work(0.0005)
-        if not is_quiet:
-            world.turn.spend(1)
         await asyncio.sleep(0)
-    assert world.now - began == pytest.approx(owed, rel=0.3)
+    assert world.now - began >= 0.9 * (0.011 - LONGEST_STEP) * (1 - share) / share
+    assert world.strangers.do_long(world.step, HOST, 1000) is (
+        world.strangers._left > -STEP_SECONDS
+    )
+
+
+async def test_other_steps_go_on_while_time_of_long_ones_is_owed() -> None:
+    """Those of logins and of first messages, of any address."""
+    world = World()
+    order: list[str] = []
+    world.strangers.do_long(lambda: world.step(1.0), HOST, 1000)
+    world.strangers.do_long(functools.partial(order.append, "long"), HOST, 1000)
+    for host in (HOST, "192.0.2.1"):
+        world.strangers.do(functools.partial(order.append, host), host)
+    for _ in range(100):
+        world.request()
+        await asyncio.sleep(0)
+    assert sorted(order) == [HOST, "192.0.2.1"]
+
+
+async def test_of_postponed_steps_the_least_suspicious_is_the_next() -> None:
+    """An ordinary certificate waits for one message at most, however many addresses are hostile."""
+    world = World()
+    order: list[str] = []
+
+    def hostile(host: str) -> None:
+        order.append(host)
+        world.step(2 * SUSPECT_STEP)
+
+    def honest(name: str, host: str, nbytes: int) -> None:
+        world.strangers.do_long(functools.partial(order.append, name), host, nbytes)
+
+    async def until(count: int) -> None:
+        while len(order) < count:
+            world.request()
+            await asyncio.sleep(0)
+
+    hosts = [f"192.0.2.{n}" for n in range(10)]
+    for host in 3 * hosts:
+        world.strangers.do_long(functools.partial(hostile, host), host, 16_000)
+    await until(5)
+    honest("long", HOST, 8000)
+    honest("short", "2001:db8::1", 1000)
+    await until(7)
+    assert order[:7] == [*hosts[:5], "short", "long"]
+    await until(22)
+    assert order[7:22] == [*hosts[5:], *hosts]  # those that have been quiet longest
+    honest("beside a hostile one", hosts[0], 1000)
+    honest("other", HOST, 16_000)
+    await until(23)
+    assert order[22:23] == ["other"]
+    await until(26)
+    assert order[23:26] == ["beside a hostile one", *hosts[:2]]
+
+
+async def test_a_pause_gives_no_credit_for_long_steps() -> None:
+    """Regression: time that was paid back twice made the next long steps free."""
+    world = World()
+    world.strangers.do_long(lambda: world.step(0.020), HOST, 1000)
+    world.work(3600.0)
+    await asyncio.sleep(0)
+    world.strangers.do(world.step, HOST)
+    await asyncio.sleep(0)
+    world.strangers.do_long(lambda: world.step(0.020), HOST, 1000)
+    await asyncio.sleep(0)
+    done = world.done
+    assert done == 3
+    assert not world.strangers.do_long(world.step, HOST, 1000)
+    for _ in range(100):
+        world.request()
+        await asyncio.sleep(0)
+    assert world.done == done
+
+
+async def test_addresses_that_took_long_are_remembered_in_bounded_memory() -> None:
+    world = World()
+    for n in range(MOST_SUSPECTS + 10):
+        world.work(1.0)  # pays back
+        await asyncio.sleep(0)
+        world.strangers.do(world.step, HOST)
+        host = f"10.0.{n >> 8}.{n & 255}"
+        assert world.strangers.do_long(lambda: world.step(2 * SUSPECT_STEP), host, 1000)
+    assert len(world.strangers._suspects) == MOST_SUSPECTS
+
+
+async def test_a_long_step_that_fails_is_counted_and_the_others_go_on() -> None:
+    """The loop reports it."""
+    world = World()
+    reported: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, what: reported.append(what))
+    world.strangers.do_long(lambda: world.step(2 * SUSPECT_STEP), HOST, 1000)
+
+    def fail() -> None:
+        world.step(2 * SUSPECT_STEP)
+        raise ZeroDivisionError
+
+    world.strangers.do_long(fail, HOST, 1000)
+    world.strangers.do_long(world.step, "192.0.2.1", 2000)
+    while world.done < 3:
+        world.request()
+        await asyncio.sleep(0)
+    assert len(reported) == 1
 
 
 async def test_between_requests_steps_have_a_larger_share_of_the_time() -> None:

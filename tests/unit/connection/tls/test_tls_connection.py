@@ -171,8 +171,10 @@ class AtOnce:
     def refuse_one(self) -> bool:
         return False
 
+    def do_long(self, step: Callable[[], None], host: str, nbytes: int) -> bool:
+        return self.do(step, host)
+
     def begun(self) -> None: ...
-    def took(self, seconds: float) -> None: ...
     def end_turn(self) -> None: ...
 
 
@@ -186,10 +188,11 @@ class Pair:
         handshakes: Handshakes | None = None,
         peer_host: str = "",
         context: ssl.SSLContext = SERVER,
+        client: ssl.SSLContext = CLIENT,
     ) -> None:
         self.near, self.far = Recorder(buffer), Recorder(buffer)
         self.handshakes = Handshakes(AtOnce()) if handshakes is None else handshakes
-        self.client = TlsConnection(self.near, lambda: CLIENT, server_hostname="localhost")
+        self.client = TlsConnection(self.near, lambda: client, server_hostname="localhost")
         self.server = TlsConnection(
             self.far, lambda: context, handshakes=self.handshakes, peer_host=peer_host
         )
@@ -947,22 +950,83 @@ async def test_openssl_does_not_see_a_chain_of_many_certificates(early: bool) ->
     assert len(pair.handshakes) == 0
 
 
-class Timed(AtOnce):
+class Queued(AtOnce):
+    """Steps that wait, and of which the lengths are noted."""
+
     def __init__(self) -> None:
-        self.times: list[float] = []
+        self.waiting: list[Callable[[], None]] = []
+        self.kinds: list[str] = []
 
-    def took(self, seconds: float) -> None:
-        self.times.append(seconds)
+    def do(self, step: Callable[[], None], host: str | None) -> bool:
+        self.kinds.append("short")
+        self.waiting.append(step)
+        return False
+
+    def do_long(self, step: Callable[[], None], host: str, nbytes: int) -> bool:
+        self.kinds.append("long")
+        self.waiting.append(step)
+        return False
+
+    def run(self) -> None:
+        while self.waiting:
+            self.waiting.pop(0)()
 
 
-async def test_the_time_of_a_certificate_chain_is_counted() -> None:
-    """The number of certificates decides it; that of the answer to a first message is constant."""
-    steps, times = Timed(), iter([3.0, 3.5])
-    pair = Pair(handshakes=Handshakes(steps, worked=lambda: next(times)))
+async def test_the_messages_with_certificates_are_long_steps() -> None:
+    """Their number decides the time; that of the answer to a first message is constant."""
+    steps = Queued()
+    pair = Pair(handshakes=Handshakes(steps), context=asking())
     pair.there.deliver()
-    assert steps.times == []
+    assert steps.kinds == ["short"]
+    steps.run()
     pair.exchange()
-    assert steps.times == [0.5]
+    assert steps.kinds == ["short", "long"]
+
+
+@pytest.mark.parametrize("retry", [False, True])
+async def test_certificates_right_behind_a_first_message_are_a_long_step(retry: bool) -> None:
+    """Regression: they were parsed in the step of the answer, which nothing measured."""
+    context = asking()
+    steps = Queued()
+    if retry:
+        context.set_ecdh_curve("secp384r1")
+    pair = Pair(handshakes=Handshakes(steps), context=context)
+    if retry:
+        pair.there.deliver()
+        steps.run()
+        pair.back.deliver()
+        steps.kinds.clear()
+    pair.there.written.append(record(message_start(11, 2000)))
+    pair.there.deliver()
+    assert steps.kinds == ["short"]
+    assert pair.back.paused
+    steps.waiting.pop(0)()
+    assert steps.kinds == ["short", "long"]
+    assert pair.back.paused
+    steps.run()
+    assert not pair.back.paused
+
+
+async def test_requests_right_behind_a_long_flight_are_not_counted_as_certificates() -> None:
+    """Regression: with a flight in two parts, they closed the connection."""
+    settings = TlsSettings(
+        keystore_type="PEM",
+        keystore_key=NODE.key,
+        keystore_certificate_chain=NODE.chain,
+        truststore_type="PEM",
+        truststore_certificates=PKI.trusted,
+    )
+    pair = Pair(context=asking(), client=client_context(settings).context)
+    pair.there.deliver()
+    pair.back.deliver()
+    flight = b"".join(pair.there.written)
+    pair.client.write(bytes(100_000))
+    sent = b"".join(pair.there.written)
+    pair.there.written.clear()
+    pair.back.receive(sent[: len(flight) // 2])
+    pair.back.receive(sent[len(flight) // 2 :])
+    assert pair.far.transport is pair.server
+    assert len(pair.far.received) == 100_000
 
 
 async def test_closing_the_listener_aborts_handshakes() -> None:
