@@ -11,6 +11,7 @@ import contextlib
 import datetime
 import ssl
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,7 +24,15 @@ from aiokq.connection.server import Server
 from aiokq.connection.tls.tls_contexts import TlsContexts
 from tests.fault.support import LoopFactory, both_loops, run
 from tests.fault.test_tls_faults import ask, client_context, contexts, gone, serving
-from tests.peers.hostile_certificates import DAY, Issuer, chain_of, issue, large_rsa_key, write
+from tests.peers.hostile_certificates import (
+    DAY,
+    Issuer,
+    chain_of,
+    issue,
+    large_rsa_key,
+    slow_chain,
+    write,
+)
 
 ROOT = issue(None, "root of the clients", authority=True, end=2 * DAY)
 STRANGER = issue(None, "another root", authority=True, end=2 * DAY)
@@ -207,5 +216,43 @@ def test_an_unusual_certificate_of_the_trusted_authority_has_its_own_name(
             # The client of the same loop signs, too, with its large key.
             assert working.longest < 2 * LONGEST_PAUSE
             await gone(server)
+
+    run(uvloop.new_event_loop, main)
+
+
+def test_slow_certificates_of_many_addresses_delay_no_ordinary_ones(tmp_path: Path) -> None:
+    """Each stops the loop for a tenth of a second, which is paid back before the next one."""
+    hostile = context_for(slow_chain(STRANGER, 15_000), tmp_path)
+    ordinary = client_context()
+    ordinary.load_cert_chain(write(issue(ROOT, "bob"), tmp_path / "bob.pem"))
+    ended: Counter[str] = Counter()
+
+    async def attack(server: Server, host: str) -> None:
+        while True:
+            with contextlib.suppress(OSError):
+                reader, writer = await asyncio.open_connection(
+                    "127.0.0.1", server.port, ssl=hostile, local_addr=(host, 0)
+                )
+                await reader.read(1)
+                writer.close()
+            ended[host] += 1
+
+    async def main() -> None:
+        async with serving(listener()) as server, Working(server, tmp_path) as working:
+            hosts = [f"127.0.0.{number}" for number in range(2, 42)]
+            tasks = [asyncio.create_task(attack(server, host)) for host in 2 * hosts]
+            while not ended:  # noqa: ASYNC110 - nothing tells
+                await asyncio.sleep(0.01)
+            answers = working.answers
+            for _ in range(3):
+                async with asyncio.timeout(6):
+                    assert await ask(server, ordinary) == b"User:CN=bob True hello"
+            assert working.answers > answers
+            assert working.longest < LONGEST_PAUSE
+            # They were not left alone; but most addresses have waited.
+            assert 0 < len(ended) < len(hosts)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     run(uvloop.new_event_loop, main)

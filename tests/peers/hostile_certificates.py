@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID, ObjectIdentifier
 
-__all__ = ["DAY", "Issuer", "chain_of", "issue", "large_rsa_key", "write"]
+__all__ = ["DAY", "Issuer", "chain_of", "issue", "large_rsa_key", "slow_chain", "write"]
 
 Key = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
@@ -77,6 +77,45 @@ def chain_of(length: int, root: Issuer) -> Issuer:
     for number in range(length):
         root = issue(root, f"authority {number}", authority=True, end=DAY / 2)
     return issue(root)
+
+
+def slow_chain(issuer: Issuer, nbytes: int) -> Issuer:
+    """Issue a certificate with many small ones above it, each of which is slow to read.
+
+    Its key is a compressed point of a curve on which OpenSSL needs half a millisecond to compute
+    the other coordinate. No signature is valid.
+
+    Args:
+        nbytes: the size of all those certificates.
+    """
+    identity = issue(issuer)
+    curve = ec.generate_private_key(ec.SECP224R1()).public_key()
+    point = curve.public_bytes(
+        serialization.Encoding.X962, serialization.PublicFormat.CompressedPoint
+    )
+    ecdsa_with_sha256 = _der(0x30, bytes.fromhex("06082a8648ce3d040302"))
+    public_key_on_secp224r1 = _der(0x30, bytes.fromhex("06072a8648ce3d020106052b81040021"))
+    time = _der(0x17, b"260101000000Z")
+    body = _der(
+        0x30,
+        _der(2, b"\1"),  # serial number
+        ecdsa_with_sha256,
+        _der(0x30),  # no names
+        _der(0x30, time, time),
+        _der(0x30),
+        _der(0x30, public_key_on_secp224r1, _der(3, b"\0" + point)),
+    )
+    encoded = _der(0x30, body, ecdsa_with_sha256, _der(3, b"\0\0"))
+    small = x509.load_der_x509_certificate(encoded)
+    count = nbytes // len(encoded)
+    return Issuer(identity.key, identity.certificate, [*[small] * count, *identity.above])
+
+
+def _der(tag: int, *parts: bytes) -> bytes:
+    """Return a value in DER, of less than 256 bytes."""
+    body = b"".join(parts)
+    size = bytes([len(body)]) if len(body) < 128 else bytes([0x81, len(body)])
+    return bytes([tag]) + size + body
 
 
 def write(identity: Issuer, path: Path) -> Path:

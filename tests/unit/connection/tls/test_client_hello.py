@@ -90,6 +90,13 @@ def test_another_second_message_is_refused(start: bytes) -> None:
         ClientHello(is_second=True).feed(start)
 
 
+@pytest.mark.parametrize("is_second", [False, True])
+def test_a_message_in_the_same_record_is_refused(is_second: bool) -> None:
+    """Of TLS 1.2, OpenSSL would handle a Certificate with the ClientHello before it."""
+    with pytest.raises(NotTls, match="a record has more than"):
+        ClientHello(is_second=is_second).feed(record(message(300) + message_start(11, 100)))
+
+
 @pytest.mark.parametrize(
     "start",
     [
