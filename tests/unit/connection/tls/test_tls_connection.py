@@ -8,6 +8,7 @@ import gc
 import ssl
 import weakref
 from collections.abc import AsyncIterator, Callable, Sequence
+from random import Random
 
 import pytest
 
@@ -91,7 +92,7 @@ class Plain(asyncio.Transport):
     def receive(self, data: bytes) -> None:
         """Receive; what is behind the bytes of a read that pauses reading stays in the system."""
         assert self.protocol is not None
-        paused = bool(self.unread)
+        paused = self.paused or bool(self.unread)
         while data and not paused:
             buffer = self.protocol.get_buffer(-1)
             nbytes = min(len(buffer), len(data))
@@ -113,6 +114,7 @@ class Recorder:
         self.updates = 0
         self.eof = False
         self.lost: list[Exception | None] = []
+        self.on_made: Callable[[], None] = lambda: None
         self.on_update: Callable[[], None] = lambda: None
 
     def handshake_begun(self, transport: asyncio.Transport) -> None:
@@ -121,6 +123,7 @@ class Recorder:
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, TlsConnection)
         self.transport = transport
+        self.on_made()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self.buffer
@@ -730,6 +733,18 @@ def asking() -> ssl.SSLContext:
     return server(client_auth="required", **trust)
 
 
+def with_certificate() -> ssl.SSLContext:
+    """Return a client's context that has one."""
+    settings = TlsSettings(
+        keystore_type="PEM",
+        keystore_key=NODE.key,
+        keystore_certificate_chain=NODE.chain,
+        truststore_type="PEM",
+        truststore_certificates=PKI.trusted,
+    )
+    return client_context(settings).context
+
+
 async def test_the_limit_is_lower_on_a_listener_that_asks_for_certificates(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -1009,14 +1024,7 @@ async def test_certificates_right_behind_a_first_message_are_a_long_step(retry: 
 
 async def test_requests_right_behind_a_long_flight_are_not_counted_as_certificates() -> None:
     """Regression: with a flight in two parts, they closed the connection."""
-    settings = TlsSettings(
-        keystore_type="PEM",
-        keystore_key=NODE.key,
-        keystore_certificate_chain=NODE.chain,
-        truststore_type="PEM",
-        truststore_certificates=PKI.trusted,
-    )
-    pair = Pair(context=asking(), client=client_context(settings).context)
+    pair = Pair(context=asking(), client=with_certificate())
     pair.there.deliver()
     pair.back.deliver()
     flight = b"".join(pair.there.written)
@@ -1027,6 +1035,30 @@ async def test_requests_right_behind_a_long_flight_are_not_counted_as_certificat
     pair.back.receive(sent[len(flight) // 2 :])
     assert pair.far.transport is pair.server
     assert len(pair.far.received) == 100_000
+
+
+@pytest.mark.parametrize("retry", [False, True])
+@pytest.mark.parametrize("most", [3, 50, 700, 5000, RECEIVE_BYTES])
+async def test_a_client_with_a_certificate_connects_however_its_bytes_are_split(
+    most: int, retry: bool
+) -> None:
+    """Its requests follow the handshake at once; the steps of the server wait for their turns."""
+    random = Random(most)
+    context = asking()
+    if retry:
+        context.set_ecdh_curve("secp384r1")
+    handshakes = Handshakes()
+    pair = Pair(context=context, client=with_certificate(), handshakes=handshakes)
+    pair.near.on_made = lambda: pair.client.write(bytes(20_000))
+    for _ in range(2000):
+        if not pair.back.paused:
+            pair.there.deliver(random.randint(1, most))
+        pair.back.deliver(random.randint(1, most))
+        if len(pair.far.received) == 20_000:
+            break
+        await asyncio.sleep(0)
+    assert pair.far.received == bytes(20_000)
+    assert len(handshakes) == 0
 
 
 async def test_closing_the_listener_aborts_handshakes() -> None:
